@@ -49,7 +49,7 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> State:
-        """Returns by name, without copying, all that L-BFGS stores about the current iterate of each training."""
+        """Returns the fields of this object by name, without copying them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
@@ -187,10 +187,10 @@ class Lbfgs(Optimizer):
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """Counts the trainings that have not reached the next step to stop at, and the trainings whose line search
-        needs an evaluation.
+        """Returns how many trainings have not reached step `stops[0]`, and how many need a further evaluation of the
+        loss for their line search.
 
-        Also stores, for trainings that have just reached a step to stop at, the state that the pack will read there.
+        Also stores, for trainings that have just reached one of the steps `stops`, the state that the pack will read.
         `ended` marks the trainings whose iteration has just ended.
         """
         now = self._now
@@ -240,8 +240,8 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves each marked training to the point that its line search has found. Ends trainings that meet a tolerance
-        or a limit."""
+        """Moves each training that `lanes` marks to the point that its line search has found. Ends those that have
+        converged, have reached their largest number of steps or evaluations, or have a loss that is not finite."""
         now, result = self._now, self._search.found()
         self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
         stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE

@@ -92,8 +92,8 @@ class LineSearches:
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """Returns the better of the two points that each search stores. Once a search has ended, this point is its
-        result."""
+        """Returns for each search the one of its two stored points that has the lower loss. Once the search has ended,
+        this point is its result."""
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:

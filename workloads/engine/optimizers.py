@@ -101,7 +101,8 @@ class Optimizer(ABC):
 
     @abstractmethod
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        """Trains all trainings that still run up to step `stops[0]`. Returns whether all of them have reached it.
+        """Trains all trainings that still run until the next step at which the caller stops, `stops[0]`. Returns
+        whether all of them have reached that step.
 
         Args:
             parameters: Updated in place. Once all have reached `stops[0]`, the parameters, `steps`, `is_finite` and

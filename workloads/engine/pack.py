@@ -38,8 +38,9 @@ If a training that has run ahead turns out to be solved, the steps ahead were in
 
 
 class Pack(Generic[P]):
-    """Trains trainings with equal static parameters in one batched program. Results are as if each were trained alone.
+    """Trains many trainings in one batched program. Results are as if each were trained alone.
 
+    The trainings must have equal static parameters, which are those that change tensor shapes or the graph of the loss.
     A training ends at its last step, at the first probe (measurement) that finds it solved (`stop_when_solved`) or
     where a condition holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a
     negative loss if the workload excludes that (`loss_may_be_negative`), or when a tolerance of its optimizer ends it.
@@ -118,8 +119,8 @@ class Pack(Generic[P]):
         programs: Executors | None = None,
         width: int | None = None,
     ) -> Self:
-        """Makes a pack of copies of one training that continue from its checkpoint. The copies differ in the seeds of
-        their further random values, `redraw.seeds`.
+        """Makes a pack of copies of one training that continue from its checkpoint. Each copy draws its further random
+        values with its own seed, given in `redraw.seeds`.
 
         Args:
             workload, training, device, extra_probe_steps, programs, width: The arguments of the pack that wrote the
@@ -284,13 +285,14 @@ class Pack(Generic[P]):
         self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """Counts the numbers that basic operations compute, per training, for the first loss and gradient."""
+        """Counts the numbers that PyTorch's basic operations output while they compute one training's first loss and
+        gradient: a measure of the work."""
         # A single training is computed twice, side by side, so the count is divided by at least 2.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:
-        """Returns the graph of a whole step if it can be compiled for blocks of trainings, else the graph of loss and
-        gradient.
+        """Returns the traced graph of a whole training step. If that cannot be compiled, returns the graph of loss and
+        gradient alone.
 
         Raises:
             NoRuleError: If neither graph can be compiled. The message says why.
@@ -309,8 +311,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next few probes (measured steps). A training that is early at the first of these
-        steps may run ahead, up to the last."""
+        """Returns the steps of the next few probes (measured steps). A training that reaches the first of them before
+        the other trainings need not wait: it may go on up to the last of them."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 

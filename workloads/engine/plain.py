@@ -85,7 +85,8 @@ class _Alone:
         self._loss = torch.empty(())
 
     def compare(self, loss: Tensor, gradients: State) -> None:
-        """Computes loss and gradients of this training in plain PyTorch, and compares them with the engine's."""
+        """Computes loss and gradients of this training in plain PyTorch. Raises a `SpecError` if they differ from the
+        engine's `loss` and `gradients`."""
         # `build` may store something outside the module that the loss reads. So the module is built right before its
         # loss is computed.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
@@ -108,9 +109,10 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Checks that this training's module and that of `other` compute the same loss from the weights of `other`.
+        """Raises a `SpecError` if this training's module and that of the training `other` compute different losses from
+        the weights of `other`.
 
-        It differs if a module keeps something between calls.
+        The losses differ if a module keeps something between calls.
         """
         loss = self._at(other._state, other._batch, "loss", self._plain_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
@@ -189,7 +191,8 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> bool:
-    """Returns whether two values are equal up to the tolerance and the rounding error of the loss. NaN equals NaN."""
+    """Returns whether all entries of `one` and `other` differ by at most `tolerance` plus the rounding error of the
+    value `loss`. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
 

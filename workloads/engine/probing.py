@@ -92,8 +92,8 @@ class ConservedQuantities:
                 self._families.append((members, family, _quantities(family, parameters, members)))
 
     def measured(self, position: NDArray[np.int64], parameters: State) -> State:
-        """Computes for each training how large its conserved quantities are and how far they have drifted; NaN if it
-        declares none.
+        """Computes for each training how large its conserved quantities are and how far they have drifted; NaN for
+        quantities that the training does not have.
 
         The metric `charge_<name>` is the largest absolute entry of a charge (a conserved matrix), and
         `<quantity>_drift` the largest change of an entry since the start.

@@ -42,8 +42,8 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns how many slots for curvature pairs the fullest training uses, and how many trainings have no free
-        slot.
+        """Returns the largest number of slots for curvature pairs that any training uses, and the number of trainings
+        whose slots are all in use.
 
         The caller copies these two numbers (int64) from the device to the CPU, and passes them to `set_counts`.
         """
@@ -114,7 +114,8 @@ class CurvaturePairs:
         self.set_counts(*self.counts().tolist())
 
     def _make_room(self) -> None:
-        """Ensures that every training has a free slot after its latest curvature pair."""
+        """Ensures that every training has a free slot for a new curvature pair: adds slots, or drops the oldest pairs
+        where no more slots are allowed."""
         n_slots = self._rho_CL.shape[0]
         if n_slots < self._most_slots:
             if self._n_used == n_slots:

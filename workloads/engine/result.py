@@ -175,7 +175,7 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads the arrays of another record of the same trainings. Its last probe (measured step) was at `step`.
+        """Loads the arrays of another record of the same trainings, whose last probe (measured step) was at `step`.
 
         A training that this record is to prune, and that was not pruned in the other record, is pruned at `step` at the
         earliest.

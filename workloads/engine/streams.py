@@ -48,8 +48,8 @@ _TWO_TO_MINUS_53 = 2.0**-53
 
 
 class Streams:
-    """The random streams of several trainings. A value depends only on the training's seed, the stream's name, the step
-    and the index.
+    """The random streams of several trainings. A random value depends only on its training's seed, its stream's name,
+    its step, and its index among the values drawn at that step.
 
     Args:
         seeds: One seed per training, int64. It is the key of all streams of that training.
@@ -68,8 +68,11 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """Returns each training's key of one random stream for values that are first used at the step `used_from`. The
-        key is the training's seed, except in continuations (copies of a training)."""
+        """Returns for each training the seed with which the random stream `name` draws values that are first used at
+        step `used_from`. In this class it is always the training's own seed.
+
+        Continuations (copies of a training) have other seeds from some step on.
+        """
         del name, used_from
         return self._seeds
 
@@ -136,8 +139,10 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws blocks of four random words, one block per call of the generator Philox. The last axis is the block;
-        `steps` and `seeds` must broadcast with it."""
+        """Draws `n_blocks` blocks of four random words for each pair of a step and a seed, with the generator Philox.
+
+        `steps` and `seeds` must have a last axis of size 1, along which the result has the blocks.
+        """
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))

@@ -148,8 +148,8 @@ def reason_of(error: Exception) -> str:
 
 
 def _users_frame(error: Exception) -> traceback.FrameSummary | None:
-    """Returns the innermost traceback frame outside of Python's library, PyTorch and the engine, which is the line of
-    the user's code."""
+    """Returns the innermost traceback frame that is in the user's code: outside of Python's library, PyTorch and the
+    engine. Returns `None` if there is no such frame."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -193,16 +193,16 @@ def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
-    """Returns for each head which fraction of the answers' attention, by absolute value, is on the tokens that
-    determine them, (layer, head).
+    """Returns which fraction of each head's attention, by absolute value, is on the tokens that determine the answer,
+    (layer, head). Only the queries that predict answers count.
     """
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:
-    """Returns which fraction of the answers' attention is on the tokens that determine them, averaged over layers and
-    heads. It is the measure of attention progress of Gopalani & Hu 2025.
+    """Returns which fraction of attention is on the tokens that determine the answer, averaged over all heads. Only the
+    queries that predict answers count. It is the measure of attention progress of Gopalani & Hu 2025.
     """
     return on_optimal(module.attention(inputs), task, length).mean()
 

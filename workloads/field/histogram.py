@@ -23,8 +23,10 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """A model that counts letters: it adds to each token a mixture of all tokens, then computes the logits of the count
-    by a hidden layer. The mixing weights come from attention, or depend on positions alone.
+    """A model that tells at each position how often the letter there occurs in the sequence. It adds to each token a
+    mixture of all tokens, and computes the logits of the number by a hidden layer.
+
+    The mixing weights come from attention, or depend on positions alone.
 
     x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A.
     """
@@ -79,8 +81,10 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model that counts letters. `attention_scale` and `layer_norm_eps` are buffers, so trainings of one
-    batched program may differ in them.
+    """Returns the model that counts letters.
+
+    `attention_scale` and `layer_norm_eps` are stored as buffers. The engine stacks the buffers of all trainings, so
+    that trainings of one batched program may differ in them.
     """
     has_bos = mixing == "bos"
     counter = Counter(

@@ -24,7 +24,8 @@ _MOST_DIRECTIONS = 8
 
 
 class LinearAttentionMatrix(nn.Module):
-    """Multi-head linear attention. The forward pass returns the one matrix M through which it acts on the prediction.
+    """Multi-head linear attention for regression. The forward pass does not predict: it returns the one matrix M that
+    determines the predictions for all contexts and queries.
 
     The prediction is b^t M x for the query input x and the mean b of y_n x_n over the context. M = s sum_h v_h W_h with
     a scale s. Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or the product K_h^t Q_h
@@ -46,8 +47,8 @@ class LinearAttentionMatrix(nn.Module):
         self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """Returns the matrix (dimension, dimension) through which attention predicts. The loss depends on the
-        parameters through this matrix alone.
+        """Returns the matrix M that determines all predictions, (dimension, dimension). The loss depends on the
+        parameters only through M.
         """
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
@@ -113,8 +114,8 @@ def gains(variance_D: Tensor, n_context: int) -> Tensor:
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss if only the `n_directions` principal directions of largest variance are learned; NaN if there
-    are no further directions.
+    """Returns the loss if only the `n_directions` principal directions of largest variance are learned; NaN if the
+    inputs have no more directions than these.
     """
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
@@ -127,8 +128,8 @@ def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that attention has learned: those whose diagonal entry in the
-    matrix of the model is above half of its optimal value.
+    """Counts the principal directions of the inputs that attention has learned: those whose diagonal entry of the
+    model's output M is above half of its optimal value.
     """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()

@@ -89,8 +89,8 @@ def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Returns all states of a chain but the first, (n_sequences, n_tokens). A table for each step tells which state
-    follows each state.
+    """Follows each chain from its first state, and returns its later states, (n_sequences, n_tokens). If a chain is in
+    state s at step t, its next state is `next_BTS[:, t, s]`.
 
     The tables are composed in pairs, then in fours and so on, which takes only log(n_tokens) operations.
     """
@@ -160,8 +160,8 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns the condition that a model's predictions are nearer to the named strategy than to the other strategies,
-    by the KL divergence `_distance`.
+    """Returns a function that tells at which probes (measured steps) a model's predictions are nearer to `strategy`
+    than to the other strategies, by the KL divergence `_distance`.
     """
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:

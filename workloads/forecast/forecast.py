@@ -75,7 +75,8 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps. Returns measurements at steps that are at most 2%, or one step, apart."""
+    """Trains for `horizon` steps, and returns measurements. Each measured step is at most 2% larger than the one
+    before, or follows it directly."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -202,8 +203,8 @@ def forecast_escapes(
 def extrapolated(
     order: int, pilots: tuple[float, float], times: NDArray[np.float64], sigma: float
 ) -> NDArray[np.float64]:
-    """Extrapolates the times at which trainings leave their initial plateau, measured in trial trainings (pilots), to a
-    smaller value of init_sigma.
+    """Returns the times at which trainings with a small init_sigma leave their initial plateau. They are extrapolated
+    from the times of trial trainings (pilots) with larger values of init_sigma.
 
     The order is the power of init_sigma (sigma) to which the first gradient is proportional. Order 0: the time T does
     not depend on sigma. Order 1, a loss that depends on a product of two weights: T = T_1 + ln(1/sigma) / rate, with
@@ -228,8 +229,8 @@ def extrapolated(
 def _predicted(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns the predicted steps at which the seeds leave the initial plateau, by init_sigma. Values of init_sigma at
-    which any seed has no prediction are left out."""
+    """Returns by init_sigma the predicted step at which the training of each seed leaves its initial plateau. Leaves
+    out a value of init_sigma if the prediction fails for at least one seed."""
     predicted: dict[float | None, NDArray[np.float64]] = {}
     for sigma in scales:
         times = predicted_escapes(workload, [Training(replace(parameters, init_sigma=sigma), seed) for seed in seeds])
@@ -244,8 +245,8 @@ _Ladder = list[tuple[float, tuple[Order, ...]]]
 def _ladder(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> _Ladder:
-    """Measures, at values of init_sigma that shrink by a factor of 3, to which power of init_sigma the gradients are
-    proportional."""
+    """Measures to which power of init_sigma each parameter's gradient is proportional. Does so at values of init_sigma
+    that fall from the largest of `scales` to the smallest, by factors of at most 3."""
     n_rungs = math.ceil(math.log(scales[0] / scales[-1], _RATIO) - 1e-9)
     rungs = [*(scales[0] / _RATIO**rung for rung in range(n_rungs)), scales[-1]]
     return [(sigma, orders(workload, parameters, sigma, seeds)) for sigma in rungs]

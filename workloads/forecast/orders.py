@@ -29,7 +29,8 @@ _ROUNDING = 1e-12
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if init_sigma is not simply a positive factor of some of the initial weights."""
+    """Raised if the initial weights do not scale with init_sigma. Each weight must be proportional to init_sigma or not
+    depend on it, at least one must be proportional, and init_sigma must be positive."""
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -159,11 +160,11 @@ def start_order(parameter_orders: Sequence[Order]) -> float | None:
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """Returns the value of init_sigma above which a LayerNorm normalizes its input: sqrt(layer_norm_eps).
+    """Returns the value of init_sigma below which a LayerNorm hardly normalizes its input: sqrt(layer_norm_eps).
 
-    A LayerNorm passes on a smaller input nearly in proportion. So above this value, gradients are proportional to other
-    powers of init_sigma than below it. `None` for a workload without `layer_norm_eps`, and for trainings whose first
-    gradient does not depend on it.
+    A LayerNorm passes on such a small input nearly in proportion. So above this value, gradients are proportional to
+    other powers of init_sigma than below it. `None` for a workload without `layer_norm_eps`, and for trainings whose
+    first gradient does not depend on it.
     """
     epsilon = getattr(parameters, "layer_norm_eps", None)
     if not isinstance(epsilon, float) or epsilon == 0:

@@ -76,8 +76,8 @@ def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training at which fraction (0 to 1) of an integration step of gradient flow the loss has fallen
-    by `at` in total.
+    """Returns for each training at which fraction of an integration step of gradient flow, from 0 to 1, the loss has
+    fallen by `at`, counting its fall before this step.
 
     `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
     taken to grow exponentially, or linearly where it was not positive before.

@@ -109,9 +109,10 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws `n_strings` strings of random bits for each step, bool (n_trainings, n_steps, n_strings, longest length).
+    """Draws `n_strings` strings of random bits for each training and step. Bits beyond a string's end are false.
 
-    Bits beyond a string's end are false. `name` is the name of the random stream.
+    The result is bool, (n_trainings, n_steps, n_strings, n_bits), where n_bits is the largest length in `lengths`.
+    `name` is the name of the random stream.
     """
     length_L, longest = lengths
     is_inside = torch.arange(longest, device=length_L.device) < length_L.view(-1, 1, 1, 1)

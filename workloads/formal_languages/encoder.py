@@ -91,8 +91,8 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the layer's output, (n_rows, d_model), and the attention weights of the CLS query, (n_strings,
-        n_heads, n_tokens). With `cls_only`, the output is computed at CLS alone, (n_strings, d_model).
+        """Returns the layer's output, (n_strings * n_tokens, d_model), and the attention weights of the CLS query,
+        (n_strings, n_heads, n_tokens). With `cls_only`, the output is computed at CLS alone, (n_strings, d_model).
         """
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD

@@ -89,7 +89,7 @@ class Tokens:
 
 
 def tokenize(language: Language, text: Tensor, length: Tensor, representation: str) -> Tokens:
-    """Turns each string into the tokens that an encoder reads, in float64.
+    """Turns each string into the tokens that an encoder reads: one-hot symbols and position features, in float64.
 
     Args:
         language: The language, which defines the features of positions.

@@ -96,8 +96,9 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """Whether a string becomes one token per position (`positions`) or one per kind of symbol (`kinds`). If the
-        parameter is `auto`, the language decides.
+        """How a string becomes tokens: one token per position (`positions`), or one token for many equal symbols
+        (`kinds`). If the parameter `tokens` is `auto`, it is `kinds` for languages that treat all positions but the
+        first few alike.
         """
         if self.tokens != "auto":
             return self.tokens

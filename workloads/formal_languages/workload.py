@@ -211,8 +211,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return identities_of(parameters)
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
-        """Scores the attention heads of trained encoders, (n_trainings, n_layers, n_heads), by the attention that CLS
-        gives to position 1 in strings of training length. A head is labelled `positional` or `none`.
+        """Scores the attention heads of trained encoders on strings of training length, (n_trainings, n_layers,
+        n_heads). Labels a head `positional` if CLS gives most of its attention to position 1, else `none`.
         """
 
         def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

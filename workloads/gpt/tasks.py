@@ -53,10 +53,11 @@ class Task(ABC):
     most_words: ClassVar[int] = 64
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
-        """Checks that sizes fit the task, and that a corpus is given if and only if the task reads one.
+        """Raises unless the numbers of words and tokens fit the task, and a corpus is given if and only if the task
+        reads one.
 
         Raises:
-            SpecError: If a size does not fit, a corpus is missing, or a corpus is given to a task that reads none.
+            SpecError: If a number does not fit, a corpus is missing, or a corpus is given to a task that reads none.
         """
         del n_tokens
         if corpus is not None:
@@ -385,8 +386,8 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Returns minus the log of each training's probabilities at the given indices, (n_trainings, n_sequences,
-    n_tokens).
+    """Looks up probabilities in each training's table `law_LN`, at the given indices, and returns minus their logs,
+    (n_trainings, n_sequences, n_tokens).
     """
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)

@@ -142,7 +142,7 @@ class GPTWorkload(Workload[GPTParameters]):
         return probe_steps(parameters.n_steps, parameters.probe_every)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats, averaged over the tokens whose prediction counts."""
+        """Returns the cross-entropy in nats, averaged over the predictions that the task judges."""
         return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
@@ -153,7 +153,7 @@ class GPTWorkload(Workload[GPTParameters]):
         return _cross_entropy(batch["logit"], batch)
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns `accuracy`: among the tokens whose prediction counts, the fraction at which the target gets the
+        """Returns `accuracy`: the fraction, among the predictions that the task judges, in which the target gets the
         highest probability.
         """
         del module
