@@ -73,8 +73,8 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence, for the true and for
-    permuted frequency ranks of the vocabulary. Also counts all queries.
+    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence: once by the true
+    frequency ranks of the vocabulary, and again by each of several permutations of them. Also counts all queries.
 
     The permuted ranks show what chance explains: a head that prefers certain tokens for a reason other than rarity
     scores as much with permuted ranks. All counts are of the same sentences: those whose rarest token is rare. Source:
@@ -181,8 +181,8 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """The attention of each head where both query and key count (are not padding, for example), and the strongest key
-    of each query.
+    """The attention of each head where neither query nor key is padding and no mask hides the key, and the strongest
+    key of each query.
 
     Attributes:
         counted: The attention (..., n_sentences, n_queries, n_keys), 0 at pairs of query and key that do not count.

@@ -237,8 +237,8 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -
 
 @contextmanager
 def _compiling_in(folder: Path) -> Iterator[None]:
-    """Returns a context in which PyTorch's compiler stores its files in `folder`, because other users can write to its
-    default folder in /tmp."""
+    """Returns a context in which PyTorch's compiler stores its files in `folder`. In its default folder in /tmp, other
+    users could put files of their own."""
     before = os.environ.get(_COMPILER_FOLDER)
     os.environ[_COMPILER_FOLDER] = str(folder)
     try:
@@ -279,8 +279,8 @@ def _source() -> str:
 
 
 def _folder() -> Path:
-    """Returns the folder of this user's compiled programs. Only this user may write there, because the programs are
-    run.
+    """Returns the folder of this user's compiled programs. Only this user may write there, because a program that
+    somebody else put there would be run.
 
     Raises:
         NoCompilerError: If this user cannot write to the folder.
