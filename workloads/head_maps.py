@@ -22,8 +22,7 @@ _AXES = 4
 
 
 def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
-    """Calls a module with the given arguments. Returns the attention weights of all its layers, found by their
-    softmaxes.
+    """Calls a module with the given arguments, and returns the attention weights of all its layers.
 
     Their shape is (n_layers, n_sentences, n_heads, n_queries, n_keys). Layers are in the order in which they are
     computed. A layer is recognised by its softmax: that of `nn.MultiheadAttention` and of modules built on it, of
@@ -90,11 +89,10 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Calls PyTorch's `multi_head_attention_forward` such that its softmax, which this context records, has a
+        """Calls PyTorch's `multi_head_attention_forward` without requesting weights, because its softmax then has a
         separate axis for the heads.
 
-        PyTorch does so only if no weights are requested. Weights that the caller requests are taken from the recorded
-        softmax.
+        If the caller requests weights, returns those recorded at the softmax.
         """
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
@@ -143,7 +141,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """Returns the number of the sentence that was requested, or `otherwise` if none was requested.
+    """Returns the number `sentence` after checking that there is such a sentence; `otherwise` if `sentence` is `None`.
 
     Raises:
         UserError: If there is no sentence of this number.

@@ -133,7 +133,7 @@ class Kick:
 
     @property
     def steps(self) -> Steps:
-        """The steps from the kick (addition of noise) to the end of the training."""
+        """The steps that the kick (addition of noise) influences: from its own step to the end of the training."""
         return Steps(self.step, None)
 
     def __str__(self) -> str:
@@ -145,7 +145,8 @@ Intervention = Freeze | Clamp | Scale | Kick
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """Parses the parameter `intervention` of a training into its interventions, in their order; empty for null.
+    """Parses the parameter `intervention` of a training into its interventions, in their order. If the parameter is
+    null, there are none.
 
     Raises:
         SpecError: If the text does not follow the grammar.

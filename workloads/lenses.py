@@ -96,7 +96,8 @@ def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """Returns the function that computes one training's loss, for tracing.
+    """Returns the function that computes one training's loss from a module and a batch, in the form that is best traced
+    as a graph.
 
     It is `lenses.loss`, which is written in basic operations, if declared; else `workload.loss`.
     """

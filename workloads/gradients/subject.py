@@ -26,7 +26,9 @@ _SOME_EVALUATIONS = 100
 
 @dataclass(frozen=True)
 class Subject:
-    """Trainings whose gradients are checked, at weights of the caller's choice. One program can compute them all."""
+    """Trainings whose gradients are checked, at weights of the caller's choice. The trainings can share one batched
+    program.
+    """
 
     workload: Workload[Any]
     where: str
@@ -68,8 +70,7 @@ class Subject:
         return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns the size of the terms whose sum is a training's gradient. Rounding errors of the gradient are
-        proportional to this size.
+        """Returns a size for one training to which the rounding errors of its gradient are proportional.
 
         It is the norm of the gradient plus that of a change of it. Near a stationary point the terms of a gradient
         cancel, and their rounding errors may be larger than the gradient. The size of these terms is measured by a
@@ -90,7 +91,7 @@ class Subject:
 
 
 def at_random_weights(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Subject:
-    """Returns the trainings at random weights of the usual size, none of which is exactly 0.
+    """Returns the trainings at random weights, none of which is exactly 0.
 
     The weights are the values from `build` with added noise: N(0, 2 / (rows + columns)) to matrices, N(0, 0.3^2) to
     biases and gains.

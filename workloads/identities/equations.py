@@ -33,8 +33,9 @@ from attnsweep.workloads.identities.identity import (
 
 @dataclass(frozen=True, kw_only=True)
 class Flat(Conserved):
-    """A linear function of the weights that gradient descent never changes, because the function is 0 for every
-    gradient."""
+    """A linear function of the weights that gradient descent leaves unchanged. Applied to the gradients instead of the
+    weights, the function is 0.
+    """
 
     name: str
 
@@ -231,8 +232,8 @@ class ClosedForm(Identity):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A layer whose input contains an earlier layer's bias that is redundant, because this layer's own bias could
-    replace it.
+    """A layer after a redundant bias: an earlier layer's bias is part of this layer's input, but this layer's own bias
+    could replace it.
 
     The layer computes x w + b from its input x.
 
@@ -245,8 +246,8 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes this layer's contribution to the gradient of the earlier layer's bias: this layer's weight times the
-        gradient of its own bias.
+        """Computes this layer's term in the gradient of the redundant bias in its input: the layer's weight times the
+        gradient of the layer's own bias.
         """
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient

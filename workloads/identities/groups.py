@@ -204,8 +204,8 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """Returns each head's parts of the query weight and bias, for attention without key weights: the output of a norm
-    serves as the keys.
+    """Returns each head's pieces of the query weight and bias, for attention whose key weight is merged into the query
+    weight: the output of a norm serves as the keys.
 
     The rows of these parts are the channels of the keys.
     """

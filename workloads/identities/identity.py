@@ -34,27 +34,27 @@ class Part:
     steps: tuple[Any, ...] = ()
 
     def __getitem__(self, index: Any) -> "Part":
-        """Selects a piece of this part by an index, like indexing a tensor."""
+        """Indexes the parameter, or the piece of it, like a tensor."""
         return replace(self, steps=(*self.steps, index))
 
     @property
     def T(self) -> "Part":  # noqa: N802  # Named like the attribute of tensors.
-        """This part transposed."""
+        """The transpose of the parameter, or of the piece of it."""
         return replace(self, steps=(*self.steps, _TRANSPOSE))
 
     @property
     def column(self) -> "Part":
-        """All entries of this part as a matrix with one column."""
+        """All entries of the parameter, or of the piece of it, as a matrix with one column."""
         return replace(self, steps=(*self.steps, _COLUMN))
 
     @property
     def row(self) -> "Part":
-        """All entries of this part as a matrix with one row."""
+        """All entries of the parameter, or of the piece of it, as a matrix with one row."""
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Selects this part from the weights of one training, or from tensors of the same names and shapes, such as
-        gradients.
+        """Selects the parameter, or the piece of it, from the weights of one training, or from tensors of the same
+        names and shapes, such as gradients.
 
         Raises:
             SpecError: If there is no parameter of this name.
@@ -142,8 +142,11 @@ class Conserved(Identity):
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes from gradients by how much one step of gradient descent changes the conserved quantity, divided by
-        the learning rate squared."""
+        """Computes from gradients how much the conserved quantity changes in one step of gradient descent with learning
+        rate 1.
+
+        With another learning rate, the change is this value times the learning rate squared.
+        """
 
 
 Computed = Callable[[nn.Module, dict[str, Tensor]], Tensor]

@@ -103,8 +103,8 @@ def columns_in(module: nn.Module) -> list[Tensor]:
 
 
 def rows_in(module: Any, which: str) -> Data:
-    """Returns the training rows or the held-out rows of the table (fixed data set) that is stored in a module; all rows
-    if none are held out.
+    """Returns rows of the table (fixed data set) that is stored in a module: those held out if `which` is `held out`,
+    else those for training. If no rows are held out, it returns all rows in both cases.
     """
     *inputs, target = columns_in(module)
     n_rows = n_trained_on(module.of_problem.train_fraction, len(target))

@@ -146,9 +146,11 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Makes a parameter of an argument of a user's function: returns its type and its dataclass field. Integers,
-    strings and booleans must be equal in all trainings of one program (static), because tensor shapes may depend on
-    them.
+    """Declares an argument of a user's function as a parameter of the workload. Returns the parameter's type and its
+    dataclass field.
+
+    Integers, strings and booleans must be equal in all trainings of one program (static), because tensor shapes may
+    depend on them.
     """
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
@@ -179,8 +181,10 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Gives another default to one of the parameters that all workloads have. Training ids then always depend on the
-    parameter, even at its default.
+    """Gives one of the parameters that all workloads have another default.
+
+    Training ids then always contain the parameter's value. Other parameters that a later version of attnsweep added are
+    left out of ids if they have their default.
     """
     known = _COMMON.get(name)
     if known is None:

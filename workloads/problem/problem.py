@@ -124,8 +124,8 @@ class Problem(Workload[Any]):
         return self.table_of_verdicts
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """Computes the scores of attention heads that the user defined. A head's role is that of its highest score, if
-        this score is at least 0.5.
+        """Computes the scores of attention heads that the user defined, one for each role. A head gets the role of its
+        highest score if this score is at least 0.5, else no role.
         """
         if not self.heads:
             return None

@@ -69,8 +69,8 @@ class StudiedCorpus:
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
-    """Returns the corpus of a training with statistics of its training pairs. In a process, all trainings with the same
-    corpus get the same object.
+    """Returns the corpus of a training with statistics of its training pairs. The latest four results are cached in
+    this process.
     """
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
@@ -151,8 +151,8 @@ def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[
 
 
 class Passes:
-    """Assigns to each training step a bucket (group of sentence pairs of similar length). A pass over the data uses
-    every bucket.
+    """Assigns to each training step a bucket (group of sentence pairs of similar length). One pass over the data uses
+    every bucket as often as it fills a batch, but at least once.
 
     Args:
         corpus: All pairs.
@@ -200,8 +200,10 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns training batches with dropout masks for the next steps, at most the first 64 of `steps`. Each training
-    takes the sentence pairs in its own order.
+    """Returns training batches, with dropout masks, for the first of the given steps.
+
+    It returns at most 64 batches at once, only one if there is dropout, and none beyond the current pass over the data.
+    Each training takes the sentence pairs in its own order.
     """
     shared = lanes.shared
     studied = studied_corpus(shared)

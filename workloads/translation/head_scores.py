@@ -88,7 +88,7 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
     """Returns how often a head attends most to the source word that the next target word translates (`alignment`), and
-    how often one fixed offset from the query finds that source word (`alignment_baseline`).
+    how often that source word is at the query's position plus a fixed offset (`alignment_baseline`).
 
     Both are fractions of the queries whose next word translates a source word.
     """
@@ -210,8 +210,9 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Returns the dependency arcs of the given sentence pairs. A pair's number is its place in `pairs`. Token positions
-    are raised by `shift`, which is 1 where SOS precedes the sentence.
+    """Returns the dependency arcs of the given sentence pairs. The arcs number a sentence by its place in `pairs`.
+
+    `shift` is added to the positions of tokens. It is 1 where SOS precedes the sentence.
     """
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
@@ -261,8 +262,8 @@ def _scores(
 
 
 class _Measures:
-    """Accumulates over buckets of sentences what is needed to score the attention heads of one layer, (n_trainings,
-    n_heads).
+    """Collects statistics of the attention heads of one layer from one bucket of sentences after the other, and
+    computes the heads' scores from them.
     """
 
     def __init__(self, layer: str, longest: int) -> None:

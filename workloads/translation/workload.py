@@ -44,8 +44,8 @@ def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def _no_better_than(level: str) -> Condition:
-    """Returns the condition that a training's model ignores the source sentence, and has no lower loss than the named
-    simple predictor.
+    """Returns a rule's condition: it holds for a training if its model ignores the source sentence and its loss is not
+    clearly below that of the simple predictor `level`.
     """
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
@@ -121,8 +121,8 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Returns the steps of probes: multiples of `probe_every`, or by default 0, n_steps, half of n_steps, a quarter
-        of it and so on.
+        """Returns the steps of probes: multiples of `probe_every`. If this parameter is not set, they are 0, `n_steps`,
+        its half, its quarter and so on: at most `n_probes` steps.
 
         The default has many early probes, because roles emerge early or not at all.
         """
@@ -161,8 +161,10 @@ class Translation(Workload[TranslationParameters]):
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Returns the cross-entropy on short and on long held-out sentences, and the accuracy on short, long and all
-        sentences. `source_gain` is the rise of the loss, in nats per token, when the model reads another sentence's
-        source.
+        sentences.
+
+        It also returns `source_gain`: by how many nats per token the loss rises when each source sentence is replaced
+        by that of another pair.
         """
         parts = []
         for part in parts_of(batch):

@@ -68,7 +68,7 @@ class Program:
         return dependent
 
     def run(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        """Computes the loss again, and returns the value of every node of its graph."""
+        """Computes the loss for the given inputs of its graph, and returns the value of every node of the graph."""
         return _Recorder(self.graph).record(inputs)
 
     def after(self, output: fx.Node, value: Tensor, known: Mapping[fx.Node, Any], term: fx.Node) -> Tensor:
@@ -187,8 +187,9 @@ def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) ->
 
 
 def _to_the_end(node: fx.Node, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node:
-    """Follows a tensor through the graph, as long as it is used only once, by a view or a sum. Returns the last tensor
-    reached.
+    """Follows a tensor through the views and sums that are applied to it in the graph, and returns the last result.
+
+    It stops at a tensor that is used more than once or by another operation, and before a scalar.
     """
     while len(node.users) == 1:
         (after,) = node.users

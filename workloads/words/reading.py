@@ -88,8 +88,8 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes as text the gradient with respect to `node`, an argument of the operation `user`. The text `above` is
-        the gradient with respect to the operation's result.
+        """Writes as text the gradient with respect to the node `node`, which the operation `user` reads. The text
+        `above` is the gradient with respect to the operation's result.
         """
         if user.target in _TURNED and _turns(user):
             return _transposed(above)

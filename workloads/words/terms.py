@@ -106,8 +106,8 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """How far the gradient terms that contain the target and those that contain the prediction cancel, for one weight
-    and one part of the target (such as its mean).
+    """How far two kinds of gradient terms of one weight cancel: those that contain the target and those that contain
+    the prediction. Only terms for one part of the target (such as its mean) count.
 
     Attributes:
         weight: The weight's name.

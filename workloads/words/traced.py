@@ -148,8 +148,8 @@ def _other(cotangent: _Cotangent) -> _Cotangent:
 
 
 def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
-    """Computes by finite differences the curvature of the loss at model output 0, in the direction of the gradient with
-    respect to the output.
+    """Computes the curvature of the loss of a model whose output is 0, in the direction of the gradient with respect to
+    this output. Uses finite differences.
 
     `at_zero` is this gradient.
     """
@@ -161,8 +161,8 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields the name of each part of the target, and the numbers (n_examples,) of the groups into which it sorts the
-    examples. The part consists of the groups' means.
+    """Yields the name of each part of the target, and for each example the number of its group, (n_examples,). A part
+    of the target is its mean over each group of examples.
     """
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)
@@ -172,8 +172,11 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits the gradient at the model's output into one term for each part of the target, and a remainder. A term is
-    the mean over each of the part's groups of examples, after all earlier terms are subtracted.
+    """Splits the gradient with respect to the model's output into one summand for each part of the target, and a
+    remainder.
+
+    A part sorts the examples into groups. Its summand is the mean, over each group, of what the earlier summands leave
+    of the gradient.
     """
     left_EC = value.reshape(groups[0][1].numel(), -1) if has_classes else value.reshape(-1, 1)
     counts_E = (left_EC != 0).any(1)

@@ -43,8 +43,8 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The random choices of a grammar: the probabilities of the outcomes at each place of a sentence, such as
-    `subject.noun`. Draws the outcomes for many sentences at once.
+    """The probabilities by which a grammar chooses at each place of a sentence, such as `subject.noun`. Draws the
+    choices for many sentences at once.
 
     Args:
         probabilities: The probabilities of the outcomes, which sum to 1, by place.
@@ -164,8 +164,10 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place in the sentence tree of the source word that the target word at `place` translates. The two
-    places are equal except for `di`, which translates the `'s` at the place of the determiner.
+    """Returns the place in the sentence tree of the source word that the target word at `place` translates.
+
+    It is `place` itself, except for the target word `di` at `<noun>.of`, which translates the `'s` at
+    `<noun>.determiner`.
     """
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
@@ -267,8 +269,8 @@ DRAWS_PER_HELD_OUT = 50
 def split_sentences(
     lexicon: Lexicon, n_train: int, n_valid: int, n_test: int, seed: int
 ) -> tuple[list[SentencePair], list[SentencePair]]:
-    """Returns two lists of sentences: those of the training part; and those of the validation part followed by those of
-    the test part.
+    """Generates the sentences of a corpus as two lists: the training part, and the validation part followed by the test
+    part.
 
     The training part is the beginning of the seed's stream of sentences, repetitions included. The other parts are the
     following sentences whose source has not been drawn before.

@@ -49,8 +49,10 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """Returns the words of the target sentence in order. `choose` returns the outcomes of the two choices that the
-    source sentence does not show: synonyms and dropped subject pronouns.
+    """Returns the words of the target sentence in order.
+
+    `choose` decides what the source sentence leaves open: which of several synonyms to use, and whether to drop a
+    subject pronoun.
     """
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
