@@ -80,8 +80,8 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues the open searches, given loss, gradient and slope at their trial points. Returns for each training
-        whether its search has just ended."""
+        """Continues the searches that have not ended, given loss, gradient and slope at their trial points. Returns for
+        each training whether its search ended in this call."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)

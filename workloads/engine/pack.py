@@ -303,7 +303,8 @@ class Pack(Generic[P]):
         return compiled_graph(store, store.batch_at(0))
 
     def step_graph(self) -> StepGraph:
-        """Returns the graph of one training step from which programs for blocks of trainings are compiled.
+        """Returns the traced graph of one step of one training. Programs that train blocks of several trainings at a
+        time are compiled from it.
 
         Raises:
             NoRuleError: If the step cannot be compiled. The message says why.

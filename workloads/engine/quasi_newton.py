@@ -59,8 +59,8 @@ class CurvaturePairs:
         self._n_used, self._n_full = n_used, n_full
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
-        """Stores a new pair, change of point and change of gradient, for each marked training. Leaves out pairs without
-        positive curvature."""
+        """Stores a new pair, change of point `s` and change of gradient `y`, for each training that `lanes` marks.
+        Leaves out pairs without positive curvature."""
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)

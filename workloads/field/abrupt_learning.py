@@ -46,8 +46,8 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """Returns a mask of the tokens to which each answer must attend, bool (length, n_tokens). For the task
-    `permutation` this is the token that tells which number to copy.
+    """Returns for each answer a mask of the tokens to which the model must attend when it predicts the answer, bool
+    (length, n_tokens). For the task `permutation` this is the token that tells which number to copy.
     """
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:

@@ -64,8 +64,8 @@ class Finding:
 
 
 def compared(check: str, name: str, parameter: str, where: str, errors: Sequence[float], reason: str) -> Finding:
-    """Makes the finding of a check in which errors must not exceed rounding. If they do, the finding's message is
-    `reason`."""
+    """Makes the `Finding` of a check that passes if the largest of `errors` is no larger than rounding errors are. If
+    the check fails, the message is `reason`."""
     error = worst(errors)
     verdict: Verdict = "holds" if error <= ROUNDING else "fails"
     message = reason if verdict == "fails" else ""
