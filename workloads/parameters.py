@@ -200,8 +200,9 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of the last base cl
         return identity
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values of the static parameters. Trainings can share a program if and only if these values are
-        equal."""
+        """Returns the values of the static parameters: those that must be equal in all trainings of one batched
+        program.
+        """
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 

@@ -173,8 +173,8 @@ class Problem(Workload[Any]):
         return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
-        """Returns by name the values that the user's functions may take as arguments, for given data. The model's
-        output is among them if the training loss needs it.
+        """Returns by name the values that the user's functions may take as arguments, for given inputs and targets. It
+        computes the model's output only if the training loss needs it.
         """
         inputs, target = data
         values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
@@ -220,8 +220,8 @@ def _static(parameters: Any) -> dict[str, Any]:
 
 
 def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
-    """Returns by name the values, (n_trainings,) each, of the arguments of the user's functions that may differ between
-    trainings of one program.
+    """Returns the arguments of the user's functions that may differ between trainings of one program: their values,
+    (n_trainings,) each, by name.
     """
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}

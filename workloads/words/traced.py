@@ -43,8 +43,8 @@ class _Cotangent:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A term of the loss, the model output from which it is computed, and the gradients of the loss with respect to
-    that output.
+    """The analysis of one term of the loss: the model output from which the term is computed, and the loss's gradient
+    with respect to that output, split by the parts of the target.
     """
 
     output: fx.Node

@@ -69,8 +69,8 @@ class Laws:
 
 
 class Choices:
-    """The random choices of one sentence. Adds up the negative log-probabilities of the choices that the grammar
-    requests.
+    """The random choices of one sentence. Sums up -log p of the choices that the grammar has asked for, which is their
+    information.
 
     Args:
         laws: The places of the grammar and their probabilities.
