@@ -8,9 +8,9 @@ import sys
 
 def main() -> None:
     """Runs the command line. Garbage collections are made rare, to save time."""
-    # Imports leave no garbage, but scanning the imported objects for garbage would take a sixth of the time of
-    # `attnsweep status` or `run`. So collections are made rare, and `gc.freeze` excludes these objects from the
-    # collection at exit.
+    # Python's garbage collector would spend a sixth of the time of `attnsweep status` or `run` on scanning imported
+    # objects, none of which is garbage. So collections are made rare. At exit there is always one, and `gc.freeze`
+    # makes it skip the imported objects.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     try:

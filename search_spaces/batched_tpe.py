@@ -43,8 +43,8 @@ class BatchedTPESampler(TPESampler):
             self._models, self._joint_space = {}, {}
         self._rng.rng.seed(seed)
         if not self._models:
-            # The random sampler is used only until the first model is fitted. It is not seeded later, because seeding
-            # takes as long as a draw.
+            # The random sampler draws only until the first model is fitted. After that it is not seeded any more,
+            # because seeding takes as long as a draw.
             self._random_sampler._rng.rng.seed(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -170,8 +170,8 @@ class Mixture:
             if kernel.step != 0.0:
                 self._column_of[name] = lru_cache(_MOST_VALUES)(_integer_column(kernel))
                 continue
-            # Coordinates are measured from the middle of the parameter's range, because differences of large squares
-            # would lose digits.
+            # Coordinates are measured from the middle of the parameter's range. Measured from 0 they might be large,
+            # and differences of their squares would lose digits.
             middle = (low + high) / 2
             self._scale_of[name] = _scale(middle, is_log=kernel.is_log)
             mu_K, precision_K = kernel.mu - middle, kernel.sigma**-2.0

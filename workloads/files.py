@@ -60,7 +60,8 @@ def _folder() -> Path:
     _remove_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Before this process has locked the new folder, another process may take it for abandoned and remove it.
+        # Before this process has locked the new folder, another process may take it for abandoned and remove it. Then a
+        # further folder is made.
         with suppress(FileNotFoundError):
             if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
                 atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -42,7 +42,7 @@ class _Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters(Hyperparameters, _Start):  # Fields of the last base class come first.
+class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the last base class, come first.
     """The parameters that trainings of every workload have. A workload declares further parameters in a subclass.
 
     A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.

@@ -152,8 +152,8 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Checks that if one training's loss and gradients turn NaN half-way, no bit of any other training changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
-    # The loss of the longest training becomes NaN after half as many evaluations as this training has steps. The
-    # training is still running then, because each step takes at least one evaluation.
+    # The loss of the longest training becomes NaN after `n_steps // 2` evaluations. Each step takes at least one
+    # evaluation, so at most half of the training's steps are over then, and it is still running.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)

@@ -145,8 +145,8 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
         raise UserError("format", given=format, expected="one of the formats arrow, pandas and polars", fix=advice)
     try:
         if format == "pandas":
-            # pandas is imported here, before PyArrow needs it. If pandas is missing, PyArrow's own error does not say
-            # how to install it.
+            # PyArrow needs pandas here. It is imported first, because `as_format` has an error of its own for a missing
+            # pandas, which says how to install it. PyArrow's error does not.
             import pandas  # noqa: F401
 
             return table.to_pandas()

@@ -185,7 +185,8 @@ def bin_label(label: str) -> str:
 def title_panel(panel: Axes, title: str) -> None:
     """Puts a title above a panel; call it when the panel's axes are complete."""
     # By default, Matplotlib measures all labels of the vertical axis to place a title, which is slow. So the title gets
-    # a fixed height, unless it might cover a common power of ten above the axis.
+    # a fixed height. But a ScalarFormatter may write a factor of all labels, such as 1e6, above the axis. Then
+    # Matplotlib places the title, so that it does not cover the factor.
     may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
     panel.set_title(title, y=None if may_be_in_the_way else 1.0)
 

@@ -122,8 +122,8 @@ def importance(connection: duckdb.DuckDBPyConnection, spec: Sweep, name: str | N
     signed = values if chosen.direction == "minimize" else -values
     n_best = int((signed <= np.sort(signed)[int(np.ceil(share * len(rows))) - 1]).sum())
     if n_best == len(rows) and (n_better := int((signed < signed.max()).sum())) >= _FEWEST_BEST:
-        # Optuna counts `share` times the number of trials, rounded up, as the best trials. With half a trial less, a
-        # rounding error cannot raise this number above `n_better`.
+        # Optuna multiplies `share` by the number of trials and rounds up, to get the number of best trials. Here the
+        # product is `n_better` - 0.5, which is rounded up to `n_better` even if it has a rounding error.
         n_best, share = n_better, (n_better - 0.5) / len(rows)
     if n_best == len(rows):
         return Importance(objective, len(rows), n_best, (), "fewer than 5 trials are better than the rest")

@@ -120,8 +120,8 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
-        # The points are sorted, so the first of those left (`left[0]`) is not dominated by a later point: it is on the
-        # Pareto front.
+        # `np.unique` has sorted the points, so a point comes after all points that dominate it. No point in `left` is
+        # dominated by an earlier point of the front. So the first point in `left` is on the Pareto front.
         is_on_front[left[0]] = True
         left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]
     return is_on_front[place.reshape(-1)]
@@ -213,7 +213,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
     plateau was predicted for at least one stuck training."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
-        return None  # Rows from old versions of attnsweep do not predict when a plateau of the loss ends.
+        return None  # Rows from old versions of attnsweep lack this column.
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),

@@ -369,8 +369,8 @@ def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, floa
         return
     assert lower is not None
     assert upper is not None
-    # The statement fixes only the ratio of the two rates. Rates with the sum 1 are simulated, because the share
-    # observed in a sample varies most near one half.
+    # The statement fixes only the ratio of the two rates. Of all rates with this ratio, those with the sum 1 are
+    # simulated: near one half, the share that is observed in a sample varies most.
     factor = statement.upper_factor / statement.lower_factor
     yield lower, factor / (1 + factor) - margin / 2
     yield upper, 1 / (1 + factor) + margin / 2

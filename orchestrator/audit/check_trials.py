@@ -268,8 +268,8 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
         except SpecError as error:
             yield _ILLEGAL, f"{trial.number} ({error})"
         except (ValueError, KeyError) as error:
-            # Both errors mean that the trial lacks a parameter. attnsweep raises the KeyError if a conditional
-            # parameter was drawn, but the parameter that it depends on was not.
+            # The ValueError and the KeyError both mean that the trial lacks a parameter. The KeyError comes from a
+            # conditional parameter that was drawn although the parameter that it depends on was not.
             yield _UNDRAWN, f"{trial.number} ({error})"
         else:
             places += place

@@ -61,8 +61,8 @@ def gc(
     from attnsweep.orchestrator.terminal import PlainConsole
 
     parts = [part for directory in directories for part in parts_of(place_of(directory))]
-    # Sweeps are handled one after another. If one is refused with an error, the files of the sweeps before it have
-    # already been collected.
+    # Sweeps are handled one after another. An error in one sweep ends the command. If `delete` is true, the files of
+    # the sweeps before it have been removed by then.
     files_of = {str(part): collect(part, delete=delete, thin=thin_curves) for part in parts}
     if as_json:
         content = {place: [asdict(file) for file in files] for place, files in files_of.items()}

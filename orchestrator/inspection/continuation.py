@@ -250,8 +250,9 @@ class Source:
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # Random numbers may be drawn only at the beginning of each pass over the data, for the order of the data. So
-        # not only the next batch is checked for draws, but also the training's last.
+        # The next batch may draw no random numbers although later batches do, because the order of the data may be
+        # drawn only at the beginning of each pass over them. So the last batch of the training is checked for draws
+        # too.
         for batch_step in (step, n_steps - 1):
             store.batch_at(batch_step)
         return bool(redraw.found)

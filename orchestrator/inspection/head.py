@@ -104,8 +104,8 @@ def _structures(layer: LayerMaps) -> list[Structure | None]:
 def _structure(scored: MatrixScores, head: int, n_tokens: int) -> Structure:
     families = {"S1": "sigma_1", "S2": "sigma_2", "S3": "sigma_3"}
     z = {family: float(scored.scores[f"{name}_z"][head]) for family, name in families.items()}
-    # If each row of an attention map has equal entries, all shuffles of the map equal the map itself, and so its
-    # z-score is not finite.
+    # A z-score compares an attention map with shuffles of it. If the entries of each row are equal, all shuffles equal
+    # the map, and its z-scores are not finite.
     known = {family: value for family, value in z.items() if math.isfinite(value)}
     nearest = min(known, key=lambda family: known[family], default="none")
     return Structure(

@@ -62,9 +62,9 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # The rows of each file are sorted by trial, so the filter by trial lets Arrow skip the parts of a file that contain
-    # none of the wanted trials. Training ids are filtered only afterwards, because Arrow would copy the long list of
-    # ids for each part of each file.
+    # The rows of each file are sorted by trial, so Arrow, given the wanted trials, skips each row group (part of a
+    # file) that contains none of them. Training ids are filtered only afterwards, because Arrow would copy the long
+    # list of ids for each row group.
     near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
     return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
 

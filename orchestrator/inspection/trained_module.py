@@ -146,7 +146,8 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
     (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
     at = row["n_steps"] if step is None else step
     if row["n_steps"] is None or at > row["n_steps"]:
-        # For a step that the training does not have, `trained_module` raises an error, so heads are not checked here.
+        # The training does not have this step. Nothing is checked here, because `trained_module` raises an error for
+        # such a step.
         return
     interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
     held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]

@@ -94,8 +94,8 @@ def recover(place: Place) -> Recovery:
     try:
         trainings = open_files(place, "trainings", fragment_names(place))
     except FileNotFoundError as gone:
-        # A symbolic link without a target counts as damage, because no other process can have removed the file while
-        # this one has the lock.
+        # `fragment_names` has just listed this file, and no other process can have removed it since, because this one
+        # has the lock. So the file is a symbolic link without a target, which counts as damage.
         raise damaged(place, gone.filename, "a file that does not exist") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
@@ -107,8 +107,8 @@ def recover(place: Place) -> Recovery:
                 doomed.append(f"{name}.parquet")
             if name not in trainings and not name.startswith(MERGED):
                 uncommitted.add(name)
-        # The removal is written to disk at once. Otherwise a crash might bring these files back after a later merge has
-        # removed the merged file that replaces them.
+        # The removal is written to disk at once, because a crash might undo it and so bring the files back. Files whose
+        # rows were merged into another file would then count again, once a later merge has removed that file.
         place.remove(table, doomed)
         n_files += len(doomed)
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)

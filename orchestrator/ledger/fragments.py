@@ -204,8 +204,9 @@ def _open_snapshot(place: Place) -> Snapshot:
             if isinstance(error, FileNotFoundError):
                 raise damaged(place, error.filename, "a file that does not exist") from error
             raise
-        # If a compaction (a merge of files into one) runs while the folder is listed, the list may lack the old files
-        # as well as the new one. Then the folder is listed again. A commit that only adds files does no harm.
+        # If a compaction (a merge of files into one) runs while the folder is listed, the list may lack both the old
+        # files and the new one. Then the folder is listed again. If a commit has only added files, the list is still
+        # valid.
         if not is_overtaken(place, names):
             return _snapshot_of(place, {**files, "trainings": {name: trainings[name] for name in counting}})
 
@@ -364,9 +365,9 @@ def publish(
         # The rows of `trainings` are written last, because their file contains the digests of the files of all other
         # tables.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
-        # Hardly any two losses are equal, so Parquet's dictionary encoding would not make them smaller. But their
-        # exponents do repeat. So the first bytes of all numbers are stored together, then all second bytes, and so on,
-        # which makes curves a sixth smaller.
+        # Hardly any two losses are equal, so Parquet's dictionary encoding would not make them smaller. But the bytes
+        # that hold their exponents do repeat. So the first bytes of all numbers are stored together, then all second
+        # bytes, and so on, which makes curves a sixth smaller.
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         numbers = [field.name for field in schema if pa.types.is_floating(field.type)]
         with pq.ParquetWriter(

@@ -147,14 +147,14 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         for fault in (fault for part in parts for fault in examine(part).damaged.values()):
             raise fault from error
         ledgers = ", ".join(map(str, places))
-        # If the operating system reported an error to Arrow, DuckDB's message may quote the number of this error. From
-        # the number, the OSError is made again.
+        # DuckDB may have met an error of the operating system, and quote only its number in the text of its own error.
+        # From this number, an OSError is made.
         quoted = re.search(r"IOError.*\[errno (\d+)\]", str(error))
         number = int(quoted[1]) if quoted else None
         failure = error if isinstance(error, OSError) or number is None else OSError(number, os.strerror(number))
         if isinstance(failure, OSError):
-            # `examine` has just found no damaged file. So even an error that otherwise means damage is reported as a
-            # file that cannot be read now.
+            # Some OSErrors usually mean damage. But `examine` has just found no damaged file, so the message only says
+            # that a file cannot be read now.
             raise unreadable(failure.filename or ledgers, failure) from error
         if type(error).__module__.partition(".")[0] in ("pyarrow", "duckdb", "_duckdb"):
             raise UserError(
@@ -169,8 +169,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 def set_aside(place: Place, name: str) -> None:
     """Moves the files of one commit (a fragment) to the sweep's folder `set_aside`, so that the trainings in them do
     not count any more. Idempotent."""
-    # A fragment is listed as long as its file of `trainings` is in place. This file is moved last, so that another call
-    # can complete an interrupted move.
+    # A fragment is listed as long as its file of `trainings` is in place. This file is moved last: if the process is
+    # killed before, the fragment is still listed, and another call moves the rest.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)
@@ -185,8 +185,8 @@ def set_damage_aside(place: Place) -> dict[str, str]:
         A message for each fragment, by name.
     """
     messages: dict[str, str] = {}
-    # The check is repeated after each removal. Without a damaged merged file, the fragments that it had replaced count
-    # again, and they may be damaged too.
+    # The check is repeated after damaged fragments have been moved. If one of them was a merged file, the fragments
+    # that it had replaced count again, and they may be damaged too.
     while suspects := examine(place).damaged:
         # Only damage that is found a second time counts, because a store or a network may once return a wrong answer.
         for name, fault in examine(place).damaged.items():

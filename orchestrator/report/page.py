@@ -151,8 +151,8 @@ def _drawn(
     shown = [
         Shown(
             report=report,
-            # The pages that may raise a UserError, on stuck trainings and the maps, are made before the figures,
-            # because figures take a long time.
+            # `asks` and `maps` may raise a UserError. They are called before the figures are drawn, which takes long,
+            # so that the error appears early.
             why=tuple(asks(report)) if asks else (),
             maps=tuple(maps(report)) if maps else (),
             pictures=draw_sweep(report, f"{at}_" if several else ""),

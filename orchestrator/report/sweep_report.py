@@ -161,7 +161,7 @@ class SweepReport:
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
             ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
         ]
-        # The query for the curves of one training names a stuck training as its example, if there is one.
+        # `examples` holds one training, which the commands below name: a stuck one if there is any.
         examples = [share.example for share in sorted(self.outcomes, key=lambda share: not share.kind.is_stuck)][:1]
         for example in examples:
             curve = "select step, metric, value from curves where training_id = '{}' order by metric, step"

@@ -258,8 +258,8 @@ def begin_shard(
         try:
             create(where, shards=shard.count)
         except UserError:
-            # Opening the directory fails for a moment while another driver writes the record. An error that lasts
-            # longer has another cause.
+            # `create` raises a UserError for a moment while another driver writes the record, so it is called again. An
+            # error that lasts longer has another cause, and is raised.
             if not SweepDirectory.is_there(where) and time.monotonic() > until:
                 raise
             time.sleep(_LOOK_SECONDS)

@@ -75,8 +75,8 @@ class Chain:
             return None
         self._since.update(line[: match.start()])
         fits = self._close() == match[1].decode()
-        # Each line has a seal, a digest that also depends on all lines before it. The digest goes on from the seal that
-        # the file contains, even if that is wrong. So one damaged line does not make the seals of all later lines
+        # The seal of a line is a digest that also depends on all lines before it. Here the digest goes on from the seal
+        # that was read, even if this seal is wrong. Otherwise one damaged line would make the seals of all later lines
         # wrong.
         self._since = sha256(match[1])
         return fits

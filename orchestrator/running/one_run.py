@@ -112,7 +112,8 @@ class OneRun:
             with self._opened(directory, workload, enter) as sweep:
                 return self._train(sweep, start_pool)
         except (StoreError, DamagedFileError, PoolError) as error:
-            # The storage or the trainers fail although they worked before, so the sweep can be continued later.
+            # The fault lies with the storage or the trainers and not with the sweep. Once it is repaired, the sweep can
+            # be continued, and the SweepError says so.
             raise SweepError(str(error), directory.place) from error
         except KeyboardInterrupt:
             # A KeyboardInterrupt gets here on a second Ctrl-C, or on a Ctrl-C before the sweep starts or while it ends.
@@ -215,8 +216,8 @@ class OneRun:
         sweep.writer.confirm()
         sweep.study.save()
         sweep.directory.record_run(finished=self._finished, seconds=self._seconds)
-        # `progress.json` is written last. If another driver has taken over the sweep, the file belongs to that driver,
-        # and one of the calls above raises an error before the file is written.
+        # `progress.json` is written last. If another driver has taken over the sweep, the file is that driver's and
+        # must not be overwritten: one of the calls above then raises an error, and this line is not reached.
         beacon.end()
 
 

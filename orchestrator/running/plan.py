@@ -110,8 +110,8 @@ class PackSizer:
             return
         n_lanes = self._wanted()
         smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
-        # If packs of this size are hardly faster per training than smaller packs, the smaller packs' speed is recorded
-        # for them. So the search for the fastest size ends.
+        # A pack of this size must be clearly faster, per training, than smaller packs. Otherwise it is recorded as no
+        # faster than they are, and the search for the fastest size ends.
         gains = lane_steps_per_second > self._worth_it * smaller
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
@@ -124,8 +124,8 @@ class PackSizer:
         memory of the packs so far."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
-        # If all packs so far had the same number of trainings (rounded up to a power of two), memory is assumed to be
-        # proportional to this number.
+        # Packs of only one width (number of trainings, rounded up to a power of two) do not show which part of the
+        # memory is needed for any number of trainings. This part is then assumed to be 0.
         least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
         most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
         # The memory of a pack depends on its width (its number of trainings, rounded up to a power of two). A width

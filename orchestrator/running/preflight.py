@@ -152,8 +152,8 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
     workload, until = sample.workload, time.monotonic() + seconds
     with training_settings():
         for trainings in sample.shapes:
-            # The first training is compared with groups of the other trainings of its program. If there are none, it is
-            # compared with itself.
+            # The module of the first training is compared with those of the other trainings of its program, in groups.
+            # If there are no others, it is compared with itself, built again.
             others = trainings[1:] or trainings
             try:
                 _compute(workload, trainings[:1])

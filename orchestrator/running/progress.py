@@ -78,9 +78,9 @@ class ProgressDisplay:
         self._n_told = len(self._complete_before)
         self._outcomes: Counter[str] = Counter()
         self._pooled, self._stuck, self._rated = pooling(spec), "", -math.inf
-        # For each running trial, `_open` holds how many of its trainings have been judged (stuck or not), and how many
-        # are stuck. There may be millions of ended trials, so `_ended` only counts the trials with the same two
-        # numbers.
+        # For each running trial, `_open` holds two numbers: how many of its trainings have been judged (stuck or not),
+        # and how many are stuck. There may be millions of ended trials, so `_ended` only holds how many trials have
+        # each pair of numbers.
         self._open: dict[int, tuple[int, int]] = {}
         self._ended: Counter[tuple[int, int]] = Counter()
         self._to_close = [*self._complete_before]

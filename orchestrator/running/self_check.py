@@ -65,8 +65,8 @@ def replay_some(
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
-        # Packs are left out if the pool lacks the type of machine that trained them. Until the first trainer has
-        # started, the pool does not know its types, so nothing is left out.
+        # A pack is left out of this check if no machine in the pool has the type of the machine that trained it. Until
+        # the first trainer has started, the pool does not know its types of machines, so no pack is left out.
         machines = pool.machines
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)

@@ -110,8 +110,8 @@ class Study:
         }
         self.pruned = {trial.number: step for trial in trials if (step := pruned_at(trial)) is not None}
         for trial in trials:
-            # `refuse` changes the study in two steps. If the process was killed between them, a refused trial is still
-            # recorded as unfinished.
+            # `refuse` changes the study in two steps. If an earlier process was killed between them, the refused trial
+            # is still recorded as unfinished, and the second step is taken here.
             if trial.number in self.refused and not trial.state.is_finished():
                 self.tell(trial.number, None)
         accepted = (trial for trial in trials if trial.number not in self.refused)
@@ -329,7 +329,8 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         elif isinstance(folder := directory.place, ObjectPrefix):
             storage = JournalStorage(StudyLog(read_pieces(folder, STUDY_FILE).lines))
         elif isinstance(folder, LocalFolder) and folder.has_text(STUDY_FILE):
-            # Our own `JournalFile` is not used, because it would write to the study's file.
+            # Our own `JournalFile` is not used, because it would cut off an incomplete last line. The study's file must
+            # only be read here.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
             raise FileNotFoundError(f"the file {STUDY_FILE} of the study does not exist")

@@ -112,8 +112,9 @@ class JournalPieces:
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
         if self._prefix.swap_text(f"{self._folder}/{name}", text, None) is None:
-            # A refusal may also mean that the client repeated a write whose answer was lost. Then the stored text
-            # equals ours, while texts of different writers always differ in their seals (chained digests).
+            # The store has refused to create the object, because it exists already. It may be our own, if the answer to
+            # the write was lost and the client repeated the write. Then the stored text equals ours, while texts of
+            # different writers always differ in their seals (chained digests).
             stored = self._prefix.versioned(f"{self._folder}/{name}")
             if stored is None or stored.text != text:
                 return False
@@ -125,8 +126,8 @@ class JournalPieces:
         if journal.number != self._number:
             raise self._taken(journal.number)
         name = f"joined-{journal.number:08d}.jsonl"
-        # A store cannot make a large upload conditional, so the joined file may replace one that another process has
-        # written. Both contain the same text.
+        # A store cannot refuse a large upload because the object exists already. So this upload may replace a joined
+        # file that another process has just written. This does no harm, because both contain the same text.
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
         spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
         self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))

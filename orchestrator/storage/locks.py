@@ -234,8 +234,9 @@ class ObjectLock:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:
                 return written
-            # This process may have changed the object itself, if an answer of the store was lost: either the client has
-            # repeated this write, or an earlier write only seemed to fail.
+            # The store refuses the write if the object has changed since `version`. It may have been changed by this
+            # process: if an answer of the store was lost, the client has repeated this write, or an earlier write only
+            # seemed to fail.
             current = self._store.versioned(self._file)
             if current is not None and current.text == text:
                 return current.version

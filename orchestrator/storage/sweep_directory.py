@@ -274,9 +274,9 @@ class SweepDirectory(SweepRecord):
         except DamagedRecordError:
             course = None
         if course is None or changed.spec != self.spec or changed.retried != self.retried:
-            # `course.json` (whether the sweep is finished, and its seconds) is written before the record. If the
-            # process is killed in between, the next `resume` finds nothing to train and marks the sweep as finished
-            # again.
+            # In `course.json` (whether the sweep is finished, and its seconds), the sweep is marked as unfinished
+            # before its record is changed. If the process is killed in between, the old record is still in place, so
+            # the next `resume` of a finished sweep finds nothing to train and marks it as finished again.
             seconds = course.seconds if course else 0.0
             COURSE.write(self.place, Course(finished=False, seconds=seconds))
         if changed != self:

@@ -73,8 +73,8 @@ def _sha256(text: bytes) -> str:
 
 def _followed(scope: "_Scope") -> dict[str, str]:
     digests: dict[str, str] = {}
-    # `visited` contains all names that were looked up, also those that are no modules: most imported names are
-    # functions or classes, and many are imported several times.
+    # `visited` also contains names that are no modules, so that each name is looked up only once. Most imported names
+    # are functions or classes, and many are imported several times.
     queue, visited = [scope.own, _TRAINER], set[str]()
     while queue:
         name = queue.pop()
@@ -183,8 +183,8 @@ def _plain(node: object) -> str:
         return f"[{', '.join([repr(type(node).__name__), *shown])}]"
     if isinstance(node, list):
         return f"[{', '.join([_plain(child) for child in node if not _is_docstring(child)])}]"
-    # A leaf of the nested lists is the text `repr(node)`. The second `repr` writes this text as Python shows it in a
-    # list.
+    # The result is written as Python would print nested lists whose innermost elements are the texts `repr(node)`.
+    # Python prints a text in a list with quotes, hence the second `repr`.
     return repr(repr(node))
 
 

@@ -228,8 +228,9 @@ class Follower:
         # existing MLflow runs are looked up again.
         if self._mirror is None or _wanted(self._mirror.directory) != _wanted(directory):
             self._mirror = Mirror(directory, self._store)
-            # If the store's answer was lost, trials that were logged are missing from `n_logged`. They count as trials
-            # that the store had before (`n_present`).
+            # `n_logged` counts the trials that are known to have been logged. If the store's answer was lost, a logged
+            # trial is missing from this number. It is counted in `n_present` instead, as if the store had had it
+            # before.
             self._say(replace(self.state, n_present=max(self._mirror.n_present - self.state.n_logged, 0)))
         return self._mirror
 

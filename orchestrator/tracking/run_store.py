@@ -63,9 +63,9 @@ class Runs(ABC):
             retried: For each trial of which a failed training was repeated: when its last training ended, in
                 milliseconds since the epoch; `None` while a training is missing.
         """
-        # `n_before` holds the numbers of replicates before replicates were added. A run with such a number of trainings
-        # is unfinished now. If a rule chooses the number of replicates of each trial, the set is empty, because a
-        # complete trial stays complete.
+        # A run that was logged before replicates were added has as many trainings as trials had then: one of the
+        # numbers in `n_before`. Such a run counts as unfinished now. If a rule chooses the number of replicates of each
+        # trial, `n_before` is empty, because a complete trial stays complete.
         n_before = frozenset(self._directory.stages[:-1])
         finished, unfinished = set(), {}
         for trial, run, is_finished, n_trainings, ended in self._found():

@@ -221,8 +221,8 @@ def search_runs(
     """Returns all MLflow runs of a sweep that have the given kind (`sweep` or `trial`) and, if one is given, the given
     status."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
-    # MLflow cannot escape quotes in a search condition. So the condition contains the sweep's name only if the name has
-    # no special characters.
+    # MLflow cannot escape quotes in a search condition. So a sweep's name with special characters is left out of the
+    # condition, and the runs of other sweeps are dropped below.
     if re.fullmatch(r"[\w.-]+", directory.name):
         tags["attnsweep.sweep"] = directory.name
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())

@@ -81,8 +81,8 @@ def tracking_uri(given: str | None = None) -> str:
         fault = "" if given else "it is empty"
         if database is not None and database.is_dir():
             fault = "a directory is there"
-        # `resolve` follows all links, so a link that is left leads in a circle. Before Python 3.13, `resolve` raises an
-        # error instead.
+        # All links in this path have been followed by `Path.resolve`. If it still is a link, its links lead in a
+        # circle. Before Python 3.13, `resolve` raises an error for such links.
         elif database is not None and database.is_symlink():
             fault = "its links lead in a circle"
     except (OSError, RuntimeError, ValueError) as error:
@@ -229,8 +229,8 @@ def _make_database(database: Path) -> None:
         is_kept = kept is not None and _copied_whole(kept, draft)
         # With this first request, MLflow creates the tables of the database and the default experiment.
         MlflowClient(uri_of(draft)).search_experiments(max_results=1)
-        # MLflow keeps the draft of the database open, and a process that closes a file loses all its locks on this
-        # file. So a copy becomes the sweep's database.
+        # The draft does not become the sweep's database itself. MLflow keeps it open, and a process that closes a file
+        # loses all its locks on this file. So the database is a copy of the draft.
         shutil.copyfile(draft, copy)
         if kept is not None and not is_kept:
             _keep(copy, kept)

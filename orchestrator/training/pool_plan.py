@@ -232,8 +232,9 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # A trainer that has to end gives its pack (trainings that share one batched program) back. The trainer that
-            # continues the pack reports this measurement again, so only the progress is reported now.
+            # A trainer that has to end gives its pack (trainings that share one batched program) back, without waiting
+            # for an answer to this measurement. The trainer that continues the pack reports the measurement again. So
+            # here it is left out, and only the pack's progress is reported.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

@@ -185,7 +185,7 @@ def _parsed(text: str) -> Note | None:
     try:
         return Note.model_validate_json(text)
     except ValidationError:
-        # A note of another version of attnsweep may have another format. Such a note is ignored.
+        # Drivers with another version of attnsweep may write their notes in another format. Such a note is ignored.
         return None
 
 

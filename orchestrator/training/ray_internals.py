@@ -156,8 +156,8 @@ def ask_for_token() -> None:
     """
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
-        # Ray has read the environment variables before, when it was imported. So its configuration is initialized
-        # again.
+        # Ray read the environment variables when it was imported, before `RAY_AUTH_MODE` was set here. So its
+        # configuration is initialized again.
         Config.initialize("")
 
 

@@ -251,7 +251,8 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    # Arrow makes dictionary columns only from lists, not from arrays. `from_pandas=True` turns NaN into null.
+    # Arrow makes dictionary columns only from lists, so an array is turned into a list first. `from_pandas=True` turns
+    # NaN into null.
     plain = values.tolist() if isinstance(values, np.ndarray) and pa.types.is_dictionary(kind) else values
     return pa.array(plain, type=kind, from_pandas=True)
 

@@ -12,8 +12,9 @@ from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # These imports are only for type checkers. Trainers import this module, and changes of the storage must not change
-    # the fingerprint of the trainers' code.
+    # The fingerprint of the trainers' code covers all modules that trainers import, and this module is one of them.
+    # These two modules are imported only for type checkers, so that changes of the storage do not change the
+    # fingerprint.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
 
@@ -95,7 +96,8 @@ def tasks_of(
         SpecError: If the values contradict each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # In sweeps of version 0.1, `certified_share` is a parameter of the trainings; now it is a field of the spec.
+    # `certified_share` was a parameter of the trainings in version 0.1; now it is a field of the spec. If the parameter
+    # is set, its value is used.
     own_share = resolved.certified_share
     share = directory.spec.certified_share if own_share is None else own_share
     origin = seeded_by(directory.spec, trial, resolved)

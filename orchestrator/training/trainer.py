@@ -176,8 +176,9 @@ class Trainer:
             self._evaluations_per_look, self._told_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # Another trainer may have measured these trainings and given them back before the report was answered. Then
-        # this trainer reports the measurement again before it trains.
+        # The pack may come from a trainer that gave it back at a measurement, before the driver answered which
+        # trainings to prune. Then this trainer first reports the same measurement again, and trains only after the
+        # answer.
         if not self._is_to_tell(self._pack):
             self._train_slice(self._pack)
         if self._is_to_tell(self._pack):

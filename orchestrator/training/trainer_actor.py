@@ -89,9 +89,9 @@ class TrainerActor(Trainer):
     """A trainer in a process of its own, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        # Arrow imports pandas at its first conversion, which takes time. Therefore a first conversion is made here
-        # while pandas cannot be imported, and later conversions do without pandas. Only if the user's workload has
-        # already imported pandas, Arrow uses it.
+        # When Arrow makes its first scalar or array, it imports pandas, which takes time. So the first scalar is made
+        # here, where pandas seems not to be installed, and Arrow does without pandas from then on. Only if the user's
+        # workload has already imported pandas, Arrow uses it.
         with importing(without=("pandas",)):
             pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
@@ -115,8 +115,8 @@ class TrainerActor(Trainer):
 
         def leave(number: int, frame: FrameType | None) -> None:
             self.leave()
-            # If the trainer has nothing to train, the signal handler that Ray had set before is called, and ends the
-            # process.
+            # A trainer with a pack hands it back first. A trainer without one ends at once, through the signal handler
+            # that Ray had set before.
             if not self.has_pack and callable(before):
                 before(number, frame)
 

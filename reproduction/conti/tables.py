@@ -104,8 +104,9 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     The blocks are at random places along the diagonal.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # To get disjoint blocks, `num_pos` distinct rows of a smaller matrix are drawn, and each is widened to `window`
-    # rows. Every arrangement of blocks is possible.
+    # To get disjoint blocks, `num_pos` distinct rows of a matrix with only `n_places` rows are drawn. Each of them
+    # becomes a block of `window` rows, and every other row stays a single row. Every arrangement of disjoint blocks can
+    # result.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

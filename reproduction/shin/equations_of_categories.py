@@ -303,8 +303,8 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
     chosen = np.flatnonzero((names == family) & points.converged.numpy())
-    # If the search finds no point of the family, the errors are NaN, so that the claim counts as refuted. Without
-    # errors it would pass unverified.
+    # If the search finds no point of the family, the error is set to NaN, so that the claim counts as refuted. With an
+    # empty list of errors it would pass unverified.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
         n_predicted, M = points.parameters["v_KM"].shape[1:]

@@ -141,8 +141,8 @@ def mean_predictor() -> EquationCheck:
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
         q = q - _trace(q) / (M - 1) * shift(M)
-        # The last position precedes no predicted position, so the last row of the attention logits is free. It is
-        # chosen such that each column has the sum s.
+        # The last position precedes no predicted position, so the last row of the attention logits may have any values.
+        # They are chosen such that each column has the sum s, as in all members of this family.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))

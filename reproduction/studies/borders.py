@@ -224,8 +224,8 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
     is_separated = values[k > 0].max(initial=-np.inf) <= values[k < n].min(initial=np.inf)
     if is_separated or not fitted.has_converged:
         return float(n.mean())
-    # The border, where half of the trainings are stuck, is -intercept / slope. `border` is its gradient by intercept
-    # and slope, up to a factor that cancels in the returned ratio.
+    # The border, where half of the trainings are stuck, is -intercept / slope. `border` holds its derivatives with
+    # respect to intercept and slope, up to a common factor that cancels in the returned ratio.
     border = np.array([1.0, -fitted.coefficients[0] / fitted.coefficients[1]])
     spread = border @ clustered_covariance(fitted, design, n, k) @ border
     weight = n * fitted.probability * (1 - fitted.probability)

@@ -62,8 +62,8 @@ def attend_by_token(
     """
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
-    # `asks_category_BMN` holds the logits with which each query position attends to every category. With softmax,
-    # `asks_position_BMM` below holds the logits with which it attends to every key position.
+    # The logit of a query for a key is the sum of two: one for the key's category, in `asks_category_BMN`, and one for
+    # the key's position, in `asks_position_BMM`, which is needed only with softmax.
     asks_category_BMN = one_hot_BMN @ logits_SS[:N, :N].T + logits_SS[:N, N:].T
     residual_MO = residual_OS[:, N:].T
     if softmax:

@@ -90,8 +90,8 @@ def solution_scores(
     holds = [scores[f"solution_{name}"] >= HOLDS for name in ("1", "2", "3")]
     in_1, in_2, in_3 = ((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS) for name in ("1", "2", "3"))
     cases = [*holds, in_2 & (in_1 | in_3)]
-    # The host waits for the device at every copy. So all scores are copied at once, and so are the conditions of all
-    # labels.
+    # The host waits for the device at every copy. So there are only two copies: one of all scores, and one of all
+    # conditions from which the label is chosen.
     numbers = dict(zip(scores, torch.stack(list(scores.values())).cpu().numpy(), strict=True))
     return numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4])
 

@@ -105,8 +105,8 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
     order_TT = streams.uniform("structure.permutation", (T, T), step)[0]
     if is_causal:
-        # In causal attention, keys after the query stay in place: they are sorted by increasing numbers that are larger
-        # than those of all other keys.
+        # Keys are shuffled by sorting random numbers from 0 to 1. In causal attention, keys after the query must stay
+        # in place, so they get increasing numbers above 1.
         order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
     return order_TT.argsort(-1)
 

@@ -87,8 +87,8 @@ class _Alone:
     def compare(self, loss: Tensor, gradients: State) -> None:
         """Computes loss and gradients of this training in plain PyTorch. Raises a `SpecError` if they differ from the
         engine's `loss` and `gradients`."""
-        # `build` may store something outside the module that the loss reads. So the module is built right before its
-        # loss is computed.
+        # The loss may read something that `build` stores outside the module, and building another module may overwrite
+        # it. So the module is built right before its loss is computed.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
         _own_buffers(self._module)
         own_loss = self._at(self._state, self._batch, "loss", self._plain_loss)

@@ -124,8 +124,8 @@ class Streams:
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
         by_string = words.view(*words.shape[:2], n_words, n_strings).transpose(2, 3).contiguous()
-        # Words are split into four bytes, the least significant first, because unpacking bytes takes an eighth of the
-        # time of unpacking words.
+        # Each 32-bit word is split into its four bytes, the least significant first, because getting the bits out of
+        # bytes takes an eighth of the time of getting them out of words.
         octets = by_string.unsqueeze(-1).view(torch.uint8)[..., :4]
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
         return ((octets.unsqueeze(-1) >> shifts) & 1).flatten(3)[..., :n_bits].to(torch.bool)

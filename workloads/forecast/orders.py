@@ -176,8 +176,7 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
             for eps in (epsilon, 4 * epsilon)
         ]
     except UserError:
-        # A model without LayerNorm refuses a changed `layer_norm_eps`. It has no init_sigma above which a LayerNorm
-        # normalizes.
+        # A model without LayerNorm refuses a changed `layer_norm_eps`. For such a model there is no threshold.
         return None
     gradients = Start(workload, [Training(member, seed) for member in pair]).gradients()
     return sigma if any(not torch.allclose(pair_g[0], pair_g[1]) for pair_g in gradients.values()) else None

@@ -230,10 +230,10 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # softplus(-sign * logit) is computed as a log_softmax, because an elementwise function would round the numbers in
-    # its last, partly filled vector differently, so that results would depend on the other trainings. The 0 comes
-    # first: otherwise the gradient at a large margin would be computed as 1 - 1. In float32 the loss would be 0 beyond
-    # a margin of 17.
+    # The loss is softplus(-sign * logit). An elementwise function would round the numbers in its last, partly filled
+    # SIMD vector differently, so that results would depend on the other trainings. Therefore the loss is computed as a
+    # log_softmax of 0 and -sign * logit. The 0 comes first: otherwise the gradient at a large margin would be computed
+    # as 1 - 1. In float32 the loss would be 0 beyond a margin of 17, so float64 is used.
     against_B = (-sign_B * logit_B).to(torch.float64)
     rows_B2 = torch.stack([torch.zeros_like(against_B), against_B], dim=-1)
     return -log_softmax(rows_B2, dim=-1)[:, 0].mean().to(logit_B.dtype)

@@ -140,7 +140,8 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             va="center",
             color=figures.letters_on(patch.get_facecolor()),
             fontweight="bold" if z > _SURPRISING else "normal",
-            # The colour suits the cell behind the text. The `gid` keeps this colour in the report's dark mode.
+            # The letters are black or white, whichever is easier to read on the cell's colour. In its dark mode, the
+            # report recognizes these letters by their `gid` and keeps their colour.
             gid=f"residual-{number}",
         )
     bold = "; bold: |z| > 2" if panel.texts else ""

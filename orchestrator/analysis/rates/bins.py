@@ -127,7 +127,8 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # If halving all bins separates no further values, the loop goes on, because the next halving may.
+        # Halves that separate no more values than the present bins are not used. The loop goes on all the same, because
+        # the halves of these halves may separate more.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins

@@ -205,7 +205,8 @@ def draw_cell(
         return
     letters, digits = figures.letters_on(patch.get_facecolor()), decimals(low, high)
     size = rcParams["xtick.labelsize"]
-    # The colour suits the cell behind the text. The `gid` keeps this colour in the report's dark mode.
+    # The letters are black or white, whichever is easier to read on the cell's colour. In its dark mode, the report
+    # recognizes these letters by their `gid` and keeps their colour.
     share_text, interval_text = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
     panel.text(x, y, share_text, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
     panel.text(x, y - 0.08, interval_text, ha="center", va="top", color=letters, gid=f"{gid}-interval")

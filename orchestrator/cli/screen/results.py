@@ -92,8 +92,8 @@ def print_page(page: "WhyPage", console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     for note in page.notes:
-        # Notes are printed without `soft_wrap`, so that Rich breaks their lines between words. The notes on a deep
-        # model contain definitions that fill many lines.
+        # Without `soft_wrap`, Rich breaks a long note between words. The notes on a model of many layers fill many
+        # lines.
         console.print(note, markup=False, highlight=False)
     say("")
     for shown_map in page.maps:

@@ -55,8 +55,8 @@ def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # The pattern of induction is the key after an earlier token that equals the query. This token itself, such as
-        # the end of a sentence, need not be an allowed key.
+        # In induction, a query attends to the key right after an earlier token that equals the query. This earlier
+        # token, for example the end of a sentence, need not be an allowed key itself.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]

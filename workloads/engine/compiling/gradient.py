@@ -128,8 +128,8 @@ class GradientProgram:
         place_NW = torch.arange(n_groups * _WIDTH).clamp(max=n_lanes - 1).view(n_groups, _WIDTH)
         losses, gradients = [], []
         for place_W in place_NW:
-            # Indexing copies the inputs into separate tensors. The compiled graph may find numbers by their offset in
-            # memory from the start of an input, so each input must have the layout for which the graph was compiled.
+            # The compiled graph may find numbers by their offset in memory from the start of an input, so each input
+            # must have the layout for which the graph was compiled. Tensors that are made by indexing have this layout.
             rows_Wn, lane_W = rows.detach()[place_W], place_W if lanes is None else lanes[place_W]
             loss_W, gradient_Wn = rows.new_zeros(_WIDTH), torch.zeros_like(rows_Wn)
             for part in range(self._parts.number):

@@ -50,8 +50,9 @@ _OPTIONS = {
     "aot_inductor.precompile_headers": False,
     # Intermediate tensors are put on the stack, because allocating one on the heap costs as much as computing it.
     "aot_inductor.allow_stack_allocation": True,
-    # With a lower threshold, PyTorch's compiler would store more intermediate values, and compute gradients and the
-    # updates of weights in separate loops. Our function `read_repeatedly` decides what is stored.
+    # PyTorch's compiler stores an intermediate value if it is read more often than this. With a lower number, it would
+    # store more values, and compute gradients and the updates of weights in separate loops. Our function
+    # `read_repeatedly` decides what is stored.
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
@@ -144,8 +145,8 @@ def loaded_bytes(program: bytes) -> Step:
     Raises:
         NoCompilerError: If this user has no folder for programs.
     """
-    # A program that was received from another machine is written to a temporary file. It cannot be stored among the
-    # programs of this machine, which are named by hashes of their sources.
+    # The program is written to a temporary file. It cannot be stored among the programs of this machine, because they
+    # are named by hashes of their sources, and its source is not known.
     with _with_room(), tempfile.TemporaryDirectory(dir=_folder()) as folder:
         file = Path(folder) / "sent.so"
         file.write_bytes(program)

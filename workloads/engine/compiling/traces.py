@@ -138,8 +138,8 @@ class _Counting(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Here PyTorch asks whether its compiler should skip this class. For the answer True it would import the
-        # compiler, only to exclude this class from compilation.
+        # PyTorch asks here whether its compiler should skip this class. If the answer were True, PyTorch would import
+        # the compiler just to tell it so.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
