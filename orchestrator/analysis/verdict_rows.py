@@ -39,7 +39,8 @@ diverged has no such value."""
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
     """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need. Raises a
     `SpecError` if no training has a metric that a statement names."""
-    # The ledger of a sweep without rows lacks the columns that the workload adds, such as its metrics and events.
+    # In a sweep without rows, the ledger lacks the columns that the workload adds, such as its metrics and events. So
+    # no columns are requested from it.
     n = ledger.trainings(columns=["replicate"]).num_rows
     rows = ledger.trainings(columns=columns(claim) if n else [])
     measured = [each for each in quantities(claim) if each.what in ("value", "role")]

@@ -89,8 +89,8 @@ def load(module: nn.Module, state: State) -> None:
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
-        # The state may contain a buffer with which an intervention clamped (fixed) an attention head for some steps. A
-        # module that is built for a later step does not have this buffer, so the buffer is skipped.
+        # The state may contain a buffer that exists only for the steps at which an intervention clamps (fixes) an
+        # attention head. A module that is built for another step lacks this buffer, so it is skipped.
         if name in tensors:
             tensors[name].data = value
 

@@ -194,7 +194,8 @@ class SweepLoop:
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
-            # The trainings that have ended have valid rows. These rows are committed before the error is raised again.
+            # The sweep ends with this error, but the trainings that have ended have valid rows, so these are committed
+            # first.
             self._commit_ended()
             raise
         finally:

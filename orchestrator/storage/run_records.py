@@ -140,7 +140,8 @@ class Beacon:
         if time.monotonic() >= self._next:
             now = Progress(at=datetime.now(UTC), doing=doing, n_asked=n_asked, packs=tuple(packs), mlflow=mlflow)
             PROGRESS.write_passing(self._place, now)
-            # The pause is counted from the end of the write, so that writes to a slow store stay rare.
+            # The time until the next write is counted from the end of this one, so that writes to a slow store stay
+            # rare.
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:

@@ -104,8 +104,8 @@ class LocalPool:
         try:
             return self._train_slice()
         except SystemExit as error:
-            # The training raised this SystemExit. In a trainer actor it would end only the actor's process, but here it
-            # would end the whole sweep.
+            # The training raised this SystemExit, so it is reported like any other error of a training. In a trainer
+            # actor it would end only the actor's process, but here it would end the whole sweep.
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:

@@ -189,8 +189,8 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
-            # The shutdown of Ray runs in the thread that closes the pool. In another thread, it could end the process
-            # if an object reference is freed at the same time.
+            # The pool shuts Ray down when it is closed, in the same thread. A shutdown in another thread could end the
+            # process, if an object reference is freed at the same time.
             at_close=ray.shutdown if is_only_here else lambda: None,
         )
 

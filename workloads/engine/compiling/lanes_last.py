@@ -125,9 +125,9 @@ def _axes(node: fx.Node, dims: Any) -> list[int]:
 
 
 def _pointwise(node: fx.Node, *args: Any, **kwargs: Any) -> Any:
-    # For one training, a scalar (0-d tensor) does not change the dtype of a tensor that it is combined with. The
-    # scalars of several trainings form a 1-d tensor, which would. So they are first converted to the dtype that the
-    # result has for one training.
+    # If PyTorch combines a scalar (0-d tensor) with a larger tensor, the result keeps the larger tensor's dtype. But
+    # here several trainings run at once, and their scalars form a 1-d tensor, which could change the dtype. So the
+    # scalars are first converted to the dtype that the result has for one training.
     value_of_one = node.meta["val"]
     dtype = value_of_one.dtype if isinstance(value_of_one, Tensor) else None
     if dtype is not None and dtype.is_floating_point and len(value_of_one.shape) > 0:
