@@ -24,7 +24,9 @@ class _NotInstalled(MetaPathFinder):
             ModuleNotFoundError: For one of the hidden modules.
         """
         if fullname in self._names:
-            raise ModuleNotFoundError(f"{fullname} is hidden while another library is imported", name=fullname)
+            raise ModuleNotFoundError(
+                f"{fullname} is treated as not installed, because importing it would take too long", name=fullname
+            )
 
 
 @contextmanager

@@ -423,7 +423,8 @@ def _crossing(
                 "--by",
                 given=name,
                 expected="a parameter that varies within A and B",
-                fix="leave this parameter out of --by, because differences between A and B are always compared",
+                fix="leave this parameter out of --by: all of A has one value of it and all of B another, so the"
+                " comparison of A with B already compares these values",
             )
         values = [value for side in sides for value in side.parameters[name]]
         axes.append(tuple(groups_by(specs, name, dict(zip(trials, values, strict=True)))))

@@ -285,10 +285,9 @@ class SweepData:
         if not ratios.ratios:
             raise UserError(
                 INTERVENTION,
-                given="no pair of trainings to compare: no training of a pair is solved, reaches an event or has a head"
-                " with a role",
-                expected="pairs of trainings with equal seeds, one with an intervention and one without",
-                fix="let the parameter `intervention` have null among its choices, with sampler=grid"
+                given="no pair of trainings in which a training is solved, reaches an event or has a head with a role",
+                expected="at least one such pair: two trainings with equal seeds, one of them with an intervention",
+                fix="let null be one of the choices of the parameter `intervention`, with sampler=grid, or train longer"
                 " (docs/interventions.md)",
             )
         return ratios

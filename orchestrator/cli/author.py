@@ -154,10 +154,20 @@ def prepare_corpus(
 
 def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
     for flag, value in options.items():
+        if value is not None and unit is not None:
+            raise UserError(
+                flag,
+                given=value,
+                expected=f"no option {flag}, because with --unit a single column is read",
+                fix="give --column instead",
+            )
         if value is not None:
-            mode = "is given" if unit is not None else "is not given"
-            fix = "give --column instead" if unit is not None else "give --source and --target, or add --unit"
-            raise UserError(flag, given=value, expected=f"no option {flag}, because --unit {mode}", fix=fix)
+            raise UserError(
+                flag,
+                given=value,
+                expected=f"no option {flag}, because without --unit two columns are read",
+                fix="give --source and --target, or add --unit",
+            )
 
 
 def _print_workload(name: str, values: "Mapping[str, Value]") -> None:

@@ -172,14 +172,18 @@ def _load(entry: EntryPoint) -> Sequence[Reproduction]:
     try:
         offered = entry.load()
     except (Exception, SystemExit) as error:  # Loading another package's module may raise any exception.
-        raise _unusable(entry, f"a module that fails to import: {type(error).__name__}: {error}") from error
+        raise _unusable(entry, f"a module whose import raises {type(error).__name__}: {error}") from error
     if not isinstance(offered, Sequence):
         raise _unusable(entry, type(offered).__name__)
     for reproduction in offered:
         if not isinstance(reproduction, Reproduction) or not all(
             isinstance(getattr(reproduction, text), str) for text in ("name", "title", "source", "cost")
         ):
-            raise _unusable(entry, f"a sequence with {reproduction!r}, which is not a complete Reproduction")
+            raise _unusable(
+                entry,
+                f"a sequence with {reproduction!r}, which is no Reproduction whose name, title, source and cost are"
+                " strings",
+            )
     return offered
 
 

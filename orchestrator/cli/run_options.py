@@ -190,14 +190,13 @@ def parse_shard(text: str | None) -> Shard | None:
         count = count or os.environ.get(_COUNT, "")
     if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and _is_one(int(index), int(count))):
         variables = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
+        found = ", ".join(variables) or "none of " + ", ".join((*_INDEX, _COUNT))
         raise UserError(
             _FLAG,
-            given=f"{text}, with the environment variables"
-            f" {', '.join(variables) or 'none of ' + ', '.join((*_INDEX, _COUNT))}"
-            if "auto" in text
-            else text,
+            given=f"{text}, with the environment variables {found}" if "auto" in text else text,
             expected=f"I/N: shard number I from 0 to N - 1 of N shards, where N is at most {MOST_SHARDS}",
-            fix="number the tasks of the job array from 0, or give --shard auto/N or --shard I/N"
+            fix="number the tasks of the job array from 0; if no variable tells the number of tasks N, write --shard"
+            " auto/N; without a job array, write --shard I/N"
             if "auto" in text
             else "write for example --shard 0/4 for the first of four drivers, and 1/4, 2/4, 3/4 for the others",
         )

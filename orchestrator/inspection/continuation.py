@@ -221,8 +221,9 @@ class Source:
         if self._training.parameters.optimizer == "lbfgs":
             raise UserError(
                 "TRAINING_ID",
-                given=f"{self.origin.name}, trained with lbfgs, whose line searches need the same loss throughout",
-                expected=f"a training with one of the optimizers {', '.join(UPDATE_RULES)}",
+                given=f"{self.origin.name}, trained with lbfgs",
+                expected=f"a training with one of the optimizers {', '.join(UPDATE_RULES)}, because the line searches"
+                " of lbfgs need a loss that never changes",
                 fix="run the sweep with another optimizer, such as adam",
             )
 
@@ -237,14 +238,16 @@ class Source:
             )
         if self.change != "kick" and not self._draws_anew(step):
             missing = {
-                "data": "no data after it: its loss is exact, or takes all data",
-                "noise": "no dropout masks after it",
+                "data": "its loss is exact, or takes all data",
+                "noise": "it draws no more dropout masks",
             }
             raise UserError(
                 "--redraw",
                 given=f"{self.change} at step {step}",
-                expected=f"a training that draws {self.change} after the step, but {name} draws {missing[self.change]}",
-                fix="write --redraw kick" if self.change == "data" else "write --redraw data, or --redraw kick",
+                expected=f"random numbers that {name} still draws after this step: {missing[self.change]}",
+                fix="write --redraw kick, which adds noise to the weights"
+                if self.change == "data"
+                else "write --redraw data, or --redraw kick, which adds noise to the weights",
             )
 
     def _draws_anew(self, step: int) -> bool:

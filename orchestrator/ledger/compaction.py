@@ -96,7 +96,7 @@ def recover(place: Place) -> Recovery:
     except FileNotFoundError as gone:
         # `fragment_names` has just listed this file, and no other process can have removed it since, because this one
         # has the lock. So the file is a symbolic link without a target, which counts as damage.
-        raise damaged(place, gone.filename, "a file that does not exist") from gone
+        raise damaged(place, gone.filename, "a symbolic link whose target does not exist") from gone
     counting = set(counting_names(trainings))
     uncommitted = set()
     n_files = 0

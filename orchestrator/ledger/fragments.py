@@ -202,7 +202,9 @@ def _open_snapshot(place: Place) -> Snapshot:
             if is_overtaken(place, names):
                 continue
             if isinstance(error, FileNotFoundError):
-                raise damaged(place, error.filename, "a file that does not exist") from error
+                raise damaged(
+                    place, error.filename, "a missing file: its folder lists the file, but it cannot be opened"
+                ) from error
             raise
         # If a compaction (a merge of files into one) runs while the folder is listed, the list may lack both the old
         # files and the new one. Then the folder is listed again. If a commit has only added files, the list is still
@@ -316,9 +318,12 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
     except FileNotFoundError as gone:
         raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
     except KeyError as lacking:
-        raise damaged(place, path, f"a file without the entry {lacking.args[0].decode()} in its metadata") from lacking
+        what = f"a damaged file: its metadata lacks the entry {lacking.args[0].decode()}"
+        raise damaged(place, path, what) from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "a malformed entry `replaces` or `digests` in the file's metadata") from damage
+        raise damaged(
+            place, path, "a damaged file: the entry `replaces` or `digests` of its metadata cannot be parsed"
+        ) from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
@@ -329,7 +334,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
             fix="read the file with the newer version of attnsweep that wrote it",
         )
     if name in stamp.replaces:
-        raise damaged(place, path, "a file whose metadata says that it replaces itself")
+        raise damaged(place, path, "a damaged file: its metadata lists the file itself among those that it replaces")
     if wrong:
         raise damaged(place, path, wrong)
     return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)

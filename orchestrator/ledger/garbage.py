@@ -101,8 +101,12 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
         fix = f"finish it with: attnsweep resume {as_argument(place)}"
         raise UserError(_THIN, given=f"the unfinished sweep {place}", expected="a finished sweep", fix=fix)
     if directory.sources:
-        given, fix = f"the merge {place} of several sweeps", "thin the curves of these sweeps, and merge them again"
-        raise UserError(_THIN, given=given, expected="a single sweep", fix=fix)
+        raise UserError(
+            _THIN,
+            given=f"the merge {place} of several sweeps",
+            expected="a single sweep",
+            fix="thin the curves of the sweeps that were merged, and merge them again",
+        )
     snapshot, sizes = open_snapshot(place), place.sizes()
     for kept_every, names in snapshot.by_thinning().items():
         if every % kept_every and kept_every < every:

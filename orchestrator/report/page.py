@@ -85,9 +85,9 @@ def write_report(
     if out is None:
         place = place_of(directories[0])
         if len(directories) > 1:
-            raise _no_out("a file name, which a report on several sweeps needs")
+            raise _no_out("a file name, because a report on several sweeps belongs into none of their directories")
         if not isinstance(place, LocalFolder):
-            raise _no_out("a local file name, which a report on a sweep in an object store needs")
+            raise _no_out("a local file name, because a report cannot be written into the object store of its sweep")
         out = _own_file(place)
     refuse_special(out)
     page, pictures = make_report(directories, asks, maps, outcome=outcome)
@@ -220,7 +220,7 @@ def _own_file(place: LocalFolder) -> Path:
         refuse_link(_figures_folder(out))
         folder = next(parent for parent in out.parents if parent.exists())
     if not os.access(folder, os.W_OK):
-        raise _no_out(f"a file name for the report, because the folder {folder} is not writable")
+        raise _no_out(f"a file outside the sweep, because the folder {folder} is not writable")
     return out
 
 

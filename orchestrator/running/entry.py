@@ -166,8 +166,8 @@ def check_retry(spec: Sweep) -> None:
         raise UserError(
             "--retry-failed",
             given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
-            expected="a sweep with a fixed number of replicates, because a rule for their number has already"
-            " counted the failed trainings",
+            expected="a sweep with a fixed number of replicates: the rule has already counted the failed trainings, and"
+            " other results of them would contradict its decisions",
             fix="run a new sweep, or leave out --retry-failed",
         )
 
@@ -208,8 +208,8 @@ def check_divisible(spec: Sweep, shard: Shard) -> None:
             raise UserError(
                 _FLAG,
                 given=given,
-                expected=expected,
-                fix="change the sweep's spec, or run the sweep with one driver by leaving out --shard",
+                expected=f"a sweep that several drivers can share, with {expected}",
+                fix="change this setting of the sweep, or leave out --shard to run the sweep with one driver",
             )
 
 
@@ -226,12 +226,13 @@ def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | No
     check_same(spec, code, whole)
     if whole.shards != shard.count:
         divided = f"{whole.shards} shards" if whole.shards else "one driver"
-        fix = f"write {_FLAG} I/{whole.shards}" if whole.shards else f"leave {_FLAG} out"
         raise UserError(
             _FLAG,
             given=f"the shard {shard} of the sweep {whole.place}, which has {divided}",
-            expected="the number of shards that was given to the sweep's first driver",
-            fix=f"{fix}, or choose another --dir",
+            expected="the number of shards with which the sweep's first driver was started",
+            fix=f"write {_FLAG} I/{whole.shards}, or choose another --dir"
+            if whole.shards
+            else f"leave {_FLAG} out, or choose another --dir",
         )
     return whole
 
@@ -266,10 +267,10 @@ def begin_shard(
     if whole.engine != environment.engine:
         raise UserError(
             "--engine",
-            given=f"the engine {environment.engine}, although another driver has just begun the sweep with the engine"
-            f" {whole.engine}",
-            expected=f"the engine {whole.engine}, because all shards of a sweep have the same engine",
-            fix="run the same command again: it then finds the other driver's engine",
+            given=f"the engine {environment.engine} for this driver; another driver has just begun the sweep with the"
+            f" engine {whole.engine}",
+            expected="the same engine for all drivers of a sweep",
+            fix="run the same command again: it then takes the other driver's engine",
         )
     if changes := whole.changes(environment):
         raise UserError(

@@ -333,7 +333,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
             # only be read here.
             storage = JournalStorage(JournalFileBackend(str(regular_file(folder.path / STUDY_FILE))))
         else:
-            raise FileNotFoundError(f"the file {STUDY_FILE} of the study does not exist")
+            raise FileNotFoundError(f"the file {STUDY_FILE}, which holds the sweep's Optuna study, does not exist")
         trials = storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
         return _by_the_sweeps_numbers(directory.of_shard, trials)
 

@@ -179,7 +179,7 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
             raise _damaged(
                 prefix,
                 f"{folder}/{_piece(expected)}",
-                f"a missing part of the journal of the study, although the later part {name} exists",
+                f"a missing part of the study's journal: the later part {name} exists",
             )
     # The objects that together hold the journal are called pieces. Earlier versions named a piece by the number of its
     # first line; this version numbers them 1, 2, ...
@@ -193,8 +193,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
             raise _damaged(
                 prefix,
                 f"{folder}/{name}",
-                f"a part of the journal of the study that begins at line {begins}, although the part with the lines"
-                f" {len(lines)} to {begins - 1} is missing",
+                f"a part of the study's journal from line {begins} on; the part before it, with the lines {len(lines)}"
+                f" to {begins - 1}, is missing",
             )
         # A piece whose first line has been read already is skipped: it has been joined into the first piece, but not
         # yet removed.
@@ -207,7 +207,7 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
         raise _damaged(
             prefix,
             f"{folder}/{name}",
-            "a part of the journal of the study that was changed, or does not continue the parts before it",
+            "a damaged part of the study's journal: it was changed, or does not continue the parts before it",
         )
     pieces = [name for pattern in (_EARLIER, _JOINED, _PIECE) for _, name in _numbered(pattern, names)]
     passed = [name for name in pieces if name not in ends]
@@ -281,7 +281,9 @@ def check_database(storage: str) -> None:
         FileNotFoundError: If the database does not exist.
     """
     if (database := _file_of(storage)) is not None and not database.exists():
-        raise FileNotFoundError(f"the database {database.absolute()} does not exist")
+        raise FileNotFoundError(
+            f"the database {database.absolute()}, which the sweep's field `storage` names, does not exist"
+        )
 
 
 def _file_of(storage: str) -> Path | None:

@@ -199,7 +199,9 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
         row = tuple(has[column] for column in zipped_names(name))
         value: Scalar = next((text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row), None)
         if value is None:
-            raise _MisfitError(f"the values {name}={row}, while no row of the new sweep's Zip has these values")
+            raise _MisfitError(
+                f"the values {name}={row}, which are no row of the new sweep's Zip (parameters varied together)"
+            )
         return value
     value = has[name]
     if isinstance(dimension, Categorical):

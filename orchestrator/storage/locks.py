@@ -34,7 +34,6 @@ LEASE_SECONDS = 300.0
 _RENEWALS_PER_LEASE = 10
 _UNDER_WAY_SECONDS = 5.0
 """After this many seconds, all uploads of a writer that was killed have ended."""
-_LOST_FIX = "the rows that this run has committed are kept, and the other process continues: let it end, or stop it"
 _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was killed"
 
 
@@ -209,8 +208,9 @@ class ObjectLock:
             raise LostLeaseError(
                 error.subject,
                 given=error.given,
-                expected="a sweep whose lease (lock with a time limit) this process holds until the run ends",
-                fix=_LOST_FIX,
+                expected="that no other process takes the sweep's lease (lock with a time limit) before this run ends",
+                fix="the rows that this run has committed are kept, and the other process continues: let it end, or"
+                " stop it",
             ) from error
 
     def _write(self, version: str) -> None:

@@ -57,7 +57,9 @@ def writing_folder(out: Path) -> Iterator[Path]:
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise unwritable(out, "--out", "this path is a file, or a folder that is not empty", kind="new folder")
+            raise unwritable(
+                out, "--out", "this path is a file, or a folder that is not empty", kind="new or empty folder"
+            )
         make_folder(temporary, "--out")
         try:
             yield temporary

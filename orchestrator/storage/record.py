@@ -75,7 +75,7 @@ class RecordFile(Generic[R]):
             raise DamagedRecordError(
                 f"{place}/{self.name}",
                 given=reason_of(damage),
-                expected="the file as attnsweep wrote it",
+                expected="a file that has not changed since attnsweep wrote it",
                 fix=self.fix.replace("{}", as_argument(place)),
             ) from damage
 
@@ -122,7 +122,9 @@ class RecordFile(Generic[R]):
                 if content.pop(_CHECKSUM) != sha256_of(content):
                     raise ValueError("the contents do not match the stored sha256")
                 if not is_as_written:
-                    raise ValueError("equal contents in another format than attnsweep wrote, such as 1E-9 for 1e-9")
+                    raise ValueError(
+                        "the values are as attnsweep wrote them, but some are spelled otherwise, such as 1E-9 for 1e-9"
+                    )
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error

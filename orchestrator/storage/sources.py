@@ -68,7 +68,7 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
         if last >= TRIALS_APART:
             raise UserError(
                 str(place),
-                given=f"trial {last}, whose number a trial of the next sweep would get too",
+                given=f"trial {last}: read together, a trial of the next sweep would get the same number",
                 expected=f"trial numbers below {TRIALS_APART} in every sweep except the last",
                 fix="name this sweep last, or read it alone",
             )

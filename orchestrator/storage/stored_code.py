@@ -110,9 +110,9 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
         files = ", ".join(directory.code)
         raise UserError(
             f"{directory.place}/{SWEEP_FILE}",
-            given=f"a record that names only the code files {files}",
-            expected=f"a record that also names {main}, the file of the workload",
-            fix="restore the file from a copy",
+            given=f"a sweep's record that names only the code files {files}",
+            expected=f"a sweep's record that also names {main}, the file that defines the workload",
+            fix="restore the record from a copy",
         )
     texts = {
         name: _stored_text(

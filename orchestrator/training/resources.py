@@ -70,18 +70,18 @@ class Resources:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
 
     def __post_init__(self) -> None:
-        for is_given, given, expected in (
-            (self.address is not None, f"--address {self.address}", "a command without --address"),
-            (self.n_trainers not in (None, 1), f"--trainers {self.n_trainers}", "a command with at most --trainers 1"),
-            (self.n_nodes > 1, f"--wait-nodes {self.n_nodes}", "a command without --wait-nodes"),
-            (self.priority != 0, f"--priority {self.priority}", "a command without --priority"),
+        for is_given, given in (
+            (self.address is not None, f"--address {self.address}"),
+            (self.n_trainers not in (None, 1), f"--trainers {self.n_trainers}"),
+            (self.n_nodes > 1, f"--wait-nodes {self.n_nodes}"),
+            (self.priority != 0, f"--priority {self.priority}"),
         ):
             if self.local and is_given:
                 raise UserError(
                     "--local",
                     given=given,
-                    expected=f"{expected}, because --local trains in this process",
-                    fix="leave out --local or the other option",
+                    expected="no option for a cluster or for several trainers, because --local trains in this process",
+                    fix=f"leave out --local, or leave out {given}",
                 )
         if self.engine == "merged" and self.device != "cuda":
             raise UserError(

@@ -167,7 +167,7 @@ def _decide(claim: Claim, folder: Path, console: Console) -> Verified:
         raise UserError(
             claim.name,
             given=found.summary.fault,
-            expected="replays that repeat the trainings to the last bit",
+            expected="a self-check in which repeated trainings end as before, to the last bit",
             fix=f"examine the sweep in {where}",
         )
     return found

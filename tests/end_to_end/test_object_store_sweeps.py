@@ -135,8 +135,8 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fa
     assert ended.code == 1
     fault = (
         f"{prefix}: got 'a sweep that another process works on (resume, pid 7 on elsewhere, since 2025-11-01 12:00:00 "
-        "UTC)', expected a sweep whose lease (lock with a time limit) this process holds until the run ends; the "
-        "rows that this run has committed are kept, and the other process continues: let it end, or stop it"
+        "UTC)', expected that no other process takes the sweep's lease (lock with a time limit) before this run ends; "
+        "the rows that this run has committed are kept, and the other process continues: let it end, or stop it"
     )
     said = f"attnsweep: {fault}\nonce the cause is fixed, continue with: attnsweep resume {prefix}\n"
     assert ended.err.endswith(said)

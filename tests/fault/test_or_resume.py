@@ -218,6 +218,7 @@ def test_it_needs_a_directory_that_a_repetition_finds() -> None:
     ended = command("run", "quickstart", "--or-resume")
     assert ended.code == 2
     message = (
-        "got 'no option --dir', expected an option --dir, whose directory a repeated command finds; add --dir DIR\n"
+        "got 'no option --dir', expected an option --dir, so that a later command or another driver finds "
+        "the sweep's directory; add --dir DIR\n"
     )
     assert ended.err == f"attnsweep: --or-resume: {message}"

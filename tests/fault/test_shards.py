@@ -193,11 +193,23 @@ def _never(*_: object) -> SweepDirectory:
 @pytest.mark.parametrize(
     ("changes", "shard", "words"),
     [
-        ({"sampler": "tpe"}, Shard(0, 2), "'sampler=tpe', expected random, qmc or grid: other samplers learn from all"),
-        ({"seconds": 9.0}, Shard(0, 2), "'seconds=9.0', expected a number of trials as the only limit"),
-        ({"objective": LossQuantile(), "pruner": MedianPruner()}, Shard(0, 2), "'a pruner', expected no pruner: it"),
-        ({"storage": "sqlite:////tmp/study.db"}, Shard(0, 2), "'a storage', expected no storage: each driver keeps"),
-        ({}, Shard(0, 8), "'0/8 of 7 trials', expected at most as many drivers as trials"),
+        (
+            {"sampler": "tpe"},
+            Shard(0, 2),
+            "'sampler=tpe', expected a sweep that several drivers can share, with random, qmc or grid: ",
+        ),
+        ({"seconds": 9.0}, Shard(0, 2), "'seconds=9.0', expected a sweep .* with a number of trials as the only limit"),
+        (
+            {"objective": LossQuantile(), "pruner": MedianPruner()},
+            Shard(0, 2),
+            "'a pruner', expected a sweep that several drivers can share, with no pruner: it",
+        ),
+        (
+            {"storage": "sqlite:////tmp/study.db"},
+            Shard(0, 2),
+            "'a storage', expected a sweep .* with no storage: each driver",
+        ),
+        ({}, Shard(0, 8), "'0/8 of 7 trials', expected a sweep .* with at most as many drivers"),
     ],
     ids=["learns", "seconds", "pruner", "storage", "more drivers than trials"],
 )

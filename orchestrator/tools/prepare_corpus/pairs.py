@@ -105,8 +105,8 @@ def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np
         raise UserError(
             "--held-out",
             given=settings.held_out,
-            expected="a share with which every part gets sentence pairs; this share gives the parts"
-            f" {in_words(n_pairs)}",
+            expected="a share of the rows with which training, validation and test each get sentence pairs; with this"
+            f" share they get: {in_words(n_pairs)}",
             fix="choose another share or --seed, or give more sentences",
         )
     return part_N, n_pairs

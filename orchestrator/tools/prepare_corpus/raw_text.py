@@ -180,7 +180,7 @@ def _choose(path: Path, columns: Sequence[str], source: str | None, target: str 
         raise UserError(
             "FILE",
             given=f"the file {path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}",
-            expected=f"{_ACCEPTED} with two columns of text",
+            expected="a file with at least two columns of text: a TSV with a header line (or its .gz), or Parquet",
             fix=fix,
         )
     for flag, name in (("--source", source), ("--target", target)):

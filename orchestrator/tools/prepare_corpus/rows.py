@@ -64,7 +64,7 @@ class PreparationSettings:
             raise UserError(
                 "--held-out",
                 given=self.held_out,
-                expected="a share between 0 and 1",
+                expected="the share of the rows that are not for training, a number between 0 and 1",
                 fix="write for example --held-out 0.1",
             )
 

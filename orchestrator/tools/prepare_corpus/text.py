@@ -43,7 +43,8 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: Preparatio
         raise UserError(
             "--held-out",
             given=settings.held_out,
-            expected=f"a share with which each of the two parts gets some of the {len(is_held_out_N)} rows",
+            expected=f"a share with which some of the {len(is_held_out_N)} rows are held out, and some are left for"
+            " training",
             fix="choose another share or --seed, or give more rows",
         )
     words = learn_vocabulary(

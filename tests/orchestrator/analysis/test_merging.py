@@ -192,7 +192,7 @@ def test_trials_that_would_have_the_number_of_others_are_refused(sources: Source
         trial_rows(TRIALS_APART, ENDS[0]),
     )
     large.record_run(finished=True, seconds=1.0)
-    says = rf"large: got 'trial {TRIALS_APART}, whose number a trial .*', expected trial numbers below {TRIALS_APART}"
+    says = rf"large: got 'trial {TRIALS_APART}: .*', expected trial numbers below {TRIALS_APART}"
     with pytest.raises(UserError, match=says):
         merge_sweeps(tmp_path / "all", [large.place, sources[0].place])
     assert not (tmp_path / "all").exists()
@@ -200,7 +200,7 @@ def test_trials_that_would_have_the_number_of_others_are_refused(sources: Source
         open_sweep(large.place, sources[0].place)
     merged = merge_sweeps(tmp_path / "all", [sources[0].place, large.place])
     assert audit(merged.place).problems == []
-    with pytest.raises(UserError, match=f"got 'trial {2 * TRIALS_APART}, whose number"):
+    with pytest.raises(UserError, match=f"got 'trial {2 * TRIALS_APART}: read"):
         open_sweep(merged.place, sources[1].place)
     assert open_sweep(sources[1].place, merged.place).sql("from trials").num_rows == 8
     assert open_sweep(large.place).sql("from trials").num_rows == 2

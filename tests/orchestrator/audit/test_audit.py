@@ -132,7 +132,7 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "study.db").read_bytes() == b""
     (tmp_path / "study.db").unlink()
     [problem] = problems_of(audit(directory.place))
-    assert f"the database {tmp_path}/study.db does not exist" in problem
+    assert f"the database {tmp_path}/study.db, which the sweep's field `storage` names, does not exist" in problem
     assert not (tmp_path / "study.db").exists()
 
 

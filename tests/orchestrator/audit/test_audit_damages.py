@@ -64,7 +64,7 @@ def test_a_study_that_is_gone_or_damaged(sweep: SweepDirectory) -> None:
     journal.unlink()
     [problem] = problems_of(audit(sweep.place))
     assert problem.startswith(f"not checked: trials and trainings: {journal}: ")
-    assert "the file study.journal of the study does not exist" in problem
+    assert "the file study.journal, which holds the sweep's Optuna study, does not exist" in problem
     assert not journal.exists()
 
 

@@ -52,11 +52,11 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             "quickstart --local --address auto",
-            "--local: got '--address auto', expected a command without --address, because",
+            "--local: got '--address auto', expected no option for a cluster or for several trainers, because",
         ),
         (
             "quickstart --local --trainers 2",
-            "--local: got '--trainers 2', expected a command with at most --trainers 1, because",
+            "--local: got '--trainers 2', expected no option for a cluster or for several trainers, because",
         ),
         ("quickstart --trials many", "Invalid value for '--trials': Input should be a valid integer"),
         (
@@ -70,11 +70,11 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("quickstart --trainers many", "--trainers: got 'many', expected a number of trainers N, or a range"),
         (
             "quickstart --local --wait-nodes 2",
-            "--local: got '--wait-nodes 2', expected a command without --wait-nodes, because",
+            "--local: got '--wait-nodes 2', expected no option for a cluster or for several trainers, because",
         ),
         (
             "quickstart --local --priority -1",
-            "--local: got '--priority -1', expected a command without --priority, because",
+            "--local: got '--priority -1', expected no option for a cluster or for several trainers, because",
         ),
         (
             "quickstart --local --device cuda",

@@ -93,14 +93,17 @@ def test_a_package_adds_its_own(site: Path, command: Command) -> None:
     [
         (
             "no_such_package:MINE",
-            "\"a module that fails to import: ModuleNotFoundError: No module named 'no_such_package'\"",
+            "\"a module whose import raises ModuleNotFoundError: No module named 'no_such_package'\"",
         ),
         (
             "figures_of_a_user:NONE",
-            "\"a module that fails to import: AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\"",
+            "\"a module whose import raises AttributeError: module 'figures_of_a_user' has no attribute 'NONE'\"",
         ),
         ("figures_of_a_user:ONE", "'Reproduction'"),
-        ("figures_of_a_user:OTHERS", "\"a sequence with 'mine', which is not a complete Reproduction\""),
+        (
+            "figures_of_a_user:OTHERS",
+            "\"a sequence with 'mine', which is no Reproduction whose name, title, source and cost are strings\"",
+        ),
         ("figures_of_a_user:UNTITLED", '"a sequence with Reproduction(name='),
     ],
 )

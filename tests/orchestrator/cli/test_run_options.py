@@ -114,7 +114,7 @@ def test_a_shard_is_read(
         ("0/0", {}, "got '0/0'"),
         ("0/100001", {}, "got '0/100001'"),
         ("auto", {}, "none of SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, SLURM_ARRAY_TASK_COUNT"),
-        ("auto", {"JOB_COMPLETION_INDEX": "1"}, r"JOB_COMPLETION_INDEX=1'.*or give --shard auto/N"),
+        ("auto", {"JOB_COMPLETION_INDEX": "1"}, r"JOB_COMPLETION_INDEX=1'.*write --shard auto/N"),
         ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "8"}, "number the tasks of the job array from 0"),
     ],
 )
@@ -129,9 +129,7 @@ def test_what_names_no_shard_is_refused(
 
 def test_all_drivers_must_find_the_directory(mistake: Mistake) -> None:
     error = mistake("run", "quickstart", "--shard", "0/2")
-    assert error.startswith(
-        "--shard: got 'no option --dir', expected an option --dir, whose directory all drivers find"
-    )
+    assert error.startswith("--shard: got 'no option --dir', expected an option --dir, so that a later command")
 
 
 def test_the_trials_of_all_shards_are_those_of_the_sweep() -> None:

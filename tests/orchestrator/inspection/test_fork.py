@@ -284,11 +284,11 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
         (["0/0", "--at", "8"], "--at: got 8, expected a step from 0 to 7: 0/0 ended at step 8"),
         (
             ["0/0", "--at", "3"],
-            "--redraw: got 'data at step 3', expected a training that draws data after the step, but 0/0",
+            "--redraw: got 'data at step 3', expected random numbers that 0/0 still draws after this step: its loss",
         ),
         (
             ["0/0", "--at", "3", "--redraw", "noise"],
-            "0/0 draws no dropout masks after it; write --redraw data, or --redraw kick",
+            "0/0 still draws after this step: it draws no more dropout masks; write --redraw data, or --redraw kick",
         ),
         (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a size above 0 of"),
         (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected a number of continuations from 1 on"),
@@ -307,7 +307,7 @@ def test_bad_input_gets_one_sentence(arguments: list[str], said: str, pairs: Swe
 def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_path: Path) -> None:
     spec: Sweep = small_sweep("lines", trials=1, replicates=2)
     lines = trained_sweep(tmp_path / "s", spec.but(space={**spec.space, "optimizer": "lbfgs"}))
-    with pytest.raises(UserError, match=r"0/0, trained with lbfgs, whose line .* sgd, adam, adamw"):
+    with pytest.raises(UserError, match=r"0/0, trained with lbfgs.* sgd, adam, adamw, because"):
         fork(lines, "0/0", step=1)
     edit_row(lines, "trainings", 1, outcome="failed")
     with pytest.raises(UserError, match="0/1, which failed', expected a training that did not fail"):

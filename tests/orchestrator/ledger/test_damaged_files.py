@@ -204,7 +204,7 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        ("replaces", b"", "a malformed entry `replaces` or `digests` in the file's metadata"),
+        ("replaces", b"", "a damaged file: the entry `replaces` or `digests` of its metadata cannot be parsed"),
         ("replaces", b'"abc"', "`replaces` or `digests`"),
         ("replaces", b'[{"a": 1}]', "`replaces` or `digests`"),
         ("replaces", b"[" * 100_000, "`replaces` or `digests`"),
@@ -231,8 +231,8 @@ def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
     pq.write_table(rows.replace_schema_metadata(rows.schema.metadata | {b"replaces": json.dumps([old.stem])}), old)
     with pytest.raises(
         UserError,
-        match=rf"^{old}: got 'a file whose metadata says that it replaces itself', expected a Parquet"
-        r" file",
+        match=rf"^{old}: got 'a damaged file: its metadata lists the file itself among those that it replaces'"
+        r", expected a Parquet file",
     ):
         Ledger(sweep).trainings()
 

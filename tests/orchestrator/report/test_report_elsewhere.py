@@ -96,5 +96,5 @@ def test_a_sweep_of_another_that_cannot_be_written_is_reported_elsewhere(
 ) -> None:
     sweep = _of_another(tmp_path)
     monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
-    expected = f"a file name for the report, because the folder {sweep} is not writable"
+    expected = f"a file outside the sweep, because the folder {sweep} is not writable"
     assert mistake("report", str(sweep)) == f"--out: got None, expected {expected}; add --out FILE.html\n"

@@ -194,9 +194,7 @@ def test_a_loss_near_the_largest_float_is_drawn(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_several_sweeps(tmp_path: Path) -> None:
     paths = [_small(tmp_path / name, name).place for name in ("first", "second")]
-    with pytest.raises(
-        UserError, match="--out: got None, expected a file name, which a report on several sweeps needs"
-    ):
+    with pytest.raises(UserError, match="--out: got None, expected a file name, because a report on several sweeps"):
         write_report(paths, None)
     out = write_report(paths, tmp_path / "both.html")
     page = read_html(out.read_text())

@@ -189,8 +189,8 @@ def test_a_piece_that_is_missing_is_refused_by_name() -> None:
         with pytest.raises(UserError) as refused:
             read()
         assert str(refused.value) == (
-            "memory://sweep/study.journal/piece-00000003.jsonl: got 'a missing part of the journal of the study, "
-            "although the later part piece-00000004.jsonl exists', expected the parts of the study's journal"
+            "memory://sweep/study.journal/piece-00000003.jsonl: got \"a missing part of the study's journal: "
+            "the later part piece-00000004.jsonl exists\", expected the parts of the study's journal"
             " as attnsweep wrote them; "
             "restore the folder's objects from a copy, or from the bucket's versions"
         )
@@ -210,7 +210,7 @@ def test_a_piece_that_does_not_continue_the_others_is_refused_by_name(change: st
     }[change]
     place.put_text(name, changed)
     with pytest.raises(
-        UserError, match=r"piece-0000000[34]\.jsonl: got 'a part of the journal of the study that was changed"
+        UserError, match=r"piece-0000000[34]\.jsonl: got .a damaged part of the study's journal: it was changed"
     ):
         read_pieces(place, STUDY_FILE)
 
@@ -297,8 +297,8 @@ def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
     _put_earlier(place, {begins: values for begins, values in EARLIER.items() if begins != 2})
     with pytest.raises(
         UserError,
-        match=r"000000000003\.jsonl: got 'a part of the journal of the study that begins at line 3, although the"
-        r" part with the lines 2 to 2 is missing'",
+        match=r"000000000003\.jsonl: got .a part of the study's journal from line 3 on; the part before it, with"
+        r" the lines 2 to 2, is missing.,",
     ):
         read_pieces(place, STUDY_FILE)
 

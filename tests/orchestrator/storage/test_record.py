@@ -81,7 +81,7 @@ def test_what_is_no_record_is_said_to_be_none(content: bytes, reason: str, path:
         _read(path, COURSE_FILE, content)
     assert reason in str(damage.value.given)
     assert str(damage.value).endswith(
-        f"expected the file as attnsweep wrote it; write it anew with: attnsweep resume {path}"
+        f"expected a file that has not changed since attnsweep wrote it; write it anew with: attnsweep resume {path}"
     )
 
 
@@ -94,7 +94,9 @@ def test_another_spelling_of_the_same_content_is_damage(written: bytes, spelled:
     names = [name for name in (COURSE_FILE, REPLAYS.name) if written in (path / name).read_bytes()]
     assert names
     for name in names:
-        with pytest.raises(DamagedRecordError, match="equal contents in another format than attnsweep wrote"):
+        with pytest.raises(
+            DamagedRecordError, match="the values are as attnsweep wrote them, but some are spelled otherwise"
+        ):
             _read(path, name, (path / name).read_bytes().replace(written, spelled))
 
 

@@ -212,11 +212,11 @@ UNUSABLE = "none of which can be used"
         ("a.gz", gzip.compress(PAIRS, mtime=0)[:-20], f"FILE: got 'a.gz', {ACCEPTED}; check the path (Compressed"),
         ("a.parquet", b"PAR1 and no more", f"FILE: got 'a.parquet', {ACCEPTED}; check the path (Parquet magic"),
         ("a.tsv", b"\xe0\tb\nx\ty\n", f"FILE: got 'a.tsv', {ACCEPTED}; save the file in UTF-8 (the error in its head"),
-        ("a.csv", b"a,b\nx,y\n", "FILE: got \"the file a.csv, whose text columns are 'a,b'\", expected parallel"),
+        ("a.csv", b"a,b\nx,y\n", "FILE: got \"the file a.csv, whose text columns are 'a,b'\", expected a file with"),
         (
             "empty",
             b"",
-            f"FILE: got \"the file empty, whose text columns are ''\", {ACCEPTED} with two columns of text;",
+            "FILE: got \"the file empty, whose text columns are ''\", expected a file with at least two columns",
         ),
         ("a.tsv", b"a\tb\nx\n\n", f"FILE: got 'a file of 2 rows, {UNUSABLE} (wrong number of fields 2)'"),
         ("a.tsv", b"a\tb", f"FILE: got 'a file of 0 rows, {UNUSABLE}', expected pairs of sentences"),
@@ -232,12 +232,12 @@ def test_a_file_that_cannot_be_used_is_one_line(file: str, content: bytes | None
         (["--longest", "1"], f"FILE: got 'a file of 60 rows, {UNUSABLE} (too long 60)'"),
         (["--source", "deu"], "--source: got 'deu', expected the name of a column, out of eng, "),
         (["--source", "ita", "--target", "ita"], "--target: got 'ita', expected another column than that of --source"),
-        (["--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
-        (["--held-out", "nan"], "--held-out: got nan, expected a share between 0 and 1"),
+        (["--held-out", "1"], "--held-out: got 1.0, expected the share of the rows that are not for"),
+        (["--held-out", "nan"], "--held-out: got nan, expected the share of the rows that are not for"),
         (
             ["--held-out", "1e-9"],
-            "--held-out: got 1e-09, expected a share with which every part gets sentence pairs;"
-            " this share gives the parts train 60, valid 0, test 0;",
+            "--held-out: got 1e-09, expected a share of the rows with which training, validation and test each"
+            " get sentence pairs; with this share they get: train 60, valid 0, test 0;",
         ),
         (["--min-frequency", "61"], "--min-frequency: got 61, expected a frequency that at least one word"),
         (["--min-frequency", "0"], "Invalid value for '--min-frequency'"),
@@ -360,14 +360,17 @@ def test_any_container_gives_the_same_text() -> None:
     [
         (
             ["--unit", "words", "--source", "a"],
-            "--source: got 'a', expected no option --source, because --unit is given; give --column",
+            "--source: got 'a', expected no option --source, because with --unit a single column is read; give",
         ),
-        (["--column", "a"], "--column: got 'a', expected no option --column, because --unit is not given"),
+        (["--column", "a"], "--column: got 'a', expected no option --column, because without --unit two columns"),
         (["--unit", "words", "--column", "b"], "--column: got 'b', expected the name of a text column, out of"),
-        (["--unit", "words", "--held-out", "1"], "--held-out: got 1.0, expected a share between 0 and 1"),
+        (
+            ["--unit", "words", "--held-out", "1"],
+            "--held-out: got 1.0, expected the share of the rows that are not for",
+        ),
         (
             ["--unit", "words", "--held-out", "1e-9"],
-            "--held-out: got 1e-09, expected a share with which each of the two parts gets some of the 40",
+            "--held-out: got 1e-09, expected a share with which some of the 40",
         ),
         (["--unit", "words", "--longest", "1"], "none of which can be used (too long 40)"),
         (["--unit", "words", "--min-frequency", str(10**25)], "expected a whole number from 1 to 2147483647"),
