@@ -64,7 +64,7 @@ def swept(
             raise UserError(
                 "--dir",
                 given=str(path),
-                expected=f"a directory of the shipped sweep {name}, unchanged except for the seed",
+                expected=f"a new directory, or one with the sweep {name} of this version of attnsweep, with any seed",
                 fix="choose another --dir",
             )
         if stored.finished:

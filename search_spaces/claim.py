@@ -56,9 +56,11 @@ class Claim(SpecModel):
     def _check(self) -> Self:
         self.sweep()
         if self.budget < self.batch * len(self.groups):
-            expected = f"at least batch={self.batch} for each of the {len(self.groups)} groups"
             raise SpecError(
-                "budget", given=self.budget, expected=expected, fix="raise the field budget, or lower the field batch"
+                "budget",
+                given=self.budget,
+                expected=f"at least batch={self.batch} for each of the {len(self.groups)} groups",
+                fix="raise the field budget, or lower the field batch",
             )
         used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):

@@ -205,7 +205,7 @@ def _check_boundary(sweep: Sweep) -> None:
         raise SpecError(
             "space",
             given=", ".join(sweep.varied()) or "no varied parameter",
-            expected="a Float or Int parameter without a condition, because sampler=boundary searches along such a one",
+            expected="a Float or Int parameter without a condition, because sampler=boundary searches its range",
             fix="add such a parameter, or use sampler=random",
         )
 
@@ -217,7 +217,7 @@ def _check_pruned(sweep: Sweep) -> None:
         raise SpecError(
             "pruner",
             given=given,
-            expected="an objective whose value is known before a training ends",
+            expected="an objective whose value is known before a training ends, because a pruner stops trainings early",
             fix="write objective=LossQuantile(), or remove the pruner",
         )
     if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:

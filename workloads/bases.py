@@ -43,7 +43,10 @@ def read_base(name: str) -> Base:
     """
     if NAME.fullmatch(name) is None:
         raise UserError(
-            "base", given=name, expected=HOW_TO_NAME, fix="give the training's name with: attnsweep run --set base=..."
+            "base",
+            given=name,
+            expected=HOW_TO_NAME,
+            fix="name the training with: attnsweep run SPEC --set base=DIRECTORY:TRIAL/REPLICATE",
         )
     content = json.loads(given_file(Path(name), "base", HOW_TO_NAME, "name the training itself").read_bytes())
     weights = {weight: _tensor(value) for weight, value in content["weights"].items()}

@@ -114,10 +114,12 @@ def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
     try:
         table = pq.read_table(path, partitioning=None)
     except (OSError, pa.ArrowInvalid) as error:
-        raise kind.refused(path, noun, "prepare the corpus") from error
+        given = f"the file {path}, which cannot be read as Parquet"
+        raise kind.refused(given, noun, "prepare the corpus with this command") from error
     metadata = {key.decode(errors="replace"): value for key, value in (table.schema.metadata or {}).items()}
     if kind.version_key not in metadata:
-        raise kind.refused(path, noun, "prepare the corpus")
+        given = f"the file {path}, which attnsweep has not prepared"
+        raise kind.refused(given, noun, "prepare the corpus with this command")
     if (version := metadata[kind.version_key].decode(errors="replace")) != _VERSION:
         raise kind.refused(
             f"the file {path} of the format version {version}", f"a file of the format version {_VERSION}", again
@@ -126,7 +128,7 @@ def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
         content = kind.assembled(table.select(kind.schema.names).cast(kind.schema), json.loads(metadata[_WORDS_KEY]))
         recorded = metadata[_DIGEST_KEY].decode()
     except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise kind.refused(path, f"{noun} with all its columns and metadata", again) from error
+        raise kind.refused(path, f"a {kind.noun} with all columns and metadata of this format", again) from error
     if content.digest != recorded:
         given, expected = f"{path}, digest {content.digest}", f"the digest it was written with, {recorded}"
         raise kind.refused(given, expected, f"the file was changed after its preparation: {again}")

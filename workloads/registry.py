@@ -224,7 +224,10 @@ def _check_parameter(subject: str, declared: Parameter) -> None:
         # stands for the default. If the parameter is optional, null is also a value that users can set. To mean the
         # same in both cases, the default must be None.
         raise _refused(
-            subject, declared.default, "the default None, because the parameter may be None and has a field `since`"
+            subject,
+            declared.default,
+            "the default None, because rows from before the version `since` have null here, which must mean the"
+            " default",
         )
     try:
         declared.accept(declared.default)

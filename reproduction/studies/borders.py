@@ -111,7 +111,10 @@ def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderMode
     fitted = fit_logistic(design, n, k)
     covariance = clustered_covariance(fitted, design, n, k) if fitted.has_converged else None
     if covariance is None or abs(fitted.coefficients[1]) < _KNOWN_SLOPE * math.sqrt(covariance[1, 1]):
-        raise ValueError("the effect of sigma is not known: sigma separates the outcomes perfectly, or has no effect")
+        raise ValueError(
+            "the effect of sigma cannot be estimated: one value of sigma separates the endings perfectly, or sigma has"
+            " no measurable effect"
+        )
     return BorderModel(fitted.coefficients, covariance, len(sigma))
 
 

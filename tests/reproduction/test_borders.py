@@ -172,7 +172,7 @@ def test_units_of_a_term_multiply_its_factor() -> None:
 def test_trials_without_a_slope_have_no_border(is_separated: bool) -> None:
     sigma = np.geomspace(1e-4, 1, 40)
     k = np.where(sigma < 0.01, 4.0, 0.0) if is_separated else np.tile([1.0, 3.0], 20)
-    with pytest.raises(ValueError, match="the effect of sigma is not known"):
+    with pytest.raises(ValueError, match="the effect of sigma cannot be estimated"):
         fit_border(sigma, np.zeros((40, 0)), np.full(40, 4.0), k)
 
 

@@ -16,7 +16,7 @@ def test_a_directory_with_another_sweep_of_that_name_is_refused(tmp_path: Path) 
     sweep_on_disk(tmp_path / "shin_flavours", small_sweep("shin_flavours"))
     with pytest.raises(
         UserError,
-        match="expected a directory of the shipped sweep shin_flavours, unchanged except for the seed; choose",
+        match="expected a new directory, or one with the sweep shin_flavours of this version",
     ):
         swept("shin_flavours", tmp_path, Console(quiet=True))
 

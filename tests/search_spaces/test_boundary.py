@@ -212,7 +212,7 @@ def test_it_reads_how_many_trainings_a_trial_had() -> None:
         (
             {"space": {"optimizer": Categorical(choices=("sgd", "adam"))}},
             "space: got 'optimizer', expected a Float or Int parameter without a condition, because "
-            "sampler=boundary searches along such a one; add such a parameter, or use sampler=random",
+            "sampler=boundary searches its range; add such a parameter, or use sampler=random",
         ),
         (
             {

@@ -196,10 +196,9 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
             raise LabelError(
                 f"the outcome {later} of {workload.name}",
                 given=later_when,
-                expected=f"a condition that can hold when the condition {when} of the earlier row {outcome} does not"
-                " hold",
-                fix="exchange the two rows or change one condition, because the first row whose condition holds gives"
-                " the label",
+                expected=f"a condition that does not imply {when}, the condition of the earlier row {outcome}",
+                fix="exchange the two rows or change one condition: the first row whose condition holds gives the"
+                " label, so the later row would never give its label",
             )
 
 
@@ -232,9 +231,9 @@ def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Eviden
                 raise LabelError(
                     f"{workload.name}.judge",
                     given=f"the detail {detail_L[lane]} at a loss of {level_L[lane]:.4g}",
-                    expected=f"a detail that names both predictors, such as {first}{OR}{second}, because their losses"
-                    f" ({levels[first][lane]:.4g} and {levels[second][lane]:.4g}) differ by less than"
-                    f" {2 * AT_LEVEL:.0%}, so a loss cannot tell them apart",
-                    fix="judge with `judge_by_levels` or `standing`; or, if another quantity than the loss tells the"
-                    f" predictors apart, name this quantity in the detail, such as `{first} by accuracy`",
+                    expected=f"a detail that names both, such as {first}{OR}{second}: the losses of these two simple"
+                    f" predictors, {levels[first][lane]:.4g} and {levels[second][lane]:.4g}, differ by less than"
+                    f" {2 * AT_LEVEL:.0%}",
+                    fix="use `judge_by_levels` or `standing` in `judge`; or, if another quantity than the loss tells"
+                    f" the two predictors apart, name the quantity in the detail, such as `{first} by accuracy`",
                 )

@@ -63,8 +63,8 @@ def _shared(parameters: Sequence[TrainingParameters]) -> TrainingParameters:
             raise SpecError(
                 name,
                 given=f"a module that reads {name} from its stored parameters",
-                expected="a module that reads only stored parameters with static=True, because one module serves"
-                " several trainings",
+                expected="a module that reads no parameter in which trainings may differ, because the engine computes"
+                " several trainings with one module",
                 fix=f"register the value as a buffer in `build`, or declare {name} with static=True",
             )
         return kind.__getattribute__(self, name)

@@ -154,7 +154,7 @@ def _check_tensor(name: str, value: Tensor) -> None:
         fix = "store torch.view_as_real of the tensor, and compute with torch.view_as_complex"
     else:
         return
-    raise SpecError(f"{name} of the module", given=given, expected=expected, fix=fix)
+    raise SpecError(f"the parameter or buffer {name} of the module", given=given, expected=expected, fix=fix)
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:

@@ -58,8 +58,9 @@ def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) 
                 known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
                 raise refused(
                     intervention,
-                    f"the name of a parameter, or a part of a name from dot to dot, of {known}",
-                    "correct the name",
+                    f"the name of a parameter, or neighbouring parts of it, such as query of attention.query.weight;"
+                    f" the names begin with {known}",
+                    "correct the parameter's name in the intervention",
                 )
         if isinstance(intervention, Clamp | Scale):
             for module in modules:

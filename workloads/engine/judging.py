@@ -34,7 +34,7 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
     if verdicts.outcome.shape != expected:
         raise ValueError(
             f"{workload.name}.judge: got labels of the shape {verdicts.outcome.shape}, expected the shape {expected}, "
-            "which is one label per training and probe"
+            "which is one label for each training and each probe (step with a measurement)"
         )
     known = [name for name, outcome in with_own(workload.outcomes).items() if outcome.is_judged]
     for label in verdicts.possible or np.unique(verdicts.outcome).tolist():
@@ -76,7 +76,8 @@ def first_held(
         if holds.dtype != np.bool_ or holds.shape != expected:
             raise ValueError(
                 f"{workload.name}.events, {name}: got a {holds.dtype} array of the shape {holds.shape}, expected a"
-                f" bool array of the shape {expected}: one value per training and probe"
+                f" bool array of the shape {expected}: one value for each training and each probe (step with a"
+                " measurement)"
             )
         holds = holds & (np.arange(expected[1]) <= last_probe[:, None])
         first[name] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)

@@ -98,13 +98,16 @@ class _Alone:
         if not _is_near(loss, self._loss, self._loss, _LOSS_TOLERANCE * self._loss.abs()):
             raise _differs(
                 "the loss",
-                f"the value {float(loss):.6g} beside another training, but {float(self._loss):.6g} when trained alone",
+                given=f"the value {float(loss):.6g} when computed together with another training",
+                expected=f"the value {float(self._loss):.6g}, which this training has when it is computed alone",
             )
         tolerance = _GRADIENT_TOLERANCE * max(value.abs().max() for value in own_gradients.values() if value.numel())
         for name, value in own_gradients.items():
             if self._loss.isfinite() and not _is_near(gradients[name], value, self._loss, tolerance):
                 raise _differs(
-                    f"the gradient of {name}", "other values beside another training than when trained alone"
+                    f"the gradient of {name}",
+                    given="other values when computed together with another training",
+                    expected="the values that this training has when it is computed alone",
                 )
         self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
 
@@ -167,11 +170,11 @@ def _own_buffers(module: nn.Module) -> None:
             setattr(owner, name, copies.setdefault(id(buffer), buffer.clone()))
 
 
-def _differs(subject: str, given: str) -> SpecError:
+def _differs(subject: str, *, given: str, expected: str) -> SpecError:
     return SpecError(
         subject,
         given=given,
-        expected="the same value",
+        expected=expected,
         fix="compute only with the batch and registered parameters and buffers: not with parameters in lists or"
         " functions, globals, class attributes, hooks that differ between trainings, or hooks on gradients",
     )

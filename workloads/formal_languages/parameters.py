@@ -123,15 +123,16 @@ class FormalLanguagesParameters(TrainingParameters):
         if self.d_model < self.of.n_position_features:
             raise self.refused(
                 "d_model",
-                f"at least {self.of.n_position_features} dimensions, because each feature of a position needs one",
+                f"at least {self.of.n_position_features} dimensions, one for each number that describes a position of a"
+                " string",
                 "raise d_model",
             )
         if self.tokens == "kinds" and self.of.n_marked_positions is None:
             raise self.refused(
                 "tokens",
-                f"tokens=positions or tokens=auto, because no two positions of the language"
-                f" {self.language} have the same features",
-                "remove tokens, or set tokens=positions",
+                f"tokens=positions or tokens=auto: tokens=kinds counts symbols at positions with equal features, and"
+                f" the language {self.language} has no such positions",
+                "set tokens=positions, or leave out the parameter tokens",
             )
 
     def _follow_epochs(self) -> None:

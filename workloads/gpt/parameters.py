@@ -156,7 +156,9 @@ class GPTParameters(TrainingParameters):
         for name in ("lora_rank", "tied"):
             if base_parameters[name]:
                 raise self.refused(
-                    "base", f"a base that was trained without {name}", f"choose a base that was trained without {name}"
+                    "base",
+                    f"a base (trained model that the low-rank updates are added to) that was trained without {name}",
+                    f"choose a base that was trained without {name}",
                 )
         differing = {
             name: base_parameters[name] for name in _MODEL_PARAMETERS if base_parameters[name] != getattr(self, name)

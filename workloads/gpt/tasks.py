@@ -342,7 +342,8 @@ class OwnText(Task):
             raise SpecError(
                 "n_tokens",
                 given=n_tokens,
-                expected=f"fewer than {least} tokens, the length of the smaller part of {corpus}",
+                expected=f"fewer than {least} tokens, the length of the shorter of the training text and the"
+                f" held-out text of {corpus}",
                 fix="lower n_tokens, or give a longer text",
             )
 

@@ -183,7 +183,7 @@ def _gradient_from_step(subject: Subject, lanes: LaneState, *, compiled: bool) -
     """Takes one compiled step of gradient descent, and computes the gradients from the change of the weights, one row
     per training."""
     if subject.lanes.shared.optimizer not in UPDATE_RULES:
-        raise NoRuleError("the optimizer uses line searches")
+        raise NoRuleError("the optimizer uses line searches, so one of its steps does not show the gradient")
     traced, before = TracedStep.of(lanes, subject.batch), lanes.rows.clone()
     if compiled:
         run = libraries.loaded(libraries.compiled(traced.step, traced.examples))

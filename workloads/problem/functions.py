@@ -193,7 +193,7 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
             "defaults",
             given=name,
             expected=f"the name of a parameter that every training has: {common}",
-            fix="give any other argument its default in the signature of its function",
+            fix="to change the default of an argument of your own function, change it in the function's signature",
         )
     kind: Any = known.kind | None if known.optional else known.kind
     declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}

@@ -134,7 +134,7 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
     inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
     names = [name for group in groups for name in group]
     if len(names) != len(inputs):
-        raise NotTracedError("the traced graph has inputs besides the weights, buffers and data")
+        raise NotTracedError("the traced graph has more or fewer inputs than the weights, buffers and data")
     weight_nodes = dict(zip(weights, inputs, strict=False))
     places = [(name, place) for name, node in weight_nodes.items() for place in _places(graph.graph, node)]
     graph.graph.lint()

@@ -221,7 +221,7 @@ def test_blocks_that_cannot_be_had_are_said_and_not_recorded(tmp_path: Path) -> 
     choice = engine_for(searching, CategoryPairs(), "blocks", Console(file=told, width=200))
     assert choice.engine == "vmapped"
     assert choice.reason.startswith(
-        "the optimizer uses line searches, so the number of evaluations differs between steps"
+        "the optimizer uses line searches, so a step cannot be compiled: the number of evaluations"
     )
     assert told.getvalue() == f"this sweep trains vmapped, not in blocks: {choice.reason}\n"
 

@@ -154,7 +154,7 @@ def test_the_row_of_a_users_mistake_says_it_in_one_line() -> None:
     ("text", "message"),
     [
         ("clamp 5:0 none 0..", "expected one of the heads 0:0; correct LAYER:HEAD"),
-        ("freeze attention.querry 0..1", "expected the name of a parameter, or a part of a name from dot to dot, of p"),
+        ("freeze attention.querry 0..1", "expected the name of a parameter, or neighbouring parts of it, such as"),
     ],
 )
 def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, message: str) -> None:

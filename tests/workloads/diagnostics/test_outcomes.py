@@ -210,8 +210,8 @@ def test_an_outcome_that_cannot_occur_is_refused(monkeypatch: pytest.MonkeyPatch
     assert workload.verdicts(parameters).rows[0].says == "eval_loss <= 0.5"
     with pytest.raises(
         LabelError,
-        match=r"the outcome memorized of category_pairs: got 'eval_loss < 0.5', expected a condition that can hold"
-        r" when the condition eval_loss <= 0.5 of the earlier row solved does not hold;"
+        match=r"the outcome memorized of category_pairs: got 'eval_loss < 0.5', expected a condition that does not"
+        r" imply eval_loss <= 0.5, the condition of the earlier row solved;"
         r" exchange the two rows or change one condition",
     ):
         check_each_can_occur(workload, parameters)

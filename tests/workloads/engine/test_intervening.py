@@ -222,7 +222,7 @@ def test_packs_of_any_interventions_train_each_as_if_alone_and_go_on_where_they_
         ("clamp 2:0 none 0..", r"got 'clamp 2:0 none 0\.\.', expected one of the heads 0:0, 1:0; correct LAYER:HEAD"),
         (
             "freeze attention.querry 0..5",
-            r"expected the name of a parameter, or a part of a name from dot to dot, of position, token, .*head",
+            r"expected the name of a parameter, or neighbouring parts of it, .* with position, token, .*head",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def _judging(answer: Callable[[Evidence], Any]) -> CategoryPairs:
         (
             lambda _: Verdicts.first_of({"solved": NO}),
             r"category_pairs\.judge: got labels of the shape \(1, 2\), expected the shape \(2,"
-            r" 9\), which is one label per training and probe",
+            r" 9\), which is one label for each training and each probe",
         ),
     ],
 )

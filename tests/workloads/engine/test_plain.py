@@ -83,14 +83,17 @@ LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     "a counter in place": (_in_place, "seen of the module: got 'a change of its values while loss was computed'"),
     "a parameter in a list": (
         lambda module: X @ module.held[0],
-        "the gradient of line.weight: got 'other values beside",
+        "the gradient of line.weight: got 'other values when computed together",
     ),
-    "a hook on gradients": (_hooked, "the gradient of line.weight: got 'other values beside another training"),
+    "a hook on gradients": (
+        _hooked,
+        "the gradient of line.weight: got 'other values when computed together with another",
+    ),
     "a global": (
         lambda module: module() * GLOBAL["gain"],
-        "the loss: got 'the value .* beside another training, but .* alone",
+        "the loss: got 'the value .* together with another training', expected the value .* alone",
     ),
-    "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* beside another"),
+    "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* together with another"),
     "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'a loss whose value"),
     "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'a loss whose value"),
     "a generator of its own": (

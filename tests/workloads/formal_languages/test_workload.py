@@ -108,7 +108,7 @@ def test_the_loss_has_a_gradient_at_every_margin(margin: float) -> None:
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16; change n_heads or d_model"),
         (
             {"language": "parity", "d_model": 1},
-            r"d_model: got 1, expected at least 2 dimensions, because each feature of a position",
+            r"d_model: got 1, expected at least 2 dimensions, one for each number that describes",
         ),
         ({"language": "parity", "tokens": "kinds"}, r"tokens: got 'kinds', expected tokens=positions or tokens=auto"),
         (

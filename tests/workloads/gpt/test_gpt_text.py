@@ -188,7 +188,7 @@ def test_trainings_without_a_text_are_those_of_before() -> None:
             r"n_words: got 7, expected \d+ words, the size of the vocabulary of .*; remove n_words, which"
             r" follows",
         ),
-        ({"n_tokens": 1024}, r"n_tokens: got 1024, expected fewer than \d+ tokens, the length of the smaller part"),
+        ({"n_tokens": 1024}, r"n_tokens: got 1024, expected fewer than \d+ tokens, the length of the shorter of"),
         ({"task": "bigram_table"}, r"corpus: got .*, expected corpus=null with task=bigram_table"),
         ({"corpus": "missing.parquet"}, r"corpus: got '.*missing.parquet', expected a prepared text"),
     ],
@@ -206,5 +206,5 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected the digest it was written with"):
         read_text(corpus)
     pq.write_table(table.replace_schema_metadata(None), corpus)
-    with pytest.raises(UserError, match=r"expected a prepared text; prepare the corpus: "):
+    with pytest.raises(UserError, match=r"expected a prepared text; prepare the corpus with this command: "):
         read_text(corpus)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,11 @@ def test_what_is_not_prepared_is_refused_with_the_command_to_type(tmp_path: Path
         path.write_bytes(content)
     with pytest.raises(UserError) as refused:
         read_corpus(path)
-    assert str(refused.value) == f"corpus: got '{path}', expected a prepared corpus; prepare the corpus: {PREPARE}"
+    assert re.fullmatch(
+        f"corpus: got 'the file {path}, which (cannot be read as Parquet|attnsweep has not prepared)', expected a"
+        f" prepared corpus; prepare the corpus with this command: {re.escape(PREPARE)}",
+        str(refused.value),
+    )
 
 
 def test_a_path_without_a_file(tmp_path: Path) -> None:
@@ -130,7 +135,8 @@ def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> 
     path = _write(tmp_path / "c.parquet", **columns)
     with pytest.raises(
         UserError,
-        match=f"expected a prepared corpus with all its columns and metadata; prepare the corpus again: {PREPARE}",
+        match="expected a prepared corpus with all columns and metadata of this format; prepare the corpus again:"
+        f" {PREPARE}",
     ):
         read_corpus(path)
 
@@ -147,7 +153,7 @@ def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> 
 )
 def test_metadata_that_says_nothing(tmp_path: Path, metadata: dict[str, str]) -> None:
     path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "1"} | metadata)
-    with pytest.raises(UserError, match="expected a prepared corpus with all its columns"):
+    with pytest.raises(UserError, match="expected a prepared corpus with all columns"):
         read_corpus(path)
 
 

@@ -54,7 +54,7 @@ def check_known(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if _rule_of(node.target) is None:
-            raise NoRuleError(f"the operation {node.target} cannot be compiled for a block of trainings")
+            raise NoRuleError(f"the operation {node.target} cannot be compiled for several trainings at once")
     for value in constants_of(graph).values():
         if not 0 < value.numel() <= _MOST_WRITTEN_OUT:
             raise NoRuleError(
@@ -81,8 +81,8 @@ def check_rules(graph: fx.GraphModule) -> None:
                 )
         if node.target is aten.as_strided.default and slices_of(node) is None:
             raise NoRuleError(
-                f"the operation {node.target} cannot be compiled for a block of trainings, unless it takes a slice of"
-                " the tensor"
+                f"the operation {node.target} cannot be compiled for several trainings at once, because here it takes"
+                " no plain slice of its tensor"
             )
         check_lookup(node)
 

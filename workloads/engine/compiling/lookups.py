@@ -35,13 +35,19 @@ def check_lookup(node: Any) -> None:
         NoRuleError: If the operation cannot be computed for a block, or would be slow.
     """
     if node.target is aten.index.Tensor and not all(_is_place(index) for index in node.args[1]):
-        raise NoRuleError("indexing can be compiled only if each leading axis has one index tensor of whole numbers")
+        raise NoRuleError(
+            "indexing such as x[i, j] can be compiled only if the first axes are indexed, each by a tensor of integers"
+        )
     if node.target in LOOKUPS:
         n_rows = node.args[2] if node.target is aten.embedding_dense_backward.default else shape_of(node.args[0])[0]
         if n_rows > _LONGEST_TABLE:
-            raise NoRuleError(f"an embedding table of {n_rows} rows is slow in blocks of trainings")
+            raise NoRuleError(
+                f"an embedding table of {n_rows} rows is slow if it is compiled for several trainings at once"
+            )
         if node.target is aten.embedding_dense_backward.default and node.args[4]:
-            raise NoRuleError("an embedding with scale_grad_by_freq=True cannot be compiled for a block of trainings")
+            raise NoRuleError(
+                "an embedding with scale_grad_by_freq=True cannot be compiled for several trainings at once"
+            )
     if node.target is aten.gather.default and not shape_of(node.args[0]):
         raise NoRuleError("reading an entry of a tensor without axes cannot be compiled")
     if node.target in _SCATTERS:
@@ -49,8 +55,9 @@ def check_lookup(node: Any) -> None:
         most = _LONGEST_TABLE if node.target is aten.scatter_add.default else 1
         if not target or _without(target, axis) != _without(index, axis) or index[axis] > most:
             raise NoRuleError(
-                f"the operation {node.target} with indices of the shape {index} and a target of the shape {target}"
-                " cannot be compiled for a block of trainings, or is slow there"
+                f"the operation {node.target} can be compiled for several trainings at once only if its indices"
+                f" and its target, of the shapes {index} and {target}, agree in all axes but axis {axis}, where at most"
+                f" {most} indices are allowed"
             )
 
 
@@ -63,7 +70,9 @@ def check_no_places(graph: fx.GraphModule) -> None:
     """
     for node in operations_of(graph):
         if node.target in (aten.gather.default, *_SCATTERS):
-            raise NoRuleError(f"the operation {node.target} can be compiled only as a part of whole training steps")
+            raise NoRuleError(
+                f"the operation {node.target} can be compiled in a whole training step, but not in a gradient alone"
+            )
 
 
 def shape_of(node: Any) -> tuple[int, ...]:

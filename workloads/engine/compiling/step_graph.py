@@ -108,7 +108,10 @@ def step_graph(lanes: LaneState, batch: Batch) -> StepGraph:
         NoRuleError: If the step cannot be traced, or one of its operations cannot be computed for a block.
     """
     if not isinstance(lanes.optimizer, FirstOrder):
-        raise NoRuleError("the optimizer uses line searches, so the number of evaluations differs between steps")
+        raise NoRuleError(
+            "the optimizer uses line searches, so a step cannot be compiled: the number of evaluations of the loss"
+            " differs between steps"
+        )
     problem, optimizer = lanes.problem, lanes.optimizer
     read = step_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
     names = tuple(read)
