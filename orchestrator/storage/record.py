@@ -123,7 +123,7 @@ class RecordFile(Generic[R]):
                     raise ValueError("the contents do not match the stored sha256")
                 if not is_as_written:
                     raise ValueError(
-                        "the values are as attnsweep wrote them, but some are spelled otherwise, such as 1E-9 for 1e-9"
+                        "the values are as attnsweep wrote them, but their text is not, such as 1E-9 for 1e-9"
                     )
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
