@@ -123,7 +123,8 @@ def _with_value(table: pa.Table, column: str, value: str) -> pa.Table:
 
 
 def main() -> int:
-    """Publishes the sweep that the arguments name, and prints the size of the copy. Returns 2 for a bad argument."""
+    """Copies the sweep that the arguments of the command name to a folder for publication, and prints the size of the
+    copy. Returns the exit code of the command: 0, or 2 for a bad argument."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path)
     parser.add_argument("target", type=Path)

@@ -60,7 +60,8 @@ class RateDifference(Record):
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The difference and the bounds of its interval; `None` if nothing was counted."""
+        """The difference between the rates of two sweeps, and the bounds of its interval; `None` if no trainings could
+        be compared."""
         if self.value is None or self.low is None or self.high is None:
             return None
         return self.value, self.low, self.high

@@ -107,8 +107,8 @@ class HazardRatios(DrawnAnswer):
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
     def plot(self) -> "Figure":
-        """Draws the hazard ratio of each bin with its interval on a logarithmic axis. Bins without an estimate have no
-        mark."""
+        """Draws a hazard ratio for each bin (range of values) of a parameter, with its interval, on a logarithmic axis.
+        Bins for which the ratio could not be estimated have no mark."""
         from attnsweep.orchestrator.analysis import figures
 
         with figures.house_style():

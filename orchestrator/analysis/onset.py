@@ -122,8 +122,8 @@ class Onset(DrawnAnswer):
 
 
 def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> "Figure":
-    """Draws the share of trainings that have reached the goal, by step: one line per curve with its pointwise 95% band.
-    `legend` is the title of the legend."""
+    """Draws the share of trainings that have reached an outcome, a role or an event, by step: one line per curve with
+    its pointwise 95% band. `legend` is the title of the legend."""
     from attnsweep.orchestrator.analysis import figures
 
     with figures.house_style():

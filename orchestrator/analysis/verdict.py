@@ -347,8 +347,8 @@ def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Gen
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Draws the results of `n` simulated trainings for each rate or median that a statement compares. The true values
-    fulfil the statement by the margin."""
+    """Simulates `n` trainings for each rate or median that a statement compares, and returns their results. The
+    simulated true rates or medians fulfil the statement, with `margin` to spare."""
     if statement.kind == "rate":
         return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
     apart, bound = NormalDist().inv_cdf(0.5 + margin), statement.bound

@@ -64,7 +64,7 @@ class Heads(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns a table with a row for each attention head: its role, its scores, and the kind of matrix (diagonal,
-        banded or blocks) that it is nearest to.
+        banded or blocks) that its attention map resembles most.
 
         The column of a score is `score_<name>`; `z` compares the distance to the nearest matrix with chance.
         """
@@ -89,7 +89,8 @@ class Heads(DrawnAnswer):
         )
 
     def to_json(self) -> str:
-        """Returns the heads as one line of JSON, for scripts."""
+        """Returns the attention heads of the training as one line of JSON for scripts, with their roles, scores and
+        attention maps."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
         layers = [
             {

@@ -140,8 +140,11 @@ def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _steps_per_e(analysis: Why, balance: Balance) -> float:
-    """Returns how many steps of plain gradient descent change a weight by as much as the weight's own norm. Of the
-    gradient, only the terms for one part of the target (such as its mean) are used."""
+    """Returns after how many steps plain gradient descent would have changed a weight by as much as the weight's own
+    norm, if the gradient had only the terms for one part of the target (such as its mean).
+
+    `balance` names the weight and the part of the target.
+    """
     terms = [term.value for term in analysis.words.terms if (term.weight, term.part) == (balance.weight, balance.part)]
     speed = analysis.training.parameters.learning_rate * float(sum(terms[1:], terms[0]).norm())
     return float(analysis.words.weights[balance.weight].norm()) / speed if speed > 0 else math.inf

@@ -113,8 +113,8 @@ class PackSizes:
         return sizer
 
     def trained(self, lane_steps: int) -> None:
-        """Counts training steps of this run, summed over the trainings of a pack: after too few, `save_for_user` stores
-        nothing."""
+        """Adds to the number of training steps that this run of the sweep has taken, summed over its trainings. If a
+        run takes too few steps, its pack sizes are not stored by `save_for_user`."""
         self._n_lane_steps += lane_steps
 
     def save(self) -> None:

@@ -223,8 +223,11 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns how many waiting trainings the next pack takes: `n_lanes`, or fewer if a trial that must stay whole
-        would begin in this pack and end in another."""
+        """Returns how many of the waiting trainings the next pack (batched program) takes, at most `n_lanes`. If trials
+        must not be split, it takes fewer, so that the pack ends with a whole trial.
+
+        Only a trial of more than `n_lanes` trainings is split nevertheless.
+        """
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 

@@ -113,8 +113,10 @@ class Place(Protocol):
         """Returns the name of a Parquet file with its folder and place, as messages print it."""
 
     def open_file(self, folder: str, name: str) -> "NativeFile":
-        """Opens a Parquet file for reading. If it does not exist, raises a FileNotFoundError with the `filename`
-        that `file_name` returns."""
+        """Opens a Parquet file for reading. Raises FileNotFoundError if the file does not exist.
+
+        The attribute `filename` of this error is the name that the method `file_name` returns, as for messages.
+        """
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Writes one Parquet file to each of several folders, in the given order, under the same name.

@@ -63,7 +63,8 @@ class Shard:
         return self.index + self.count * number
 
     def number(self, trial: int) -> int:
-        """Converts a trial's number in the whole sweep to its number in the shard's study: the inverse of `trial`."""
+        """Converts a trial's number in the whole sweep to its number in the Optuna study of this shard (part of the
+        sweep): the inverse of the method `trial`."""
         return trial // self.count
 
     def first(self, n_trials: int) -> range:

@@ -230,8 +230,8 @@ class SweepRecord(Record):
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns, for each run of `resume --retry-failed`, the numbers of the trial's replicates (trainings) that this
-        run or a later such run trained again.
+        """Returns a list with one set for each run of `resume --retry-failed` on this sweep. A set has the numbers of
+        those replicates (trainings) of the trial that were trained again by its run or by a later run.
 
         If the sampler was told a trial's value before, it keeps this value, which was computed without these
         replicates.

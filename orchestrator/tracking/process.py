@@ -92,7 +92,8 @@ def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[
 def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
-    """Logs a sweep's trials until the driver reports that the sweep's run has ended, then logs whatever is missing."""
+    """Logs a sweep's trials to MLflow while the sweep runs. When the process that runs the sweep reports the end of its
+    run, logs whatever is still missing and returns."""
     with closing(Follower(place_of(directory), MlflowStore(uri), say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())

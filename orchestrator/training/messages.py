@@ -72,10 +72,10 @@ class PackOrder:
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """Returns the order without the checkpoint of its pack of trainings, to be kept once a trainer has received the
-        checkpoint.
+        """Returns a copy of this order, which tells a trainer to train a pack of trainings. The copy lacks the
+        checkpoint from which the pack continues.
 
-        The checkpoint may take gigabytes.
+        The copy is kept in place of the order once a trainer has received the checkpoint, which may take gigabytes.
         """
         return self if self.checkpoint is None else replace(self, checkpoint=b"")
 

@@ -208,7 +208,8 @@ def write_record(path: Path, found: Sequence[Decided]) -> None:
 
 
 def read_record(path: Path) -> list[Decided]:
-    """Reads the verdicts that `write_record` wrote; none if the file does not exist."""
+    """Reads the verdicts on claims (supported, refuted or undecided) from the file that `write_record` wrote. Returns
+    an empty list if there is no such file."""
     rows = tomllib.loads(path.read_text())["verdict"] if path.exists() else []
     return [Decided(**row) for row in rows]
 

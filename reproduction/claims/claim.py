@@ -244,7 +244,8 @@ class Measured:
 
 
 def p_value(claim: Claim, again: Measured) -> float:
-    """Returns the p-value of the hypothesis that a documented claim and its repetition have the same true value."""
+    """Returns the p-value of a test whether a number in the documentation and its measurement on another seed are
+    estimates of the same true value."""
     from scipy import stats
 
     if claim.kind == "share":
@@ -360,8 +361,9 @@ def write_again(path: Path, pairs: Sequence[tuple[Stated, Measured]]) -> None:
 
 
 def table(runs: Mapping[str, Sequence[Tested]]) -> str:
-    """Formats as a Markdown table how many claims each repetition of claims tested, and how many of them agreed and
-    failed.
+    """Formats a Markdown table of how the claims of the documentation fared when they were measured again. Each run has
+    a row: how many claims it tested, how many of them agreed with the documentation, and how many failed. The last row
+    is the total.
     """
     lines = ["| run | tested | agreed | failed |", "|---|---|---|---|"]
     for name, tested in [*runs.items(), ("all", [result for results in runs.values() for result in results])]:

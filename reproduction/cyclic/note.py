@@ -186,11 +186,11 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of two formulas for the differential of a row softmax. The correct formula applies softmax's
-    backward pass to the transpose of a constant matrix, the printed one to the matrix itself.
+    """Returns the errors of two formulas for the differential of tr(A softmax(X)), where A is a constant matrix and the
+    softmax is over rows: of the correct formula, and of the one that the note prints.
 
-    The differential is that of tr(A softmax(X)), for a constant matrix A, written as (softmax's backward pass applied
-    to a matrix) * dX.
+    Both formulas multiply dX by a matrix to which softmax's backward pass was applied. In the correct formula this
+    matrix is the transpose of A, in the note's formula it is A itself.
     """
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()

@@ -40,8 +40,8 @@ _LONGER: Bounds = (1.01, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """How long trainings stay on the loss plateau, and the metrics of their answers there. All these trainings have the
-    same value of the varied parameter.
+    """How long each training with one value of a varied parameter stays on the loss plateau, and some metrics of its
+    answers during and after the plateau.
 
     Attributes:
         length: The first probed step at which half of the answers are right, else the last step, (n_trainings,).

@@ -306,8 +306,10 @@ def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
 
 
 def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
-    """Returns a solution's answers minus the wanted ones, at positions with a previous category. `wanted` computes the
-    table of wanted answers from the target table.
+    """Returns the answers of a handmade solution minus the wanted answers. The first position of each text is left out,
+    because no category precedes it.
+
+    `wanted` computes from the target table the table of wanted answers, by previous and current category.
     """
     return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 

@@ -377,8 +377,11 @@ def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Runs gradient descent on system P's exact loss from random starts. Returns the ratio of two parts of the value
-    matrix, and the loss, (n_steps, n_descents) each.
+    """Runs gradient descent from random starts on the exact loss of a model whose attention sees positions only.
+    Returns, for each step and start, the ratio of two parts of the value matrix, and the loss, (n_steps, n_descents)
+    each.
+
+    The ratio is that of the part that averages over categories to the remainder.
     """
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))

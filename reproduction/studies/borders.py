@@ -247,8 +247,8 @@ def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[F
 
 
 def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> tuple[float, float, float]:
-    """Returns the border (where a rate crosses one half) and its interval under the only assumption that the rate
-    falls.
+    """Returns the border, which is the parameter's value at which a rate crosses one half, and its interval. Of the
+    rate it is only assumed that it falls as the parameter grows.
     """
     share = _falling(k, n)
     dispersion = _dispersion(float(_deviance(_logarithms(share), n, k)), n, k, len(np.unique(share)), least)

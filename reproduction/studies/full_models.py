@@ -92,8 +92,10 @@ class Judged:
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """Decides the outcome of each training again, (n_trainings,), with the current thresholds. `cut_off` can change
-        them.
+        """Decides the outcome of each training anew from its recorded numbers, by the present thresholds. Returns the
+        outcomes, (n_trainings,).
+
+        Within the context manager `cut_off`, one of the thresholds is multiplied by a factor.
 
         Args:
             solved_factor: Multiplies the loss below which a training is solved.

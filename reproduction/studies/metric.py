@@ -238,8 +238,10 @@ def _escape_probes(form: str, sigma: float) -> Sequence[int]:
 
 
 def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: Measured) -> Iterator[ComparedValue]:
-    """Tests the formula for the steps at which trainings leave the zero of the gradient. The same seeds are used at all
-    values of `init_sigma`.
+    """Trains from small random weights, and measures after how many steps the weights have left the neighbourhood of 0,
+    where the gradient vanishes. Yields rows with this number of steps, and with tests of the formula for it.
+
+    The same seeds are used at all values of `init_sigma`.
     """
     is_merged, times = form == "merged", []
     seeds = range(10**6 + draw * n, 10**6 + (draw + 1) * n)

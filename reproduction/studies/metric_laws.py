@@ -170,8 +170,8 @@ def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
 
 
 def _linear(N: int, M: int) -> Floats:
-    """Returns the negative Hessian (4, 4) of the loss at the zero of the gradient, in the coordinates that the function
-    `coordinates` returns.
+    """Returns the negative Hessian (4, 4) of the loss at weights 0, where the gradient vanishes, in the four
+    coordinates that the function `coordinates` returns.
     """
     K = M - 1
     half = np.zeros((4, 4))

@@ -122,8 +122,10 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def derived_factors(loss: float) -> Mapping[str, float]:
-    """Returns by which factor each setting should in theory multiply the init_sigma at which half of the trainings are
-    stuck: float32 relative to float64, and an attention scale relative to scale 1.
+    """Returns a factor for each of several settings, such as float32: by this factor the setting should in theory
+    multiply the init_sigma at which half of the trainings are stuck.
+
+    Float32 is compared with float64, and each attention scale with scale 1.
 
     The factor of `layer_norm_eps` is 1: it should have no effect.
 

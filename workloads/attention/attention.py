@@ -83,7 +83,8 @@ class LogitScale:
 
 
 def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
-    """Builds the factor of attention logits with a given name in `ATTENTION_SCALES`, for heads with d key channels.
+    """Builds the factor by which attention logits are multiplied. Its name is one of `ATTENTION_SCALES`, listed below,
+    where d is the number of key channels of a head (`d_head`).
 
     - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
     - `one`: logits unscaled.

@@ -342,8 +342,10 @@ class FullModel(nn.Module):
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """Does the same as `_feed_forward`, but for a tensor (n_value_rows, n_tokens), whose first axis holds the
-        features.
+        """Applies LayerNorm and the feed-forward part to the attention output (n_value_rows, n_tokens), whose first
+        axis holds the features. The mean of the attention output over the features must be subtracted already.
+
+        `_feed_forward` does the same if the last axis holds the features.
         """
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)

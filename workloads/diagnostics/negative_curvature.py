@@ -43,8 +43,8 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns for each training whether the smallest eigenvalue is surely negative: below 0 by more than its error,
-        and by more than the fraction `share` of the largest absolute eigenvalue."""
+        """Returns for each training whether the smallest eigenvalue of its Hessian is surely negative: below 0 by more
+        than the error bound, and by more than the fraction `share` of the largest absolute eigenvalue."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 

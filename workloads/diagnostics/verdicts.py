@@ -78,8 +78,11 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Returns for each label that this row gives a mask (n_trainings, n_probes), true where the row's condition
-        holds."""
+        """Returns, for each outcome that this row of a `VerdictTable` can give, a mask (n_trainings, n_probes): true at
+        the probes (measured steps) where the row's condition for this outcome holds.
+
+        The keys are labels: the outcome and its detail.
+        """
         holds = where_held(self.when, parameters, evidence)
         if self.which is None:
             return {(self.outcome, self.details[0]): holds}

@@ -86,7 +86,8 @@ class MemoryOfPacks:
 
     @classmethod
     def measured(cls, train: Callable[[int], object], memory: DeviceMemory, sizes: tuple[int, int] = (64, 256)) -> Self:
-        """Fits the model of memory to the peaks of two packs (batched programs), which `train` trains for a few steps.
+        """Measures how the peak memory of a pack (trainings in one batched program) grows with its number of trainings:
+        calls `train` for two packs of different sizes, and draws a straight line through their peaks.
 
         Args:
             train: Builds a pack of the given number of trainings, trains it past a measurement, and releases it.

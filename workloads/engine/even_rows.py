@@ -95,8 +95,8 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """Copies the numbers of each sum into a row of its own, and pads the rows with zeros to a multiple of four numbers,
-    so that all rows are aligned in memory."""
+    """Copies a tensor that is to be summed, so that the numbers of each sum form one row (the last axis). Zeros are
+    appended to each row until its length is a multiple of four, so that all rows are aligned in memory."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

@@ -187,8 +187,8 @@ class Lbfgs(Optimizer):
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """Returns how many trainings have not reached step `stops[0]`, and how many need a further evaluation of the
-        loss for their line search.
+        """Counts the trainings that have not reached the first of the steps `stops`, and the trainings that need a
+        further evaluation of the loss for their line search. Returns both numbers.
 
         Also stores, for trainings that have just reached one of the steps `stops`, the state that the pack will read.
         `ended` marks the trainings whose iteration has just ended.

@@ -313,8 +313,8 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next few probes (measured steps). A training that reaches the first of them before
-        the other trainings need not wait: it may go on up to the last of them."""
+        """Returns the steps of the next few probes (measured steps). The first is measured when all trainings have
+        reached it; a training that gets there early need not wait, but may go on up to the last of these steps."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 

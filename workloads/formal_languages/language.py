@@ -123,7 +123,10 @@ def count_ones(text: Tensor) -> Tensor:
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Makes a token of each position that the language distinguishes, one of all other 0s, and one of all other 1s.
+    """Turns each string into a few tokens. Each position at the string's start that the language treats specially gets
+    a token of its own; of the other positions, all 0s together are one token, and all 1s together another. The first
+    token is CLS.
+
     Returns each token's symbol, its position, and the log of the number of symbols that it stands for, (..., n_tokens)
     each.
     """

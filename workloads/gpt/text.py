@@ -70,7 +70,8 @@ TEXT_FILE = Format(
 
 
 def read_text(path: str | Path) -> Text:
-    """Reads a file that `attnsweep prepare-corpus --unit` wrote. Raises the same errors as `Format.read`."""
+    """Reads a text corpus from a file that the command `attnsweep prepare-corpus` wrote with the option `--unit`.
+    Raises UserError if there is no such file, it has another format, or it was changed after its preparation."""
     return TEXT_FILE.read(path)
 
 

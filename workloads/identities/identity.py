@@ -108,8 +108,8 @@ class Error:
 
 
 class Identity(ABC):
-    """An equation about gradients that holds exactly, at any weights and on any data, if the module is implemented
-    correctly.
+    """An equation about the gradients of a module's parameters. It holds exactly, at any weights and on any data,
+    unless the module is implemented wrongly.
 
     Attributes:
         name: What the identity is about, such as `keys of block 0, head 1`.

@@ -41,8 +41,8 @@ class Problem(Workload[Any]):
     probe_every: ClassVar[int | None]
 
     def build(self, parameters: Any) -> nn.Module:
-        """Builds the user's module, stores the parameters of the training in it, and registers the tensors of a table
-        (fixed data set) as buffers.
+        """Builds the user's module for one training. The module gets the attribute `of_problem` with the training's
+        parameters; if the workload has a table (fixed data set), the module's buffers hold its tensors.
         """
         values = parameters.values()
         module = self.model(values)

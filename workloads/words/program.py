@@ -246,7 +246,8 @@ def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
 
 
 def _copy_views(graph: fx.Graph, node: fx.Node) -> None:
-    """Copies the views of a node so that each view is used only once."""
+    """Changes the graph so that only one operation reads each view of a node, such as its transpose: a view that
+    several operations read is copied for each of them."""
     for user in list(node.users):
         if user.target not in VIEWS:
             continue

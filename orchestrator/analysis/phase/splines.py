@@ -113,8 +113,8 @@ class SmoothLogit:
     held_out: Floats
 
     def at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Returns the fitted logit and its standard deviation at each of the given points; NaN outside of -1..1, where
-        there are no trials."""
+        """Returns the fitted logit and its standard deviation at each of the points (`x`, `y`). Both coordinates are
+        parameters that were scaled so that all trials lie in -1..1; outside of this range the results are NaN."""
         number, value = self.splines.at(*(np.clip(np.nan_to_num(coordinates), -1, 1) for coordinates in (x, y)))
         logit = (self.coefficients[number] * value).sum(axis=-1)
         deviation = np.sqrt(_quadratic(self.covariance, number, value))

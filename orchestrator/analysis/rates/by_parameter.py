@@ -41,7 +41,8 @@ class Ending:
 
     @property
     def label(self) -> str:
-        """The ending in words, with the detail in parentheses: `stuck`, `marginal`, `marginal (mean)`."""
+        """The name of the outcome that a rate counts, without underscores. If only one detail of the outcome counts, it
+        follows in parentheses: `stuck`, `marginal`, `marginal (mean)`."""
         words = self.outcome.replace("_", " ")
         return words if self.detail is None else f"{words} ({self.detail.replace('_', ' ')})"
 
@@ -94,8 +95,11 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    """Makes the ending for an outcome (or `stuck`), optionally only with one detail of the outcome. Raises a
-    `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger."""
+    """Returns the `Ending` (what a rate counts) for the trainings with one outcome, or for all that are `stuck`; with
+    `detail`, only for those of them with this `outcome_detail`.
+
+    Raises a `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger.
+    """
     if (outcome, detail) == (_STUCK, None):
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")

@@ -168,8 +168,8 @@ class Interaction(DrawnAnswer):
         return table(columns, ((*cell.labels, cell.n_trials, *cell.rate.row) for cell in self.cells))
 
     def plot(self) -> "Figure":
-        """Draws the rate in each cell of the two parameters with its interval, and writes the result of the test
-        above."""
+        """Draws the rate and its interval in each cell of the two parameters. A note above the cells states the result
+        of the test whether the effect of one parameter on the rate depends on the other."""
         from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure
 
         rates = {cell.place: cell.rate for cell in self.cells}

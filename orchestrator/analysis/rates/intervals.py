@@ -85,7 +85,8 @@ class Rate(Record):
 
     @property
     def share(self) -> float | None:
-        """The observed share of trainings with the property; `None` if nothing was counted."""
+        """The observed share: how many of the counted trainings have the property whose rate this is, such as being
+        stuck. `None` if no training was counted."""
         if self.mean is not None:
             return self.mean
         return self.k / self.n if self.n else None

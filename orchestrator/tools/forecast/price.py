@@ -181,8 +181,13 @@ def _measured(
 def _longest(
     shape: list[TrainingParameters], n_lanes: int, spec: Sweep, workload: Workload[Any], trainer: Trainer
 ) -> tuple[Trained, list[float], int]:
-    """Trains a batch with more and more steps, up to a limit of time, and repeats the longest training. Returns the
-    trainer's report on it, the seconds of each repetition, and the number of steps."""
+    """Trains a pack of `n_lanes` trainings (one batched program) several times, each time with more steps, until the
+    next time would take too long or the pack has had all its steps. The last of these packs, the longest, is trained
+    again a few times.
+
+    Returns, for the longest pack: the trainer's report, the seconds of each of its repetitions, and the number of
+    steps.
+    """
     all_steps = shape[0].n_steps
     n_steps = _shortened(shape[0], min(_FEWEST_STEPS, all_steps)).n_steps
     # The first run is not timed, because it loads and compiles programs, which is not part of the cost of a step.

@@ -88,8 +88,8 @@ def check_rules(graph: fx.GraphModule) -> None:
 
 
 class OverLanes(fx.Interpreter):
-    """Runs the traced graph of one training on tensors of a block of trainings, which have one more axis at the end:
-    the training."""
+    """Runs the traced graph of one training on several trainings at once. Each tensor gets one more axis for this: its
+    last axis is the training."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)

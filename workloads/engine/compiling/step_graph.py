@@ -93,8 +93,11 @@ def masks_of(lanes: LaneState) -> State:
 
 
 def has_lane_axis(name: str) -> bool:
-    """Returns whether an input of a step's graph has an axis for the training. Buffers and the batch have none: only
-    the loss reads them, and it is computed for one training."""
+    """Returns whether an input of a step's graph has an axis for the training.
+
+    The optimizer's tensors have it. Buffers and the batch have none, because only the loss reads them, and the loss is
+    written for a single training.
+    """
     return name.startswith((PARAMETER, OPTIMIZER, CONSTANT, RATE))
 
 

@@ -160,8 +160,9 @@ class _Blocks:
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the inputs that are new at each step, such as the batch, indexed by block, then step, then input. The
-        last axis is the training."""
+        """Returns the tensors that a compiled program reads anew at each step, such as the batch and the learning rate.
+        They are indexed by block (trainings that are computed together), then by step, then by input. The last axis of
+        a tensor is the training."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}

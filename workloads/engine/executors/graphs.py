@@ -58,7 +58,8 @@ class Bucket(LaneState):
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
-        """Copies parameters, buffers and optimizer state of these trainings to the bucket's fixed memory addresses."""
+        """Copies the parameters, buffers and optimizer state of the given trainings to this bucket's memory, whose
+        addresses never change."""
         self.rows[: len(lanes.rows)].copy_(lanes.rows)
         own, others = ((state.buffers, state.stepping.constants, _state_of(state)) for state in (self, lanes))
         for memory, values in zip(own, others, strict=True):
@@ -144,8 +145,11 @@ class MergedPrograms:
 
 
 class MergedStep:
-    """Takes steps of all trainings of a bucket (state at fixed memory addresses) with one compiled GPU program. It
-    works on a copy of the state, in which the last axis is the training."""
+    """Takes optimizer steps of several trainings together, with one compiled GPU program.
+
+    The trainings' state lies at fixed memory addresses, in a `Bucket`. The program works on a copy of this state, in
+    which the last axis is the training.
+    """
 
     def __init__(self, programs: MergedPrograms) -> None:
         self._programs = programs
