@@ -83,8 +83,8 @@ class StuckSurface:
 
     @classmethod
     def fit(cls, counts: Counts) -> Self:
-        """Fits the hyperparameters of the kernel, and then the Gaussian process, to the counts of stuck trainings. The
-        same counts always give the same surface.
+        """Fits a Gaussian process, including the hyperparameters of its kernel, to the counts of stuck trainings. The
+        same counts always give the same fit.
         """
         kernel = _fitted_kernel(
             counts.points_ND.shape, *(array.tobytes() for array in (counts.points_ND, counts.n_stuck_N, counts.n_N))
@@ -92,8 +92,8 @@ class StuckSurface:
         return cls(_conditioned(kernel, counts.points_ND, counts.logits(), counts.variances()), counts)
 
     def logit(self, points_ND: Array) -> tuple[Array, Array]:
-        """Returns the mean and the standard deviation of the stuck rate's logit at each given point, (n_points,)
-        each."""
+        """Predicts at each given point of the search space the logit of the share of trainings that get stuck: its mean
+        and its standard deviation, (n_points,) each."""
         mean_N, deviation_N = self._process.predict(points_ND, return_std=True)
         return mean_N, deviation_N
 
@@ -192,8 +192,8 @@ class BoundarySampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws all unconditional parameters: in the first trials from a quasi-random sequence, later where the
-        predicted stuck rate is near one half or uncertain."""
+        """Draws all unconditional parameters of a trial: in the first trials from a quasi-random sequence, later where
+        the predicted share of trainings that get stuck is near one half or uncertain."""
         if not search_space:
             return {}
         cube = _Cube(search_space)

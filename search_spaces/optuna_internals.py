@@ -48,8 +48,8 @@ def constraint_attribute(name: str) -> str:
 
 
 def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
-    """Returns the weights of the kernels of a Parzen estimator (the density that TPE fits), and by parameter name a
-    pair: the parameter's Optuna distribution, and the kernels' one-dimensional densities of this parameter.
+    """Takes apart a Parzen estimator, which is the sum of weighted kernels that TPE fits. Returns the kernels' weights
+    and, by parameter name, the parameter's Optuna distribution with the kernels' densities along this parameter.
     """
     mixture = estimator._mixture_distribution
     space = estimator._search_space

@@ -186,8 +186,8 @@ class Sweep(SpecModel):
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """Returns by name the dimension of each parameter: how it varies. A parameter of a `Zip` takes the values that
-        the rows of the `Zip` have for it."""
+        """Returns by name how each parameter of the search space varies, such as its range or its choices. Parameters
+        that vary together in a `Zip` have the values in its rows as choices."""
         dimensions: dict[str, Dimension] = {}
         for name, dimension in self.space.items():
             if isinstance(dimension, Zip):

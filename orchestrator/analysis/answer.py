@@ -104,7 +104,7 @@ class DrawnAnswer(Answer):
 
     @abstractmethod
     def plot(self) -> "Figure":
-        """Draws the answer's numbers as a matplotlib figure."""
+        """Draws the numbers of this object, which a notebook also shows as a table, as a matplotlib figure."""
 
     def _repr_html_(self) -> str:
         # The image is embedded in the HTML, so that a saved notebook contains it.

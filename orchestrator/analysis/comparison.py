@@ -350,8 +350,8 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Returns the ending (an outcome or `stuck`) whose rate is compared. Raises a `UserError` for an outcome that
-    cannot occur, or a detail of the outcome that occurs in neither sweep."""
+    """Returns which trainings the comparison counts: those that end stuck, or those with the given outcome and detail.
+    Raises a `UserError` if the outcome cannot occur, or if its detail occurs in neither sweep."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:

@@ -41,7 +41,8 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class RateDifference(Record):
-    """The rate in sweep B minus the rate in sweep A.
+    """How two sweeps differ in the share of trainings with some property, such as an outcome: the share in sweep B
+    minus the share in sweep A.
 
     Attributes:
         before, after: The rates in A and in B; if there are pairs, both are over the same pairs.

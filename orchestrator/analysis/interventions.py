@@ -74,8 +74,8 @@ class InterventionRatio:
 
     @property
     def label(self) -> str:
-        """The hazard ratio with its interval: `0.4 [0.2, 0.9]`, `0 [0, 0.1]` or `∞ [8, ∞]`; `-` if no pair shows which
-        of its two trainings reached the goal first."""
+        """The hazard ratio with its interval: `0.4 [0.2, 0.9]`, `0 [0, 0.1]` or `∞ [8, ∞]`. It is `-` if no pair of
+        trainings, one with and one without the intervention, shows which reached the goal first."""
         if self.low is None:
             return "-"
         ratio, low, high = ("∞" if each is None else _digits(each) for each in (self.ratio, self.low, self.high))

@@ -113,7 +113,8 @@ class RoleHistory:
         return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """Counts the trainings of each trial, and those in which some head has the role at the last probe."""
+        """Counts for each trial its trainings, and those in which at least one attention head has the role `role` at
+        the last probe (measured step)."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))

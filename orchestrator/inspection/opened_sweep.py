@@ -124,7 +124,8 @@ class OpenedSweep(SweepData):
         return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Returns the directory that holds a training, and the training's name or id in that directory.
+        """Finds a training in the opened sweeps. Returns the directory of the sweep that holds it, and its name or id
+        there.
 
         If several sweeps are opened as one, their trials are renumbered, so the given name TRIAL/REPLICATE differs
         from the name in the directory.

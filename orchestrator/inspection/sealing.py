@@ -48,7 +48,8 @@ class Visit(Record):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the outcome is nearly certain from this step on: `sealed`, `open` or `undecided`.
+        """Whether it is nearly certain, at the step from which continuations began, how the training will end: `sealed`
+        (yes), `open` (no) or `undecided`.
 
         It is `sealed` if the interval for the share of continuations that ended like the training lies above 0.9, and
         `open` if it lies below.
@@ -101,7 +102,8 @@ class Sealing(Answer, Record):
         return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each visited step: how many continuations ended like the training."""
+        """Returns a table with a row for each step from which one training was continued: how many of the continuations
+        ended as the training itself did, and whether its end was nearly certain."""
         rows = [(visit.step, *visit.rate.row, visit.verdict) for visit in self.visits]
         return table({"step": int, **RATE_COLUMNS, "verdict": str}, rows)
 

@@ -207,7 +207,8 @@ def _text(words: GradientWords, balance: Balance, kind: str) -> str:
 
 
 def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], str]:
-    """Tabulates the sizes of the gradient terms ("words"), with a row for each weight and formula of a term.
+    """Makes a table of the sizes of the terms that add up to the gradient of each weight. A row shows those terms of
+    one weight that have the same formula (a "word").
 
     For each part of the target a row shows the pull (terms with the target), the brake (terms with the prediction), and
     the share that is left when the two are added, because they partly cancel.
@@ -229,9 +230,9 @@ def _places_table(words: GradientWords) -> tuple[tuple[str, ...], tuple[tuple[st
 
 
 def _sizes(words: GradientWords, place: tuple[str, str], part: str) -> tuple[float, float, float]:
-    """Measures how far two kinds of gradient terms cancel: those that contain the target (pull) and those that contain
-    the prediction (brake). Only terms of one weight and formula, for one part of the target (such as its mean), are
-    used.
+    """Measures how far the terms with one formula cancel in the gradient of one weight: the terms that contain the
+    target (pull) against those that contain the prediction (brake). Only terms about one part of the target, such as
+    its mean, are used.
 
     Returns the sizes of pull and brake, and the size of what is left, as a share of both.
     """

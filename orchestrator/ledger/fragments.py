@@ -79,7 +79,7 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """An open file of one of the ledger's tables.
+    """An opened Parquet file of the ledger, with its number of rows and its metadata.
 
     On a local disk its rows stay readable even after a compaction has removed the file.
 

@@ -67,8 +67,8 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """How often a certificate (a test of second derivatives, such as `promotion`) confirms a stuck outcome: its share
-    of the trainings that ended with this outcome and were tested."""
+    """How often a certificate (a test of second derivatives, such as `promotion`) confirms one stuck outcome. The rate
+    is over the trainings that ended with this outcome and were tested."""
 
     test: str
     outcome: str

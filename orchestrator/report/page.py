@@ -48,7 +48,7 @@ class Shown:
     maps: tuple[TrainingMaps, ...] = ()
 
     def of(self, section: Section) -> list[Picture]:
-        """Returns the figures of one section of the page."""
+        """Returns those of the report's figures that belong to the given section of its HTML page."""
         return [picture for picture in self.pictures if picture.section == section]
 
     @property

@@ -101,8 +101,8 @@ class PackSizes:
         return cls(fixed, directory.place, of_user, slack)
 
     def sizer(self, accelerator: str, shape: Shape) -> PackSizer:
-        """Returns the search for the fastest pack size (trainings in one batched program), for one shape (equal static
-        parameters) and one type of accelerator.
+        """Returns the object that searches the fastest number of trainings per batched program. There is one search for
+        each type of accelerator and each set of static parameters, which fix the tensors' shapes.
         """
         sizer = self._sizers.get((accelerator, shape))
         if sizer is None:

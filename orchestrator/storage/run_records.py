@@ -302,7 +302,8 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the stored results of the self-check, joined over all shards; `None` if there are none.
+    """Reads the results of the check that trains some trainings again and compares them with the ledger; `None` if
+    there are none. The results of several drivers of the sweep are joined.
 
     Raises:
         DamagedRecordError: If a record is not as it was written.

@@ -235,8 +235,8 @@ class Follower:
         return self._mirror
 
     def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
-        """Logs the complete trials that the store does not have. Returns how many seconds the search for these trials
-        took."""
+        """Logs the complete trials that MLflow, or another store, does not have yet. Returns how many seconds the
+        search for these trials took."""
         began = time.monotonic()
         missing = mirror.missing()
         seconds, n_missing = time.monotonic() - began, len(missing)

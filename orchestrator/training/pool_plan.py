@@ -113,7 +113,8 @@ class PoolPlan:
 
     @property
     def is_training(self) -> bool:
-        """Whether any trainer is training. If so, a report will come without any further action of the driver."""
+        """Whether any trainer is training, rather than waiting for the driver's answer. If so, the driver may wait:
+        that trainer will send a report by itself."""
         return len(self.running) > len(self._at_probe)
 
     def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
@@ -223,8 +224,8 @@ class PoolPlan:
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Handles a trainer's report. Returns the report to pass on to the sweep's loop (mostly the same one), and the
-        trainer's next actions."""
+        """Handles the report that a trainer has sent. Returns what the sweep's loop shall get, which is the report
+        itself or in some cases another one, and what the trainers shall do next."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving

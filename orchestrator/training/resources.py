@@ -98,8 +98,8 @@ class Resources:
 
     @property
     def preloaded(self) -> list[str]:
-        """The modules that Ray imports in advance, in one process per core, if it is started here. Empty unless every
-        core gets a trainer, because cores without a trainer would import the modules in vain."""
+        """The modules that Ray imports in advance in one process per core, if this run starts Ray. Empty unless every
+        core gets a trainer: on a core without one, the import would be wasted."""
         is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
         return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
 

@@ -127,7 +127,9 @@ def cells_of(curves: Curves) -> list[Cell]:
 
 
 def from_zero(curves: Curves, metric: str) -> Bounds:
-    """Returns the limits of a plot's axis: 0, and the highest value of the metric in any training at any time."""
+    """Returns the limits of a plot's axis for the metric named `metric`: 0, and its highest value in any training at
+    any time.
+    """
     return 0.0, max(
         float(values.max()) for (_, name), curve in curves.items() if name == metric for values in curve.values
     )

@@ -225,8 +225,8 @@ def markdown(claims: Sequence[Claim], found: Sequence[Decided]) -> str:
 
 
 def _group_named(name: str) -> list[Stated]:
-    """Returns the documented claims of the group with the given name. A study or a sweep must be able to measure at
-    least one of them again.
+    """Returns the documented claims of the group with the given name, if a study or a sweep can measure at least one of
+    them again.
 
     Raises:
         UserError: If there is no such group, or none of its numbers can be measured again.

@@ -53,8 +53,8 @@ _COUNTS = ("trainings", "trials", "heads")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A repeated measurement of claims: its seed, the directory for its sweeps and figures, and the console on which it
-    reports progress.
+    """The settings with which claims of the documentation are measured again: the seed, the directory for sweeps and
+    figures, and the console for progress.
     """
 
     seed: int

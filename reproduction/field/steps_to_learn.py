@@ -132,8 +132,8 @@ def reproduce_full_weight_decay(directory: Path, console: Console) -> Comparison
 
 
 def reproduce_full_data(directory: Path, console: Console) -> Comparison:
-    """Repeats the sweep over the amount of training data at the size of Nanda et al.'s model, with 25 to 30% of the
-    pairs.
+    """Repeats, with a model of the size of Nanda et al.'s, the sweep that varies how many of the number pairs of
+    modular addition are trained on: here 25 to 30% of them.
     """
     sizes = _NANDA | {"train_fraction": Categorical(choices=(0.25, 0.275, 0.3))}
     return compare_data(_full("modular_addition_data", sizes, directory, console), directory)

@@ -259,8 +259,9 @@ _TITLES = {"P": "System P (attention on positions)", "C": "System C (attention o
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """Draws the losses of the stationary points of systems P and C against their Hessian indices (numbers of directions
-    in which the loss curves down), by family and problem size.
+    """Draws the stationary points of two small models, with attention by positions only and by categories only: their
+    losses against their Hessian indices (numbers of directions in which the loss curves down), by family and problem
+    size.
     """
     figure = Figure(figsize=(7.2, 4.4), layout="constrained", dpi=200)
     panels = figure.subplots(1, len(points), sharey=True)

@@ -52,8 +52,8 @@ class BorderModel:
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:
-        """Returns the factor, with its 95% interval, by which the border in init_sigma (where half of the trainings get
-        stuck) is multiplied if one of the regression's terms of other parameters rises by `units`.
+        """Returns by which factor, with its 95% interval, the border in init_sigma (where half of the trainings get
+        stuck) is multiplied if term number `term` of the regression, a function of other parameters, rises by `units`.
         """
         direction = np.zeros_like(self.coefficients)
         direction[2 + term] = units
@@ -269,7 +269,9 @@ def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
 
 
 def _falling(k: Floats, n: Floats) -> Floats:
-    """Returns the rate of largest likelihood (n_values,) that rises nowhere (isotonic regression)."""
+    """Estimates a rate by maximum likelihood at each of several ascending values, (n_values,), if it is known that the
+    rate never rises (isotonic regression).
+    """
     if not len(n):
         return n
     share = optimize.isotonic_regression(k / n, weights=n, increasing=False).x

@@ -184,7 +184,9 @@ class LinearLaw:
 
     @classmethod
     def of(cls, learning_rate: float) -> "LinearLaw":
-        """Derives how gradient descent moves near the zero of the gradient, for 10 categories and 20 positions."""
+        """Derives the law for 10 categories and 20 positions. It describes gradient descent near the point where all
+        weights, and the gradient too, are 0.
+        """
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
@@ -293,8 +295,8 @@ def _rows(name: str, cells: Sequence[Cell]) -> Iterator[ComparedValue]:
 
 
 def _over_trainings(cells: Iterable[Cell]) -> Floats:
-    """Returns the measured minus the predicted probability of staying at the zero of the gradient, averaged over the
-    steps and noise sizes of each training.
+    """Returns by how much the measured probability of staying near weights 0, where the gradient vanishes, exceeds the
+    predicted one. This difference is averaged over the steps and noise sizes of each training.
 
     The result has a row for each training and a column for each delay in `DELAYS`.
     """

@@ -62,7 +62,9 @@ class Case:
         return "fork_" + "_".join(self.name.lower().replace(",", "").split())
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep that trains this configuration, before its trainings are continued."""
+        """Returns a sweep of one trial, which trains the parameter values of this case with several seeds. Its
+        trainings are later continued from several steps.
+        """
         one = load_sweep(self.sweep).fix(dict(self.values))
         return one.but(name=self.folder, trials=1, replicates=self.replicates, seed=seed)
 
@@ -198,7 +200,9 @@ def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
 
 
 def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
-    """Draws the share of the outcome's variance that the state at each step explains, with its interval."""
+    """Draws how far the state of a training at each step decides how it will end: the share of the outcome's variance
+    that the state explains, with its interval.
+    """
     colour, dashes, marker = group_style(number)
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])

@@ -58,8 +58,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The steps at which the trainings of a configuration complete the first and the second stage of learning; infinite
-    for a stage that is never completed.
+    """When the trainings of one configuration learn two things, one after the other: to predict from the current token,
+    then also from the previous one. The step is infinite for what a training never learns.
 
     Attributes:
         first: The step at which the loss falls below the middle of two entropies: of the target, H(Y), and of the

@@ -182,7 +182,8 @@ def _linear(N: int, M: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Descent:
-    """Gradient descent of the positions-only model (system P), computed with four coordinates instead of all weights.
+    """Gradient descent of a model whose attention depends on positions only, computed with four coordinates of its
+    weights instead of all weights.
 
     The function `coordinates` returns them. This is exact for weights that they describe in full.
     """

@@ -86,7 +86,7 @@ class Trials:
 
     @property
     def at_zero(self) -> Rate:
-        """The rate of trainings that end at the zero of the gradient, over all trials."""
+        """The rate of trainings, over all trials, that end stuck at a point where the gradient is 0."""
         return share_of(self.n, self.n_zero)
 
 
@@ -157,8 +157,8 @@ def moved(trials: Trials) -> Floats:
 
 
 def one_border(trials: Trials) -> ComparedValue:
-    """Returns a row with the init_sigma at which half of all trainings would be stuck in float64 at attention scale 1.
-    Theory converts each trial's init_sigma to these settings.
+    """Returns a row with the init_sigma at which half of all trainings would be stuck if all were trained in float64
+    with attention logits scaled by 1. For this, theory converts the init_sigma of each trial.
     """
     name = "border in float64, scale one, of all trials moved there by the derived factors"
     return border(name, trials, moved(trials))
@@ -299,8 +299,9 @@ def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def rows_of(trials: Trials) -> list[ComparedValue]:
-    """Returns rows that count the trials in which no training is stuck, those in which all are solved, and those near
-    the border between stuck and free. Each row counts among all trials and among the last `_N_LAST` drawn.
+    """Returns rows that count trials: those in which no training is stuck, those in which all are solved, and those
+    whose init_sigma is near the border at which half of the trainings get stuck. Each row counts among all trials and
+    among the last `_N_LAST` drawn.
 
     Further rows give the border and, if it is found, the median distance of these last trials from it.
     """

@@ -159,8 +159,8 @@ def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 
 def valley_rows(size: Size) -> list[ComparedValue]:
-    """Returns the table rows on trainings far down in the valley at infinity, a descent along which the weights grow
-    without end. Draws no figure.
+    """Trains models that descend a valley of the loss in which the weights grow without end, and returns the results as
+    table rows. Leaves out the figure.
     """
     return _followed(size)[1]
 

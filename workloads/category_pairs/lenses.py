@@ -72,8 +72,8 @@ def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> Gradi
 
 
 def words_of_categories(system: CategoriesOnly) -> GradientWords:
-    """Splits the gradients of the exact loss of system C (attention by categories, without softmax) into matrix
-    products ("words") that add up to them, in float64.
+    """Splits the gradients of a model with attention by categories into matrix products ("words") that add up to them,
+    in float64. The model has no softmax, and its loss is averaged over all possible texts.
 
     Each word concerns either the mean target given the current category (part P), or the rest of the target.
     """
@@ -206,8 +206,8 @@ def _closed_form_words(parameters: CategoryPairsParameters, module: nn.Module) -
 
 
 def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the training loss, computed on all texts at once even for a full model, whose loss is otherwise computed
-    on a few texts at a time.
+    """Returns the training loss, computed on all texts of a batch at once, even for a model (`FullModel`) that
+    otherwise computes it on a few texts at a time.
     """
     if isinstance(module, FullModel):
         loss: Tensor = module(_texts(module, batch))[0] + module.leaning_loss()

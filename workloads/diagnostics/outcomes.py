@@ -52,8 +52,8 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Returns for each label a mask of the losses that are at the reference level (the loss of a simple predictor) that
-    the label names.
+    """Finds the losses that equal, up to a tolerance, the loss of a simple predictor (a reference level), such as that
+    of the output 0. Returns a mask of these losses for each label, which is an outcome with the level's name.
 
     A loss is at the nearest level if their relative difference is at most `AT_LEVEL`. The loss alone does not tell
     levels apart that are nearer to each other than twice this. The detail then names all of them.

@@ -278,8 +278,8 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Returns how much the best placement of 0 to `most` blocks (adjacent rows that all attend to one column) within
-    the first 0, 1, ... rows lowers the distance to the identity.
+    """Compares an attention matrix with the identity, in which some groups of adjacent rows (blocks) may attend to one
+    column instead. Returns for 0 to `most` blocks how much their best placement lowers the distance between the two.
 
     The result is indexed [i, p], with heads last, for p disjoint blocks of `w` rows within the first i rows. It is -inf
     where the blocks do not fit.

@@ -61,8 +61,8 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Returns the row that gives `solved`: the loss is below the reference level `solved`, which `says` describes
-        in words."""
+        """Returns the rule that gives the outcome `solved` to trainings whose loss is below the level from which on the
+        workload's task counts as solved. `says` is this condition in words."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod

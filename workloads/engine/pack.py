@@ -199,8 +199,8 @@ class Pack(Generic[P]):
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends the trainings at these positions before their last step. May be called only at a probe (measured
-        step)."""
+        """Ends some trainings before their last step: those at `positions` in the pack. May be called only at a probe
+        (a step at which the trainings are measured)."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 

@@ -70,11 +70,12 @@ class Subject:
         return gradients_of("loss", loss, parameters)
 
     def _scale(self, module: nn.Module, batch: Batch, gradients: State) -> float:
-        """Returns a size for one training to which the rounding errors of its gradient are proportional.
+        """Estimates how large the terms are that add up to the gradient of one training. The rounding errors of the
+        gradient are proportional to this size.
 
-        It is the norm of the gradient plus that of a change of it. Near a stationary point the terms of a gradient
-        cancel, and their rounding errors may be larger than the gradient. The size of these terms is measured by a
-        change: how much the gradient changes when all weights change by a small share, divided by that share.
+        The size is the norm of the gradient plus that of a change of it. Near a stationary point the terms of a
+        gradient cancel, and their rounding errors may be larger than the gradient. The size of these terms is measured
+        by a change: how much the gradient changes when all weights change by a small share, divided by that share.
         """
         draw = torch.Generator().manual_seed(0)
         weights = {name: value.detach().clone() for name, value in module.named_parameters()}

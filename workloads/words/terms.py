@@ -106,8 +106,8 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Balance:
-    """How far two kinds of gradient terms of one weight cancel: those that contain the target and those that contain
-    the prediction. Only terms for one part of the target (such as its mean) count.
+    """How far two kinds of terms cancel in the gradient of one weight: the terms that contain the target, and those
+    that contain the prediction. Only terms about one part of the target, such as its mean, count.
 
     Attributes:
         weight: The weight's name.

@@ -145,7 +145,8 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fit:
-    """The surface that was fitted with one strength of smoothing, and how well it predicts held-out trials.
+    """A fit of the regression with one strength of smoothing, and how well it predicts trials that were left out of the
+    fit.
 
     Attributes:
         penalty, inverse: (B, B) the matrix of the penalty for B coefficients, and the inverse of the penalized
@@ -276,7 +277,8 @@ class _Regression:
         return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
     def with_covariance(self, fit: _Fit) -> SmoothLogit:
-        """Returns the chosen fit as a surface, with the covariance of its coefficients."""
+        """Returns the function that `fit` describes (the logit of a rate, given two parameters), with the covariance of
+        its coefficients."""
         place, weight = self.place, self.weight
         probability = expit(fit.logit)
         leverage = self.weight_P * probability * (1 - probability) * fit.spread

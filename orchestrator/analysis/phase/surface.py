@@ -60,8 +60,8 @@ class PlaneAxis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
-    """The data of several trials, with one entry per trial in each array: the values of the two parameters, the number
-    of trainings, and how many of these have the ending."""
+    """The results of several trials, as arrays with one entry per trial: the values of two parameters, the number of
+    trainings, and how many of these end stuck or with the outcome that is studied."""
 
     x: Floats
     y: Floats
@@ -189,8 +189,8 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """How much the results vary between trials, divided by how much they would vary if all trainings were
-        independent. Above 1, trainings of one trial are dependent, or the surface does not fit."""
+        """How much the trials scatter around the fitted probabilities, divided by the scatter that independent
+        trainings would have. Above 1, the trainings of one trial depend on each other, or the fit is poor."""
         return self.logit.dispersion
 
     @property
@@ -245,8 +245,8 @@ class Surface:
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the probability of an ending as a smooth function of two parameters to trials with at least one training
-    each. Nothing is fitted if the trials are too few or all end alike.
+    """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters.
+    Each trial must have at least one training. Nothing is fitted if the trials are too few or all trainings end alike.
 
     `weight` has the number of trainings for which each trial counts.
 

@@ -48,7 +48,8 @@ class Ending:
 
     @property
     def share_label(self) -> str:
-        """The name of the rate of this ending: `stuck rate`, or `share of marginal (mean)`."""
+        """The name for the share of trainings that end as this object says: `stuck rate` or, for example,
+        `share of marginal (mean)` for the outcome `marginal` with the detail `mean`."""
         return "stuck rate" if self == STUCK else f"share of {self.label}"
 
     @property

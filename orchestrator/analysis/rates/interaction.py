@@ -143,8 +143,8 @@ class CellRate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Interaction(DrawnAnswer):
-    """A rate in the cells of two parameters, and a test whether the effect of one parameter on the rate depends on the
-    other.
+    """How often trainings get stuck, or end with one outcome, for each combination ("cell") of bins of two parameters;
+    and a test whether the effect of one parameter depends on the other.
 
     Attributes:
         bins: The labels of the bins of each parameter.
@@ -209,8 +209,9 @@ class Interactions(Answer):
 def read_interaction(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], by: tuple[str, str], ending: Ending
 ) -> Interaction:
-    """Computes the rate of an ending in the cells of two parameters, and tests whether the effect of one depends on the
-    other. Raises a `UserError` for a parameter that the ledger has no column for."""
+    """Computes how often trainings end stuck, or with one outcome, for each combination of bins of two parameters, and
+    tests whether the effect of one parameter depends on the other. Raises a `UserError` for a parameter that the ledger
+    has no column for."""
     return _interaction(read_crossing(connection, specs, by), counted_trials(connection, ending), specs, ending)
 
 

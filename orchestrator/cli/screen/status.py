@@ -40,7 +40,8 @@ class _Speed:
     spread: float
 
     def left(self, n_trainings: int) -> str:
-        """Formats how long `n_trainings` trainings will take at this speed, with bounds: `10 min (8 min to 14 min)`."""
+        """Formats how long `n_trainings` more trainings will take, with the ends of a 95% interval:
+        `10 min (8 min to 14 min)`."""
         ends = [
             n_trainings / self.per_second / factor for factor in (1 + self.spread, 1, 1 - self.spread) if factor > 0
         ]

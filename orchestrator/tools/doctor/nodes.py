@@ -119,7 +119,8 @@ def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
 
 
 def this_machine() -> Node:
-    """Returns the facts of this machine, without Ray."""
+    """Returns the facts about this machine that `attnsweep doctor` checks, such as its GPUs and the versions of
+    libraries. Does not need Ray."""
     return _node(os.uname().nodename, *_ask(sys.executable))
 
 

@@ -123,7 +123,8 @@ _BY_OFFSET = ("hits", "mass", "reach")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleCounts:
-    """Counts, summed over queries, from which the roles of heads are scored; `None` for what was not counted.
+    """How often attention heads do what defines a role, such as attend to a fixed offset: counts and attention weights,
+    summed over queries. Fields that were not counted are `None`.
 
     Attributes:
         relations: The names of the dependency relations.

@@ -161,8 +161,8 @@ def interpreted(step: StepGraph, examples: Sequence[Tensor]) -> Step:
 
 
 def over_block(step: StepGraph, examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Turns the graph of one training's step into the graph of that step for a whole block of trainings. The new graph
-    updates the parameters and the optimizer state in place."""
+    """Turns a graph that computes the optimizer step of one training into a graph that takes this step for many
+    trainings at once. The new graph updates the parameters and the optimizer state in place."""
     places = [step.inputs.index(name) for name in step.updated]
     interpreter = OverLanes(step.graph)
 

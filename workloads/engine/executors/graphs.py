@@ -108,7 +108,7 @@ class VmappedStep:
         self._loss = over_lanes(problem.template, problem.workload.loss)
 
     def load(self, bucket: Bucket) -> None:
-        """Does nothing, because steps need no copies of the state."""
+        """Does nothing: `take` works on the bucket's own tensors, so there are no copies to fill."""
 
     def take(self, bucket: Bucket, read: State) -> None:
         """Takes one step of all trainings in the bucket.
@@ -126,7 +126,7 @@ class VmappedStep:
             take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
 
     def store(self, bucket: Bucket) -> None:
-        """Does nothing, because steps need no copies of the state."""
+        """Does nothing: `take` works on the bucket's own tensors, so there are no copies to read back."""
 
 
 class MergedPrograms:
@@ -232,7 +232,8 @@ class Graphs:
         self._merged: dict[Hashable, MergedPrograms | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> "GraphedStep":
-        """Returns the executor that takes steps of these trainings on batches of this shape."""
+        """Returns an object that takes optimizer steps of the trainings `lanes` by replaying CUDA graphs. It takes
+        batches whose tensors have the same shapes as those of `batch`."""
         merged = self._merged_of(lanes, batch)
         step = VmappedStep(lanes.problem) if merged is None else MergedStep(merged)
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
