@@ -55,7 +55,8 @@ class Sequential(SpecModel):
         return decided or high - low <= self.width
 
     def __str__(self) -> str:
-        """Formats the rule as text, such as `8..200 (width 0.1, threshold 0.5)`.
+        """Formats the rule by which a trial gets further replicates (trainings with new seeds), such as `8..200 (width
+        0.1, threshold 0.5)`.
 
         In this example, batches of 8 trainings follow, up to 200 trainings, until the interval of the stuck rate is at
         most 0.1 wide or excludes 0.5.

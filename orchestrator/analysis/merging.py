@@ -111,7 +111,8 @@ def _begun(out: PlaceName) -> SweepDirectory | None:
 
 
 def _remove_rows(place: Place) -> None:
-    """Removes the rows that an interrupted merge has left behind."""
+    """Removes from a merged sweep's directory all files of the ledger's tables, which an interrupted merge has left
+    behind."""
     for table in TABLES:
         place.remove(table, [*place.unfinished(table), *(f"{name}.parquet" for name in place.names(table))])
 

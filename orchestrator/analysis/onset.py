@@ -87,8 +87,8 @@ class Onset(DrawnAnswer):
         return HazardRatios(self.what, *ratios_and_note)
 
     def medians(self) -> pa.Table:
-        """Returns one row per group of trials: the number of its trainings, how many of them reached the goal, and the
-        step by which half had reached it, with interval."""
+        """Returns one row per group of trials: the number of its trainings, how many of them reached an outcome, a role
+        or an event, and the step by which half had reached it, with an interval."""
         numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
         rows = [
             (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
@@ -100,8 +100,8 @@ class Onset(DrawnAnswer):
         return self.medians()
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per group of trials and step: the `share` of trainings that have reached the goal, with its
-        pointwise 95% interval `low` to `high`.
+        """Returns one row per group of trials and step: the `share` of trainings that have by then reached an outcome,
+        a role or an event, with its pointwise 95% interval `low` to `high`.
 
         If there are two parameters, each has a column `param_<name>` with the label of the group's bin.
         """

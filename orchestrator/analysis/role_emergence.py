@@ -104,7 +104,8 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """Says for each training whether it has enough probes to confirm that a role emerged."""
+        """Returns for each training whether it was measured often enough that an emergence of the role could have been
+        confirmed."""
         return self.step >= 0
 
     @property

@@ -169,8 +169,8 @@ def no_metric(name: str, known: Sequence[str]) -> SpecError:
 
 
 def layer_number(workload: str, layer: str | None) -> int | None:
-    """Returns the number of a layer that a statement gives by name or number; `None` if it means any layer. Raises a
-    `SpecError` if no layer of the workload has this name."""
+    """Returns the number of the layer with the given name, or whose number is given as a text. `None`, which stands for
+    any layer, stays `None`. Raises a `SpecError` if no layer of the workload has this name."""
     if layer is None or layer.isdecimal():
         return None if layer is None else int(layer)
     names = layer_names_of(workload)

@@ -110,7 +110,8 @@ class Regions:
 
     @property
     def is_more_better(self) -> bool:
-        """Whether the best cell has a high rate of the ending `sought`, not a low one."""
+        """Whether the best cell of the map is the one where a high rate of the ending `sought` (such as solved) is
+        surest. Otherwise a low rate makes a cell the best."""
         return self.question.ending == STUCK or self.question.is_sought
 
 

@@ -167,8 +167,8 @@ class StudyLog(BaseJournalBackend):
         return list(self._unread)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Adds entries to the journal in memory, converted as JSON would convert them: tuples to lists, keys to
-        strings."""
+        """Adds Optuna's log entries to the journal in memory, in the form in which JSON stores them: tuples become
+        lists, and keys become strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
         if self._asked is None:

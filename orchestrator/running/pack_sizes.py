@@ -68,8 +68,9 @@ def sizes_of_user(workload: str, engine: Engine) -> Path | None:
 
 
 class PackSizes:
-    """Searches for a sweep's fastest pack sizes (trainings per batched program), with one `PackSizer` for each shape
-    (equal static parameters) and type of accelerator.
+    """Searches for a sweep's fastest pack sizes: how many trainings to put into one batched program. There is a
+    separate search (a `PackSizer`) for each type of accelerator and each set of values of the parameters that must be
+    equal within a program.
 
     A search starts from the sweep's earlier measurements or, without any, from those of the user's other sweeps.
 

@@ -239,8 +239,8 @@ class Study:
         self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
-        """Makes all entries of the study durable. Called before checkpoints or ledger rows are written, because
-        `resume` needs their trials in the study."""
+        """Writes all new entries of the Optuna study to durable storage. Called before checkpoints or ledger rows are
+        written, because `resume` must find in the study the trials that they belong to."""
         if self._log is not None:
             self._log.save()
 

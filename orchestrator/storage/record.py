@@ -59,8 +59,8 @@ class RecordFile(Generic[R]):
     fix: str
 
     def read(self, place: Place) -> R:
-        """Reads the record from a sweep directory. Raises DamagedRecordError if the file's content does not match the
-        digest stored in it.
+        """Reads this file from a sweep directory, and returns the record that the file contains. Raises
+        DamagedRecordError if the content does not match the digest stored in the file.
 
         Raises:
             FileNotFoundError, NotADirectoryError: If there is no such file.

@@ -270,9 +270,8 @@ class Replays(Record):
         return str(self) if self.disagreeing else None
 
     def as_json(self) -> dict[str, int | float | None]:
-        """Returns the numbers of repeated and of differing trainings, and the largest difference, as plain JSON
-        values.
-        """
+        """Returns the results of the self-check as plain JSON values: how many trainings were repeated, how many of
+        them agree with the ledger, and the largest difference."""
         n = len(self.deviations)
         return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
 

@@ -72,8 +72,8 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """Like `Place.inside`. The result shares this place's S3 clients, because a new client takes 8 ms and opens its
-        own connections."""
+        """Returns the place of a folder in this place. The result shares this place's S3 clients, because a new client
+        takes 8 ms and opens its own connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
     def is_vacant(self) -> bool:
@@ -122,7 +122,8 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Replaces an object's text if its ETag is still `version`, as `LeaseStore.swap_text` describes.
+        """Replaces an object's text if its ETag is still `version`; with `None`, creates the object if it does not
+        exist. Returns the new ETag, or `None` if nothing was written.
 
         If the store's answer is lost, the client repeats the write. The store may refuse the repetition, because the
         first write has changed the version.

@@ -44,7 +44,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The result of logging a sweep to a store: how many trials were logged, and how many the store already had."""
+    """The result of logging a sweep to a store such as MLflow: how many trials were logged, and how many the store
+    already had."""
 
     n_logged: int
     n_present: int
@@ -260,9 +261,8 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns a value that changes when the sweep's spec changes or trainings are repeated. Trials that were logged
-    before such a change must be looked up again.
-    """
+    """Returns a value that changes when the sweep's spec changes or trainings are repeated. Such a change alters which
+    trials are complete, so it must be looked up again which of them the MLflow store has."""
     return directory.spec, directory.retried
 
 

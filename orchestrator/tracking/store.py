@@ -98,7 +98,7 @@ def tracking_uri(given: str | None = None) -> str:
 
 
 def as_shell_word(uri: str) -> str:
-    """Quotes the URI of a store as one word of a shell command.
+    """Quotes the URI of an MLflow store as one word of a shell command.
 
     A URI with credentials came from the environment, so its variable is named instead.
     """

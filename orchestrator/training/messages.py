@@ -67,8 +67,8 @@ class PackOrder:
 
     @property
     def shape(self) -> "Shape":
-        """The shape of the pack: the values of the static parameters, such as tensor sizes, which are equal in all its
-        trainings."""
+        """The values of the static parameters, such as tensor sizes, which must be equal in all trainings of one
+        batched program."""
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":

@@ -99,7 +99,7 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the rows for the ledger's table `trainings` of a pack that was trained.
+    """Returns the rows of the ledger's table `trainings` for trainings that ran together in one batched program.
 
     `escapes` has for each training the predicted step at which it leaves the initial plateau; NaN without a prediction.
     """

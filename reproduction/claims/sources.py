@@ -205,7 +205,8 @@ def _power(run: Run) -> Numbers:
 
 
 def _on_real_text(run: Run) -> Numbers:
-    """Always raises an error that asks for a finished sweep. Such a sweep needs a corpus that only the user has."""
+    """Always raises an error that asks for a finished sweep on a real text. No such sweep can be run here, because only
+    the user has the corpus."""
     raise UserError(
         "--sweep",
         given=None,

@@ -363,10 +363,9 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns a table of the block-structured matrix nearest to each attention head: the size and number of its blocks,
-    and its distance from the head. A z value compares this distance with the same distance after the head's rows are
-    shuffled.
-    """
+    """Returns a table of the matrix nearest to each attention head among those that are the identity except for some
+    blocks: the size and number of its blocks, and its distance from the head. A z value compares this distance with the
+    same distance after the head's rows are shuffled."""
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1
     is_block[:, 0] = False

@@ -65,9 +65,8 @@ class Plateau:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep over `optimal_scale` (a bias of attention towards the right tokens) with the paper, and
-    draws how many trainings have left the loss plateau at each step.
-    """
+    """Compares a finished sweep over `optimal_scale` (a bias of attention towards the right tokens) with Gopalani & Hu
+    2025, and draws how many trainings have left the loss plateau at each step."""
     plateaus = plateaus_of(sweep, "optimal_scale")
     return Comparison(
         title="abrupt-learning: the plateau of a moving-window sum, by how well its answers attend",

@@ -86,9 +86,8 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def _others(data: SweepData) -> str:
-    """Formats the three most frequent outcomes of a problem's trainings other than `solved`, each with its detail and
-    how many trainings have it.
-    """
+    """Formats the three most frequent outcomes of a problem's trainings, with `solved` left out: each with its
+    `outcome_detail`, if there is one, and its number of trainings."""
     counts: Counter[str] = Counter()
     row: dict[str, Any]
     for row in data.sql("select outcome, outcome_detail from trainings where outcome <> 'solved'").to_pylist():

@@ -280,7 +280,8 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """Checks that the loss of system P (attention by positions) has no stationary point if attention has a softmax.
+    """Checks that the loss of a model that attends by positions only has no stationary point if its attention has a
+    softmax.
 
     With the best values, a higher logit on the previous position always lowers the loss. Every search ends at saturated
     attention.

@@ -53,7 +53,8 @@ class Handmade:
     second_bias: float
 
     def answers(self, text_BM: Tensor) -> Tensor:
-        """Returns the model's answers at all positions, the first included, (n_texts, n_positions)."""
+        """Returns the model's answer at each position, (n_texts, n_positions). It is 0 at the first position, before
+        which there is no category."""
         n_positions = text_BM.shape[1]
         one_hot_BMN = one_hot_texts(text_BM, self.v_SS.shape[0] - n_positions, self.v_SS.dtype)
         residual_SS = torch.eye(self.v_SS.shape[0], dtype=self.v_SS.dtype)
@@ -106,8 +107,8 @@ def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_3(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 3: attention selects the previous position, and the value matrix holds the target
-    table.
+    """Returns weights set by hand: attention selects the previous position, and the value matrix holds the table of
+    targets. This is solution 3 of Shin & Matzinger 2025.
 
     The values write q*(X_{i-1}, b) for all categories b, of which the feed-forward part reads the current one, b = X_i.
     """

@@ -65,8 +65,8 @@ class StationaryPoints:
 def find_stationary_points(
     objective: Objective, parameters: State, n_iterations: int = 200, tolerance: float = 1e-10
 ) -> StationaryPoints:
-    """Searches for stationary points of losses, one from each of the given starting points. The search keeps their
-    precision, which should be float64.
+    """Searches for stationary points of losses, one from each of the given starting points. All numbers keep the dtype
+    of the starting points, which should be float64.
 
     Args:
         objective: The losses of all searches, twice differentiable.
@@ -246,8 +246,8 @@ def generator(seed: int) -> torch.Generator:
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """Returns a function of the parameters: the exact loss of a system, over all texts and summed over predicted
-    positions.
+    """Returns a function that maps the parameters of a model to its exact loss, over all possible texts and summed over
+    the predicted positions.
 
     Args:
         system: System P or C.

@@ -294,8 +294,8 @@ def _logarithms(share: Floats) -> tuple[Floats, Floats]:
 
 
 def _curves(predictor: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yields three shapes of a falling rate as a function of a linear predictor; the rate is 1/2 where the predictor is
-    0.
+    """Yields three curves, as models of a rate that falls from 1 to 0 as a linear predictor grows. Each is 1/2 where
+    the predictor is 0.
 
     Each shape is a pair: the logarithms of the rate and of 1 minus the rate.
     """

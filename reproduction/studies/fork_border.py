@@ -190,8 +190,8 @@ class LinearLaw:
         return cls(*modes_of_zero(N, M), learning_rate)
 
     def is_at_zero(self, start_LF: Floats, rest_L: Floats, n_steps: float) -> NDArray[np.bool_]:
-        """Returns whether each training is still so close to the zero of the gradient after `n_steps` steps that it
-        would be labelled `degenerate_zero`, (n_trainings,).
+        """Returns whether each training, after `n_steps` steps, is still so close to a point where the gradient is 0
+        that its outcome would be `degenerate_zero`, (n_trainings,).
 
         Args:
             start_LF: The four coordinates (`coordinates`) of each training at the beginning.

@@ -283,8 +283,8 @@ _STARTS_AT_ONCE = 2048
 
 
 def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[list[str]]:
-    """Returns a table of how often the value matrix's two coordinates, alpha and beta, have opposite signs after the
-    matrix's norm has grown by each factor in `FACTORS`, from random initial weights.
+    """Tabulates, for random initial weights, how often two numbers that describe the value matrix (`alpha` and `beta`)
+    have opposite signs after the matrix's norm has grown by each factor in `FACTORS`.
 
     Trainings that keep opposite signs run away.
 

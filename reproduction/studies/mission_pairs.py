@@ -91,9 +91,8 @@ class Trials:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Tests in a finished sweep which parameters change the init_sigma at which half of the trainings are stuck (the
-    border), and draws phase diagrams.
-    """
+    """Tests in a finished sweep which parameters change the border: the `init_sigma` at which half of the trainings end
+    at a zero of the gradient. Also draws phase diagrams."""
     trials = Trials.read(sweep)
     parts, model = _model(trials)
     figures = [

@@ -48,8 +48,8 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 def solution_scores(
     variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.str_]]:
-    """Scores how closely the attention matrices of trained full models match each of Shin & Matzinger's three
-    solutions, and labels each model with the solution that it implements.
+    """Scores how closely the attention matrices of trained models match each of the three solutions that Shin &
+    Matzinger give for their task, and labels each model with the solution that it implements.
 
     Returns:
         The scores (n_trainings,) by name, which are NaN if a block is zero or constant, or the variant does not have

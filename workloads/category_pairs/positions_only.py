@@ -76,8 +76,8 @@ class PositionsOnly(nn.Module):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns four measures of the weights: the norms of the logits and of the values, and the coefficients `alpha`
-        and `beta` of two parts of the value matrix.
+        """Returns four numbers that describe the weights: the norm of the logits, the norm of the value matrix, and two
+        coefficients of the value matrix, `alpha` and `beta`.
 
         `beta` belongs to the part along P, the matrix that averages over categories, and `alpha` to the part along I -
         P. If their signs are opposite, the training descends the valley at infinity, along which the weights grow

@@ -136,8 +136,8 @@ SCORES = (
 
 
 class PooledStructure:
-    """Averages, over sentences, the distances of heads' attention to structured matrices: identity, bands, identity
-    with blocks."""
+    """Averages, over sentences, how far the attention matrices of heads are from the identity, from banded matrices,
+    and from the identity with blocks (adjacent rows that all attend to one column)."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)

@@ -194,8 +194,8 @@ def _in_short(value: Any) -> str:
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """Returns by name the parts of a value that are compared one by one, such as a list's elements; empty if there are
-    none."""
+    """Returns the parts of a value by name, such as a list's elements by index; empty for a value that is compared as a
+    whole."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):

@@ -46,7 +46,8 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Returns the same trainings with other random streams, whose values differ from the step `step` on."""
+        """Returns the same trainings, but some of their random streams give new values from the training step `step`
+        on. Before that step, all streams give the same values as before."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn

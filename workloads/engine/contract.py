@@ -345,7 +345,8 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def split(self, parameters: P) -> Split | None:
-        """Names a tensor that a compiled loss may process in parts; by default none. May read only static parameters.
+        """Names a tensor that a compiled loss may process in parts, to save memory; by default none. The choice may
+        depend only on static parameters, which are equal in all trainings of a batched program.
 
         The loss on all rows of the tensor must be the mean of the losses on equal parts.
         """

@@ -149,7 +149,8 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
 
 
 def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns each training's loss, detached, and the loss's gradient with respect to the training's row of parameters.
+    """Returns each training's loss, detached, and the loss's gradient with respect to all parameters of the training,
+    which are one row of `rows`.
 
     Raises:
         TypeError: If the loss is not one real number per training.

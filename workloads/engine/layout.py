@@ -43,8 +43,8 @@ class Layout:
         return torch.cat([pad(part, (0, room - part.shape[1])) for part, room in zip(flat, self._room, strict=True)], 1)
 
     def views(self, rows_Ln: Tensor) -> State:
-        """Returns parameters by name, with trainings as first axis, as views of the rows. Gradients flow back to the
-        rows."""
+        """Splits rows, each of which contains all parameters of one training, into the parameters by name, with
+        trainings as first axis. The results are views of the rows, so gradients flow back to the rows."""
         parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
         return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
 

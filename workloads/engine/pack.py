@@ -93,8 +93,8 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """Restores a pack from its checkpoint. On the same kind of device, results equal those of an uninterrupted pack
-        to the last bit.
+        """Restores the trainings of one batched program from their checkpoint. On the same kind of device, results
+        equal those without an interruption to the last bit.
 
         Raises:
             CheckpointError: If the checkpoint belongs to other trainings.

@@ -47,7 +47,8 @@ class Subject:
         return [self.point(lane) for lane in range(len(self.lanes.trainings))]
 
     def point(self, lane: int) -> Point:
-        """Builds the module of one training, and computes its gradients by plain autograd, without the engine."""
+        """Builds the module of one training alone, and returns its weights and gradients. Plain autograd computes the
+        gradients, rather than the batched program."""
         module = self.workload.build(self.lanes.trainings[lane].parameters).to(torch.float64)
         with torch.no_grad():
             tensors = tensors_of(module)

@@ -246,9 +246,8 @@ class Reader:
     weight: Part | None = None
 
     def undoes(self, at: Point) -> Tensor:
-        """Computes this layer's term in the gradient of the redundant bias in its input: the layer's weight times the
-        gradient of the layer's own bias.
-        """
+        """Computes what this layer contributes to the gradient of an earlier layer's bias, which is part of this
+        layer's input: this layer's weight times the gradient of this layer's own bias."""
         gradient = self.bias.of(at.gradients).flatten()
         return gradient if self.weight is None else self.weight.of(at.weights) @ gradient
 

@@ -121,8 +121,8 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Returns the steps of probes: multiples of `probe_every`. If this parameter is not set, they are 0, `n_steps`,
-        its half, its quarter and so on: at most `n_probes` steps.
+        """Returns the steps at which a training is measured: multiples of `probe_every`. If this parameter is not set,
+        they are 0, `n_steps`, its half, its quarter and so on: at most `n_probes` steps.
 
         The default has many early probes, because roles emerge early or not at all.
         """

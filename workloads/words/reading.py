@@ -57,9 +57,8 @@ class Reading:
         self._counts: dict[str, int] = {}
 
     def is_read(self, place: fx.Node) -> bool:
-        """Returns whether a gradient flows to a weight at the given place; false if the operation there uses only the
-        weight's shape.
-        """
+        """Returns whether a gradient flows to a weight through `place`, the node that passes the weight on to one
+        operation. None flows if the operation uses only the weight's shape."""
         return any(user in self._dependent for user in place.users)
 
     def word(self, place: fx.Node) -> str:

@@ -107,8 +107,8 @@ class PhaseDiagram(DrawnAnswer):
         return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":
-        """Draws the fitted probability of the ending as a coloured area, with the line (and its band) where the
-        probability is 1/2. Marks in the same colour scale show the observed shares."""
+        """Draws the fitted probability that a training ends stuck, or with one outcome, as a coloured area, with the
+        line where it is 1/2 and that line's 95% band. Marks in the same colour scale show the observed shares."""
         return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
@@ -161,8 +161,11 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Makes a phase diagram from the number of each trial's trainings, and of those with the ending. The arguments are
-    those of `fit_surface`."""
+    """Makes the phase diagram of two parameters: fits how probable it is, depending on them, that a training ends stuck
+    or with one outcome.
+
+    `trials` has each trial's number of trainings, and of those that ended so. The arguments are those of `fit_surface`.
+    """
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StuckRates(DrawnAnswer):
-    """The stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
+    """The share of trainings that are stuck, or that have one outcome: over all trials, and in the bins of each
+    parameter.
 
     If exactly two parameters were named, `cells` has the rates in their cells (a bin of each).
     """
@@ -95,8 +96,8 @@ class OutcomeRates(DrawnAnswer):
         return f"{', '.join(self.outcomes)}{where}{pruned}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """Returns, for each group with trainings, its most frequent outcome and that outcome's rate. The keys are the
-        indices of the group's bins."""
+        """Returns the most frequent outcome of each group of trials, and that outcome's rate. Groups without trainings
+        are left out. The key of a group has the index of its bin for each parameter."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]

@@ -80,7 +80,8 @@ def block_engine() -> str:
 
 
 def merged_engine() -> str:
-    """Names the version of Triton. Together with PyTorch, it determines the last bits of steps compiled for a GPU.
+    """Returns the name of the engine that compiles training steps for a GPU, with the version of Triton. This version,
+    together with PyTorch's, determines the last bits of the results.
 
     Raises:
         NoCompilerError: If PyTorch cannot compile for a GPU here.

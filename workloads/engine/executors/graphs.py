@@ -130,8 +130,8 @@ class VmappedStep:
 
 
 class MergedPrograms:
-    """The compiled GPU programs of one kind of step, one for each number of trainings. The last axis of their tensors
-    is the training."""
+    """Takes one optimizer step of many trainings at once on a GPU, with a program that is compiled for each number of
+    trainings. The last axis of the program's tensors is the training."""
 
     def __init__(self, step: StepGraph, compiler: Compiler) -> None:
         self.step, self._compiler = step, compiler

@@ -94,8 +94,8 @@ class Programs:
         return self._steps[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """Returns the program for loss and gradient of the given trainings; `None` if they cannot be computed for a
-        block of trainings."""
+        """Returns the compiled program for loss and gradient of the given trainings. `None` if they cannot be compiled
+        to be computed for many trainings at once, or if this would save no time."""
         shape = (lanes.problem.shape, shapes_of(batch))
         if shape not in self._known.gradients:
             try:
