@@ -214,7 +214,8 @@ def border_row(
 
 
 def estimate_row(name: str, ours: float, low: float, high: float, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with an estimate and its 95% interval; without an interval if a bound is not finite."""
+    """Returns one row of a comparison with a publication: our estimate and its 95% interval, which is left out if a
+    bound is not finite."""
     within = claim.get("agrees_within")
     is_estimated = math.isfinite(low)
     agrees = None if within is None else is_estimated and within[0] <= low and high <= within[1]

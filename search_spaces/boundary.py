@@ -58,8 +58,8 @@ class Counts:
 
 
 class StuckSurface:
-    """A Gaussian process that models the logit of the stuck rate as a function of the parameters. It gives a mean and a
-    standard deviation at any point.
+    """A Gaussian process that models the share of stuck trainings, as a logit, as a function of the parameters. It
+    gives a mean and a standard deviation at any point.
 
     Points lie in the unit cube, to which the search space is scaled.
 

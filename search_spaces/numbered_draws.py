@@ -154,7 +154,7 @@ class _Sequence(SweepQMCSampler):
         self._at = 0
 
     def point(self, number: int) -> dict[str, Any]:
-        """Returns the point with the given number in the sequence, as values by parameter name.
+        """Returns the point with the given number in Optuna's quasi-random sequence, as values by parameter name.
 
         If the number is lower than that of the last call, the sequence is started again.
         """

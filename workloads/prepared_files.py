@@ -84,7 +84,8 @@ class Format(Generic[C]):
         return pa.Table.from_arrays([*columns, parts], schema=self.schema.with_metadata(metadata))
 
     def is_at(self, path: Path) -> bool:
-        """Returns whether the file at `path` has this format, according to its metadata."""
+        """Returns whether the metadata of the file at `path` says that it is a corpus in the format that this object
+        describes. False also for a file that cannot be read."""
         try:
             return self.version_key.encode() in (pq.read_schema(path).metadata or {})
         except (OSError, pa.ArrowInvalid):

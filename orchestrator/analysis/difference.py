@@ -179,8 +179,9 @@ def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster
 
 
 def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Computes each rate's difference between the sweeps on bootstrap samples, (n_rates, n_samples). Whole clusters
-    (all pairs of one configuration) are drawn; with a single cluster the result is `None`."""
+    """Computes each rate's difference between two sweeps on bootstrap samples of configurations, (n_rates, n_samples).
+    A drawn configuration brings all its pairs: two trainings with the same seed, one from each sweep. With a single
+    configuration the result is `None`."""
     n_clusters = len(n_G)
     if n_clusters == 1:
         return None

@@ -222,8 +222,8 @@ def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str
 def _read_times(
     connection: duckdb.DuckDBPyConnection, came: str, reached: str, *, start: str = "0", trainings: str = "trainings"
 ) -> OnsetTimes:
-    """Reads for each training in a ledger the step at which it reached a goal, or the step up to which it did not.
-    Failed and pruned trainings are left out.
+    """Reads for each training in a ledger at which step it reached an outcome, a role or an event, or up to which step
+    it did not. Failed and pruned trainings are left out.
 
     A training that ended for good without reaching it counts as not having reached it up to the last step of all
     trainings. `came`, `reached` and `start` are SQL expressions: whether a training reached the goal, at which step,

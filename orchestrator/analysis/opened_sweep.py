@@ -155,8 +155,8 @@ class SweepData:
     def stuck_rates(
         self, by: str | Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
     ) -> StuckRates:
-        """Computes the stuck rate, or the rate of one outcome, over all trials and in the bins of each parameter.
-        Raises a `UserError` for an unknown parameter, outcome or detail.
+        """Computes the share of stuck trainings, or of those with one outcome, over all trials and in the bins of each
+        parameter. Raises a `UserError` for an unknown parameter, outcome or detail of an outcome.
 
         Args:
             by: A parameter or several; default those that a sweep varies, or in which the sweeps differ. With exactly

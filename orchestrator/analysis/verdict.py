@@ -60,7 +60,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median that was measured in one group, from `n` trainings.
+    """A rate or a median that was measured from `n` trainings of one of a claim's groups, which differ in parameters.
 
     Its interval stays valid however often it is computed again with more trainings.
 

@@ -30,8 +30,8 @@ def pages_of(report: SweepReport) -> list[WhyPage]:
 
 
 def page_of(analysis: Why) -> WhyPage:
-    """Lays out the page about one stuck training: facts, a table of its gradient terms ("words"), notes, attention
-    maps, and the loss curve."""
+    """Lays out the page about one stuck training: facts, a table of the terms of its gradient, notes, attention maps,
+    and the loss curve."""
     words = analysis.words
     other = [f"{analysis.difference}; this page is about that ending"] if analysis.difference else []
     facts = [("another ending", text) for text in other]

@@ -97,8 +97,8 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 
 
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """Returns a connection like `connect`, but three times as fast, because all such connections of this process share
-    one DuckDB database.
+    """Returns a DuckDB connection with views of the sweeps' tables. It takes a third of the time of `connect`, because
+    all such connections of this process share one database.
 
     The views belong to the connection. Do not use it for users' SQL, which could define objects that other connections
     see.

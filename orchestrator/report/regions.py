@@ -31,7 +31,7 @@ _FEWEST_TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How well one parameter explains why trials differ in a rate, such as the stuck rate.
+    """How well one parameter explains why trials differ in a rate, such as the share of stuck trainings.
 
     Attributes:
         rates: The rate that the report is about, by the parameter.

@@ -264,8 +264,8 @@ class SweepDirectory(SweepRecord):
         return f"of {self.shards} shards, {' and '.join(words)}" if words else ""
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the sweep's stored record by a changed one. Also replaces a damaged `course.json` by one that calls
-        the sweep unfinished, with 0 seconds spent.
+        """Replaces the sweep's stored record by a changed one. If `course.json`, which stores whether the sweep is
+        finished, is damaged, it is replaced too: by one that calls the sweep unfinished, with 0 seconds spent.
 
         The caller must have held the sweep's lock since before it read the record.
         """

@@ -208,8 +208,8 @@ class SweepRecord(Record):
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of the latest environment and of all others with the same versions and code. Their types of machine
-        may differ."""
+        """The ids of the environments (software and machine of trainings) with the same versions and code as the latest
+        one, which is included. Their types of machine may differ."""
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     @property

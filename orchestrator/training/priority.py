@@ -101,8 +101,8 @@ class OtherSweeps:
         return [note for note in self._others if note.priority > self._priority and note.claimed]
 
     def look(self) -> None:
-        """Reads the notes of the other sweeps' drivers, unless they were read a moment ago. If the cluster does not
-        answer, keeps the notes that it has."""
+        """Reads the notes that say which resources other sweeps on the cluster hold and want, unless they were read a
+        moment ago. If the cluster does not answer, the notes from before stay."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
@@ -123,8 +123,8 @@ class OtherSweeps:
         return sorted(alive, key=lambda note: (-note.priority, note.sweep))
 
     def tell(self, n_trainers: int, held: Amounts, claimed: Amounts) -> None:
-        """Writes this sweep's note for the other drivers, if its content has changed or the last note is older than
-        `_TELL_SECONDS`.
+        """Writes a note that tells the other sweeps on the cluster which resources this sweep holds and wants. Writes
+        it only if its content has changed or the last note is older than `_TELL_SECONDS`.
 
         Args:
             n_trainers: Number of trainers that are up.

@@ -296,7 +296,8 @@ CHANCE = NEAR_CHANCE
 
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the accuracies of a finished sweep on PARITY with that of guessing, and draws their curves."""
+    """Compares the accuracies of a finished sweep on PARITY with that of guessing, and draws the loss and the
+    accuracies against the epoch."""
     length = longest_test_length(sweep)
     test_accuracy = f"accuracy_{length}"
     curves = read_curves(sweep, ("eval_loss", "accuracy", test_accuracy))

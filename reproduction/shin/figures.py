@@ -225,9 +225,9 @@ def reproduce_fig3_full(directory: Path, console: Console) -> Comparison:
 
 
 def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares the learned matrices of a finished sweep with figure 3 of the paper. Trains the model of median loss
-    again for each flavour (penalty that favours a solution), and draws its matrices.
-    """
+    """Compares the matrices that a finished sweep has learned with figure 3 of Shin & Matzinger 2025. For each
+    `flavour` (the solution towards which an added loss pulls, or none), trains the model of median loss again and draws
+    its matrices."""
     shown = [queried(sweep, _MEDIAN_TRAINING, flavour, flavour)[0][0] for flavour in FLAVOURS]
     lanes, state = ended_lanes(sweep, shown)
     n_categories = lanes.shared.n_categories

@@ -85,9 +85,8 @@ class Judged:
 
     @property
     def gamma(self) -> NDArray[np.float64]:
-        """The relative gradient of each training at its last probe, (n_trainings,): the norm of the gradient times the
-        norm of all weights, divided by the loss.
-        """
+        """The relative gradient of each training when it was last measured, (n_trainings,): the norm of the gradient
+        times the norm of all weights, divided by the loss."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 

@@ -200,7 +200,8 @@ class _Descent:
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
     def after(self, start_LF: Floats, n_steps: int) -> Floats:
-        """Returns the four coordinates of the weights, (n_starts, 4), after `n_steps` steps of gradient descent."""
+        """Takes `n_steps` steps of gradient descent from the given weights, and returns the new weights. Both are
+        described by four coordinates, (n_starts, 4)."""
         N, M, K = self.N, self.M, self.M - 1
         size = np.sqrt([K, K * (M - 1), N - 1, 1])
         on, off, alpha, beta = (start_LF / size).T

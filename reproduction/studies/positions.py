@@ -218,8 +218,8 @@ def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
 
 
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Measures how slowly the loss of system P falls with softmax attention, which cannot solve the task exactly with
-    finite logits.
+    """Measures how slowly the loss falls in a model that attends by positions only, through a softmax. This model
+    cannot solve the task exactly with finite logits.
 
     After t steps the loss is about proportional to 1/t, because the loss and the growth rate of the logit are both of
     second order in the attention that is still missing.

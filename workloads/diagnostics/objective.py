@@ -36,7 +36,7 @@ class Objective:
         self._over_lanes = vmap(self.one_lane)
 
     def select(self, lanes: Tensor) -> "Objective":
-        """Returns the objective of a selection of the trainings, given by their positions (int64)."""
+        """Returns the loss function of only some of the trainings, given by their positions (int64)."""
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:

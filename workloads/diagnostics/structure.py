@@ -43,8 +43,10 @@ def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
 
 
 def distances_to_diagonal(attention: Tensor) -> Tensor:
-    """Returns the distances of attention matrices (the last two axes) to the identity matrix, called the family
-    Sigma_1."""
+    """Returns the distances of attention matrices (the last two axes) to the identity matrix.
+
+    The family Sigma_1 of Conti 2024 is the identity matrix.
+    """
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)
 
 

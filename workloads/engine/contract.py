@@ -187,7 +187,10 @@ class Judge(Protocol):
     """An object that labels trainings with outcomes, such as `attnsweep.VerdictTable`."""
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels all trainings at all measured steps, with the same arguments as `Workload.judge`."""
+        """Labels each training with an outcome at each measured step.
+
+        The arguments are those of `Workload.judge`.
+        """
         ...
 
 

@@ -193,8 +193,8 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Replaces the tensor of parameters by a copy. Captured GPU steps notice the new tensor, and load the parameters
-    from it."""
+    """Replaces the tensor of parameters by a copy with the same values. Steps captured as CUDA graphs read the
+    parameters from memory of their own; they see that the tensor is a new one, and copy its values there."""
     state.rows = state.rows.clone()
 
 

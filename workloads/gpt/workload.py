@@ -47,9 +47,8 @@ others."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which evaluations a training on the user's text is overfit, (n_trainings, n_probes). Trainings on
-    other tasks never are, because they draw new sequences at each step.
-    """
+    """Returns at which probes (measured steps) a training on the user's text is overfit, (n_trainings, n_probes).
+    Trainings on other tasks never are, because they draw new sequences at each step."""
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
     return is_overfit(evidence)

@@ -49,7 +49,7 @@ class Part:
 
     @property
     def row(self) -> "Part":
-        """All entries of the parameter, or of the piece of it, as a matrix with one row."""
+        """Selects all entries of this parameter, or of this piece of a parameter, as a matrix with one row."""
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
@@ -119,7 +119,8 @@ class Identity(ABC):
 
     @abstractmethod
     def errors(self, at: Point) -> list[Error]:
-        """Computes by how much the equation is violated at given weights: one error, or one per parameter."""
+        """Computes by how much this equation is violated at a training's weights and gradients. Returns a list with one
+        error, or with several, such as one per parameter."""
 
     @abstractmethod
     def reason(self, at: Point) -> str:

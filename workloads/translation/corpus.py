@@ -159,5 +159,6 @@ CORPUS_FILE = Format(
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """Reads a file that `attnsweep prepare-corpus` wrote. Raises the same errors as `Format.read`."""
+    """Reads a corpus from a file that `attnsweep prepare-corpus` wrote. Raises UserError if there is no such file, it
+    has another format, or it was changed after its preparation."""
     return CORPUS_FILE.read(path)

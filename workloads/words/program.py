@@ -163,7 +163,8 @@ def terms_of(program: Program, values: Mapping[fx.Node, Any]) -> list[fx.Node]:
 
 
 def output_of(program: Program, values: Mapping[fx.Node, Any], term: fx.Node) -> fx.Node | None:
-    """Finds the model output from which a term of the loss is computed; `None` if there is no single one.
+    """Finds the model's output from which one summand of the loss is computed. Returns `None` if no single tensor
+    passes on the effect of all weights to this summand.
 
     The output is the last tensor that weights enter, provided that the term depends on weights through it alone.
 

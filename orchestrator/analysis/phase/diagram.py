@@ -67,8 +67,8 @@ class PhaseDiagram(DrawnAnswer):
         return [] if self.surface is None else self.surface.contour()
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Returns the observed and the predicted number of trainings with the ending, in each cell of the plane of both
-        parameters; empty if nothing was fitted."""
+        """Returns, for each cell of the map of two parameters, how many trainings were observed to end stuck (or with
+        one outcome), and how many the fit predicts; empty if nothing was fitted."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:

@@ -41,8 +41,8 @@ def phase_figure(
     parts: Sequence[Literal["model", "residuals"]],
     note: str = "",
 ) -> Figure:
-    """Draws a phase diagram, which shows the probability of an ending over two parameters: the panels named in `parts`,
-    with `note` above them.
+    """Draws a phase diagram, which shows over two parameters how probable it is that a training ends stuck or with one
+    outcome: the panels named in `parts`, with `note` above them.
 
     The part `model` is the probability of the ending with its 50% line and band, and the observed shares in the same
     colours (without a surface, the trials alone). The part `residuals` shows observed beside expected shares in cells

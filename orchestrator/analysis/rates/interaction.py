@@ -162,8 +162,8 @@ class Interaction(DrawnAnswer):
         return f"{self.by[0]} x {self.by[1]} on the {self.ending.share_label}: {self.test}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per cell of the two parameters: the labels of its bins (`param_<name>`), the numbers of its
-        trials and trainings, the rate and its interval."""
+        """Returns one row for each combination of a bin of one parameter and a bin of another: the labels of both bins
+        (`param_<name>`), the numbers of trials and trainings, the rate and its interval."""
         columns = {**{f"param_{name}": str for name in self.by}, "n_trials": int, **RATE_COLUMNS}
         return table(columns, ((*cell.labels, cell.n_trials, *cell.rate.row) for cell in self.cells))
 

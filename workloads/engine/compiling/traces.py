@@ -31,7 +31,8 @@ LOOKUPS = (aten.embedding.default, aten.embedding_dense_backward.default)
 
 
 class NoRuleError(Exception):
-    """Raised if a function cannot be compiled for blocks of trainings, or if compiling it would save no time."""
+    """Raised if a function cannot be compiled to be computed for many trainings at once, or if compiling it would save
+    no time."""
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:

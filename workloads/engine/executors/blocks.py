@@ -59,8 +59,8 @@ def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
 
 @dataclass(frozen=True)
 class Blocking:
-    """The layout that a compiled step expects: the number of trainings in a block, which inputs it updates, and the
-    shapes of a batch.
+    """What a compiled training step expects of its inputs: how many trainings it computes at once, which inputs it
+    updates, and the shapes of the tensors in a batch of data.
 
     Attributes:
         width: The number of trainings in a block.
@@ -87,7 +87,8 @@ class TracedStep:
 
     @classmethod
     def of(cls, lanes: LaneState, batch: Batch) -> Self:
-        """Traces the step of the given trainings for blocks. The batch gives the shapes of the data.
+        """Traces the optimizer step of the given trainings, to compile it for many trainings at once. `batch` gives the
+        shapes of the data.
 
         Raises:
             NoRuleError: If the step cannot be computed for a block.
