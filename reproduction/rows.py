@@ -255,8 +255,8 @@ def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Flo
 
 
 def bounded_mean_row(name: str, values: Sequence[float], ends: Bounds, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with the mean over a configuration's seeds and its interval, for values that lie between two known
-    ends, such as accuracies.
+    """Returns a row of a comparison with a mean over seeds and its interval. The values must lie between two known
+    ends, such as 0 and 1 for accuracies.
     """
     mean, low, high = (float(numbers[0]) for numbers in bounded_mean_intervals([values], ends))
     return estimate_row(name, mean, low, high, **claim)

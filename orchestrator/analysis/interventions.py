@@ -174,7 +174,8 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
 ) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool]]]]:
-    """Yields each goal with the step at which each training reached it, or was last seen without having reached it.
+    """Yields each goal that trainings may reach, such as an outcome, an event or a role, with the step at which each
+    training reached it, or was last seen without having reached it.
 
     The three values of a training are 1, the step, and whether it reached the goal.
     """

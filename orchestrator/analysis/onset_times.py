@@ -180,7 +180,8 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
 
 
 def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Lists the events that a ledger has columns for, in the workload's order."""
+    """Lists the events, such as the first right answer, for which the table of trainings has a column, in the
+    workload's order."""
     return _names_after(connection, "event_")
 
 

@@ -123,8 +123,8 @@ class Books:
         }
 
     def count_wanted(self) -> int:
-        """Returns how many trainings the sweep's trials need together. If a trial's number of trainings depends on how
-        they end, it is computed from the trainings that have ended so far."""
+        """Returns how many trainings all trials of the sweep should have together. If a rule decides from the outcomes
+        of a trial's trainings how many the trial gets, the number follows from the trainings that have ended so far."""
         rule = self.directory.spec.replicates
         return sum(n_wanted(rule, self.ended(trial.number).stuck) for trial in self.asked)
 

@@ -151,8 +151,8 @@ def stacked(states: Sequence[State]) -> State:
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Yields groups of trainings that can share one batched program. Each training comes with its row of the table
-    `trainings`."""
+    """Groups trainings: those of a group can be trained together in one batched program. Yields each group as pairs of
+    a training's row in the table `trainings` and the training itself."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 

@@ -194,7 +194,7 @@ def _handler(served: ServedReport) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(f"data: {number}\n\n".encode())
 
         def log_message(self, format: str, *args: object) -> None:
-            """Logs nothing, because requests contain the secret token."""
+            """Logs no requests, because the address of the first one contains the secret token that admits the user."""
 
     return Handler
 

@@ -167,8 +167,9 @@ class Pruning:
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Adds instructions to the order that a trainer gets: wait for the pruner after each measurement, and end the
-        trainings of pruned trials. Without a pruner nothing is added."""
+        """Adds two instructions to an order, which tells a trainer to train a pack of trainings: to end the trainings
+        of trials that the pruner has stopped, and to wait after each measurement for the pruner's decisions. Without a
+        pruner, returns the order unchanged."""
         if not self._is_on:
             return order
         decided = self._study.pruned

@@ -80,7 +80,8 @@ class ObjectPrefix:
         return not self._has_objects("")
 
     def check_makeable(self) -> None:
-        """Does nothing, because only writing an object shows whether the prefix is writable."""
+        """Does nothing: whether objects can be written under the prefix of an object store only shows when one is
+        written."""
 
     def make(self) -> None:
         """Does nothing, because a prefix exists as soon as it has an object."""

@@ -144,7 +144,8 @@ class SweepRecord(Record):
 
     @property
     def name(self) -> str:
-        """The sweep's identity; for a shard, followed by the name of its folder."""
+        """The sweep's identity. In the directory of a shard (part of the sweep), the name of the shard's folder
+        follows."""
         return f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep
 
     def but(self, **changes: Any) -> Self:

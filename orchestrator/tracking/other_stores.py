@@ -144,8 +144,8 @@ class WandbStore(RunStore):
 
     @classmethod
     def of_environment(cls) -> "WandbStore":
-        """Returns a store whose client keeps its files in the folder that the environment variable `WANDB_DIR` names,
-        by default the working directory."""
+        """Returns a store that logs runs to Weights & Biases. Its client keeps files in the folder that the environment
+        variable `WANDB_DIR` names, by default in the working directory."""
         return cls(Path(os.environ.get("WANDB_DIR") or "."))
 
     @property

@@ -226,8 +226,8 @@ class Pool(Protocol):
 
     @property
     def idle(self) -> "Sequence[Hardware]":
-        """The hardware of each idle trainer. The first one gets the next pack of trainings, unless the order for the
-        pack names another type of machine."""
+        """The hardware of each trainer that has no work. The first of these trainers gets the next pack of trainings,
+        unless the pack must be trained on another type of machine."""
 
     @property
     def machines(self) -> frozenset[str]:

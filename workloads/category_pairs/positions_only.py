@@ -39,8 +39,8 @@ class PositionsOnly(nn.Module):
         return self.v_NN.shape[0]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (n_positions, n_predicted) of each predicted position (column) for each position
-        that it reads (row).
+        """Returns the attention logits as a matrix (n_positions, n_predicted): one row for each position that is read,
+        one column for each position whose category is predicted.
         """
         return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 

@@ -49,8 +49,8 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Returns losses and gradients of the trainings at positions `lanes`. Its signature is that of `Evaluate`,
-        which optimizers need."""
+        """Returns the losses and gradients of all trainings, or of those at the positions `lanes`. The arguments are
+        those of `Evaluate`, so that an optimizer can call this method; `step` is not used."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         return losses.detach(), gradients_of("loss", losses, leaves)

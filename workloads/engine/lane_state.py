@@ -93,7 +93,8 @@ class LaneState:
 
     @property
     def parameters(self) -> State:
-        """The parameters by name, with trainings as first axis. They are views of `rows`, so changes are shared."""
+        """The parameters by name, with trainings as first axis. They share memory with the tensor `rows`: a change of
+        one changes the other."""
         return self.problem.layout.views(self.rows)
 
 

@@ -115,7 +115,7 @@ class LineSearches:
                 setattr(self, name, state[name])
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the trainings at the given positions (int64)."""
+        """Drops the line searches of all trainings except those at the given positions (int64)."""
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:

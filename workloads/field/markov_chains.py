@@ -160,8 +160,10 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns a function that tells at which probes (measured steps) a model's predictions are nearer to `strategy`
-    than to the other strategies, by the KL divergence `_distance`.
+    """Returns a condition that holds at the probes (measured steps) where a model's predictions are nearer to those of
+    `strategy` (such as `bigram`) than to those of any other strategy in `STAGES`.
+
+    The measure is the KL divergence `_distance`.
     """
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:

@@ -123,8 +123,8 @@ class SmoothLogit:
 
 
 def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> SmoothLogit:
-    """Fits the logit of the probability of an ending as a smooth surface over two parameters. Cross-validation chooses
-    how smooth it is.
+    """Fits the logit of the probability that a training ends in a certain way as a smooth surface over two parameters.
+    Cross-validation chooses how smooth the surface is.
 
     Args:
         x, y: (T,) the places of the trials, in -1..1.

@@ -19,8 +19,8 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns each head's attention on three token patterns (previous token, duplicate token, induction), the same for
-    uniform attention, and each head's total attention.
+    """Returns how much attention each head puts on three token patterns (previous token, duplicate token, induction),
+    how much uniform attention would put on them, and each head's total attention.
 
         previous_token   key i - 1
         duplicate_token  keys j < i with the query's token

@@ -152,8 +152,8 @@ class GradientProgram:
 
 
 def adding(graph: GradientGraph) -> Callable[..., list[Tensor]]:
-    """Returns the function to compile. It adds loss and gradient on one part of the data to running sums, which are its
-    first two arguments.
+    """Returns a function that computes loss and gradient on one part of the data, divides them by the number of parts,
+    and adds them to running totals, which are its first two arguments. The function is to be compiled.
 
     Loss and gradient are first divided by the number of parts.
     """
