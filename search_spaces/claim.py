@@ -114,8 +114,9 @@ class Claim(SpecModel):
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim as a sweep directory stores it. The path of a user's workload is cut to its file name,
-        because the directory contains a copy of the file.
+        """Returns the claim (about rates or medians of groups of trainings) in the form in which a sweep directory
+        stores it. The path of a user's workload file is cut to the file's name, because the directory contains a copy
+        of the file.
         """
         return self.but(workload=self.workload.rpartition("/")[2])
 

@@ -244,7 +244,8 @@ class _Compared:
         return GroupDifference(group.label, n, difference)
 
     def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Tests whether the change of the rate from sweep A to sweep B differs between groups of trials.
+        """Tests whether the rate of an outcome changes from sweep A to sweep B by the same amount in all of the given
+        groups of trials.
 
         Trainings with the same configuration count as dependent. If the sweeps do not have pairs, trainings of the same
         trial do.

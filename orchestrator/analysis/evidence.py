@@ -71,8 +71,9 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns the log likelihood ratios that `ordered` needs for each result of one training: it belongs to the group
-    `lower` or `upper`, and has the property or has not.
+    """Returns what one training adds to the log likelihood ratio of two pairs of rates, for each of four kinds of
+    training: in the group `lower` or `upper`, with the property whose rates are compared or without it. `ordered` needs
+    these numbers.
 
     The result is (4, P). Each of the P columns compares a pair of rates with `lower < factor * upper` to the nearest
     pair with `lower = factor * upper`. The four rows are for a training of group `lower` with the property, for one

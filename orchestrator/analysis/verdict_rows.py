@@ -122,7 +122,9 @@ def end(quantity: Quantity, rows: Sequence[Row]) -> float:
 
 
 def _step(quantity: Quantity, row: Row) -> float:
-    """Returns the step at which a training reached the goal (event, role or outcome), or infinity if it never did."""
+    """Returns the step at which the event, role or outcome named by `quantity` first occurred in a training, or
+    infinity if it never did.
+    """
     if quantity.what != "outcome":
         return _or_infinite(row[_column(quantity)])
     is_so = row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name

@@ -242,8 +242,9 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Compares the columns of files in the given order. Returns, for each file with a column of another type than in
-    the first file that has this column, a description of the difference."""
+    """Finds the files in which a column has another type than the column of the same name in an earlier file. Returns
+    for each of these files a description of a difference.
+    """
     known: dict[str, pa.DataType] = {}
     problems = {}
     for name, schema in schemas.items():

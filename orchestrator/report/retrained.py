@@ -72,7 +72,7 @@ class ShownMap:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The numbers of columns and rows of the map."""
+        """The numbers of columns and rows of cells in the map of attention weights."""
         return len(self.cells[0]) if self.cells else 0, len(self.cells)
 
     def shade(self, value: float) -> int:

@@ -209,8 +209,9 @@ class PoolPlan:
         return next(named, None)
 
     def hand_out(self, order: PackOrder) -> int:
-        """Gives a pack (trainings in one batched program) to the trainer that has been idle longest: if possible, on
-        the type of machine that the order names. Returns the trainer's number."""
+        """Gives an order to train a pack (trainings in one batched program) to the trainer that has been idle longest:
+        if possible, to one on the type of machine that the order asks for. Returns the trainer's number.
+        """
         fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].hardware.machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)

@@ -74,7 +74,7 @@ class SoftmaxBack:
 @dataclass(frozen=True, slots=True)
 class RectifiedBack:
     """The backward pass of ReLU: the gradient with respect to its input Z, given the gradient G with respect to its
-    output. It is written mm(Z, G).
+    output. In formulas this gradient is written as a function mm(Z, G).
 
     It has the entries of G where Z is above 0, and 0 elsewhere.
     """
@@ -141,8 +141,8 @@ def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One term of the gradient with respect to a letter's matrix: the matrix product that comes from one place where
-    the letter occurs.
+    """One term of the gradient with respect to a matrix, written as a matrix product. The matrix occurs at one or more
+    places of the model's formula, and each place gives one term.
     """
 
     letter: str

@@ -357,8 +357,10 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
 
 @functools.cache
 def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
-    """Searches for stationary points of system C's loss from random starts. Returns the points and their target tables;
-    the result is cached, because three checks use it.
+    """Searches from random starts for stationary points of the loss of a model whose attention sees only the tokens'
+    categories. Returns the points, and the targets (one for each pair of categories) that each point was searched with.
+
+    The result is cached, because three checks use it.
     """
     points, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
     return points, tasks["target_NN"]

@@ -77,11 +77,11 @@ class BorderModel:
         return self.n_trials - len(self.coefficients)
 
     def _exponential(self, direction: Floats) -> tuple[float, float, float]:
-        """Returns exp(-(direction . coefficients) / slope), with its 95% interval, where the slope is the coefficient
-        of log sigma.
+        """Returns a border in init_sigma (the value at which half of the trainings get stuck), or the factor by which a
+        term of the regression multiplies this border, with its 95% interval. Which of the two depends on `direction`.
 
-        With the directions that `border` and `factor` pass, this is a border in init_sigma, or a factor by which a term
-        multiplies it.
+        It is exp(-(direction . coefficients) / slope), where the slope is the coefficient of log init_sigma. `border`
+        and `factor` pass the direction for each of the two.
         """
         from scipy import special
 

@@ -290,7 +290,9 @@ def reproduce_samplers(directory: Path, console: Console) -> Comparison:
 
 
 def compare_sampler(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports the outcomes of the first 64 trials of a finished sweep over the search space of `mission_pairs`."""
+    """Reports the outcomes of the first 64 trials of a finished sweep over the search space of `mission_pairs`, to
+    compare the sweep's sampler with other samplers.
+    """
     del directory
     sampler = sweep.spec.sampler
     rows = [replace(row, name=f"{sampler}: {row.name}") for row in rows_of(Trials.read(sweep, N_TRIALS))]

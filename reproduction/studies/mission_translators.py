@@ -122,8 +122,8 @@ def _threshold(parts: Mapping[str, Floats], below: Floats, log_excess: Floats) -
 
 
 def _factor(name: str, fitted: Any, term: int) -> ComparedValue:
-    """Returns a table row: the factor by which the excess loss (above the lowest achievable loss) changes if one
-    regression term grows by 1.
+    """Returns a table row: the factor by which the excess loss (above the lowest achievable loss) changes if one term
+    of the given regression, `fitted`, grows by 1.
 
     The factor is the exponential of the term's coefficient.
     """

@@ -365,10 +365,11 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns the distances to a structured matrix in which 0, 1, ..., `n_free` entries may have any value (free
-    entries). Without any, the distance is `cost`; each lowers it by the largest of the `gains` that is left.
+    """Returns a matrix's distance to a structured matrix if 0, 1, ..., `n_free` of its entries are exempt from the
+    structure. `cost` is the distance without exempt entries. Each exempt entry lowers the distance by one of the
+    `gains`, the largest first.
 
-    The number of free entries is the last axis.
+    The number of exempt ("free") entries is the last axis.
     """
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:

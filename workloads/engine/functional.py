@@ -54,8 +54,8 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
 def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
-    """Finds which of the PyTorch functions that the engine replaces, such as dropout, are called by a function of one
-    training's module and batch. Runs the function once, without dropout, to do so.
+    """Runs the given function once, without dropout, on one training's module and batch. Records which PyTorch
+    functions it calls that the engine replaces by its own, such as dropout.
 
     Returns:
         The context of the run: `replaced` names the functions that the engine replaces, `masks` the calls of dropout.

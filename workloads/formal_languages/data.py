@@ -65,8 +65,8 @@ def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
 
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
-    """Turns the strings of one training's batch into tokens: the strings of the training length, or those of one test
-    length.
+    """Turns the strings in one training's batch into tokens. Uses the strings of the length `test_length`, or if it is
+    `None` those of the length on which the model is trained.
     """
     prefix = "" if test_length is None else f"{test_length}/"
     return Tokens(batch[f"{prefix}feature"], batch[f"{prefix}log_count"], batch[f"{prefix}log_n"])

@@ -7,8 +7,8 @@ from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):
-    """The language FIRST: strings that start with 1. The only feature of a position is whether it is the first of the
-    string.
+    """The language FIRST: strings that start with 1. A token's input to the model says about its position only whether
+    it is the first of the string.
 
     Source: Chiang & Cholak 2022, section 2 and figure 4.
     """

@@ -157,8 +157,10 @@ def vmapped_gradients(subject: Subject) -> State:
 
 
 def block_gradients(subject: Subject, *, compiled: bool) -> State:
-    """Computes gradients by name, with trainings as first axis, with the engine's compiled program of a training step.
-    If there is none, the compiled program of the gradient is used.
+    """Computes the gradients of all trainings with the engine's program for a training step. If a step cannot be
+    compiled, uses the program that computes only loss and gradient.
+
+    Returns the gradients by the parameter's name; their first axis is the training.
 
     Raises:
         NoRuleError: If these trainings have neither program.

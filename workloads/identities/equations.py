@@ -46,7 +46,9 @@ class Flat(Conserved):
     @property
     @abstractmethod
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters on which the conserved linear function depends."""
+        """The names of the parameters that enter the linear function which `sums` computes. Gradient descent leaves the
+        value of this function unchanged.
+        """
 
     @property
     def quantity(self) -> str:

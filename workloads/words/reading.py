@@ -62,8 +62,10 @@ class Reading:
         return any(user in self._dependent for user in place.users)
 
     def word(self, place: fx.Node) -> str:
-        """Writes as text the term of a weight's gradient that comes from one place where the weight is read. In the
-        text, `C` stands for the gradient at the model's output.
+        """Writes as text one of the terms whose sum is a weight's gradient. The computation of the loss may use the
+        weight at several places, and each of them gives one term; `place` is that of the wanted term.
+
+        In the text, `C` stands for the gradient at the model's output.
         """
         return self._cotangent(place, depth=0)
 

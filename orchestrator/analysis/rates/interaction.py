@@ -49,8 +49,8 @@ _MOST_CELLS = 150
 
 @dataclass(frozen=True, slots=True)
 class InteractionTest:
-    """The result of a test whether the effect of one parameter on a rate depends on another: the statistic of the score
-    test, its degrees of freedom and the p-value.
+    """The result of a test whether the effect of one parameter on the rate of an outcome depends on another parameter:
+    the statistic of the score test, its degrees of freedom and the p-value.
 
     The degrees of freedom are the number of terms that the interaction adds. If there is nothing to test, the p-value
     is `None`, and `note` says why.

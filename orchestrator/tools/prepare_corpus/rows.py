@@ -93,7 +93,9 @@ class Prepared:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the facts about the corpus, and a command to try next."""
+        """Prints where the corpus came from, how it was prepared, how many rows and words it has, its file, and a
+        command to try next.
+        """
         for table in self.tables:
             console.print(table)
         console.print(f"corpus   {self.out} (digest {self.digest})", soft_wrap=True, markup=False)
