@@ -198,13 +198,14 @@ class Sweep(SpecModel):
         return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """Returns by name the dimensions of all parameters that vary and depend on no other parameter. Parameters of a
-        `Zip` are included."""
+        """Returns by name the search dimensions of all parameters that vary and depend on no other parameter.
+        Parameters that vary together in a `Zip` are included, one by one."""
         return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
-        """Returns by name the dimensions from which a sampler draws in every trial. These are the unconditional
-        parameters and, for each `Zip`, the choice of a row."""
+        """Returns by name the search dimensions from which a sampler draws in every trial: those of the parameters that
+        depend on no other parameter. Parameters that vary together in a `Zip` have one common dimension, the choice of
+        a row of their values."""
         drawn = {
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()
@@ -212,7 +213,8 @@ class Sweep(SpecModel):
         return {name: dimension for name, dimension in drawn.items() if isinstance(dimension, Varied)}
 
     def grid(self) -> dict[str, list[Scalar]]:
-        """Returns the values that the sampler `grid` combines, by the name of each parameter or `Zip`."""
+        """Returns by name the list of values of each parameter, of which the sampler `grid` tries all combinations.
+        Parameters that vary together in a `Zip` have one list, that of its rows."""
         return {name: dimension.grid() for name, dimension in self.drawn().items()}
 
     def unzipped(self, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -133,8 +133,8 @@ class HazardRatios(DrawnAnswer):
 def hazard_ratios(
     times: OnsetTimes, factors: Sequence[Factor], *, once_per_trial: bool = False
 ) -> tuple[tuple[HazardRatio, ...], str]:
-    """Estimates the hazard ratio of every bin of each factor (a division of the trainings into bins): how soon the
-    bin's trainings reach the goal, relative to those of a reference bin.
+    """Estimates hazard ratios: how soon the trainings of one group reach the goal (an outcome or a role), relative to
+    those of a reference group. Each factor, such as a parameter, divides the trainings into groups.
 
     Also returns a note, which says why some ratios cannot be estimated. Raises a `UserError` if there is no factor.
     """
@@ -171,8 +171,9 @@ def ratio_label(ratio: HazardRatio) -> str:
 def _fit(
     times: OnsetTimes, factors: Sequence[Factor], came: Sequence[Ints], references: Sequence[int], once_per_trial: bool
 ) -> tuple[dict[tuple[int, int], _Estimate], str]:
-    """Fits the hazard model. Returns each bin's hazard ratio, by (index of the factor, index of the bin), and a note on
-    ratios that could not be estimated."""
+    """Fits a model of how soon trainings reach the goal (an outcome or a role), given the groups into which each
+    factor, such as a parameter, divides them. Returns each group's hazard ratio, by (index of the factor, index of the
+    group), and a note on ratios that could not be estimated."""
     estimates: dict[tuple[int, int], _Estimate] = {}
     terms = []
     inside = np.ones(len(times.step), np.bool_)

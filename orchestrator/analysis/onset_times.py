@@ -147,8 +147,8 @@ class OnsetTimes:
 
     @property
     def median_step(self) -> int | None:
-        """The step by which half of the trainings that reach the goal at all have reached it; `None` if no training
-        does.
+        """The step by which half of the trainings that ever reach the goal (an outcome, a role or an event) have
+        reached it; `None` if no training does.
 
         Only steps of the sweep count. Like the curve, it takes into account that censored trainings might have reached
         the goal later.

@@ -211,7 +211,8 @@ class RoleResults(Record):
         return {"role": of.role, "layer": of.layer, "layer_name": self.layer_name(of.layer)}
 
     def markdown_tables(self) -> Iterator[str]:
-        """Yields tables in Markdown of how often the roles occur: one of all roles, and one for each parameter."""
+        """Yields tables in Markdown of how often the roles of attention heads occur: one table of all roles, and one
+        for each parameter."""
         columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
         rows = [
             (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))

@@ -113,8 +113,8 @@ def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
 
 
 def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """Returns the last step at which a group's trainings could have reached the goal (event, role or outcome);
-    infinity for the median of a metric, which has no goal."""
+    """Returns the last step at which any of the given trainings could have reached the goal (event, role or outcome) of
+    a statement; infinity if the statement is about the median of a metric, which has no goal."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()

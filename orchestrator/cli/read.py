@@ -124,7 +124,7 @@ def report(
     ] = False,
     trust: Trust = False,
 ) -> None:
-    """Write one HTML file with figures, and print its path."""
+    """Write a report on sweeps as one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
     from attnsweep.orchestrator.report.serving import watch_report
 

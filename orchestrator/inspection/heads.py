@@ -167,7 +167,8 @@ def joined(
     scored: Sequence[Mapping[str, Any]],
     note: str = "",
 ) -> Heads:
-    """Combines the attention maps of a training with the roles and scores of its heads.
+    """Joins the attention maps of a training's heads with the roles and scores that were recorded of the heads last,
+    into one `Heads`.
 
     Args:
         workload: The workload, which names the layers.

@@ -135,9 +135,9 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
 def _words(
     workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
 ) -> tuple[GradientWords, Saddle | None]:
-    """Splits the training's gradients at the weights in `state` into the terms ("words") that they are sums of, in
-    float64. If the training hardly learns a part of the target, also returns the direction in which the loss has the
-    smallest curvature; else `None`."""
+    """Splits the training's gradients, at the weights in `state`, into the terms that add up to them, in float64. If a
+    part of the target (such as its mean) is hardly learned, also returns the direction in weight space along which the
+    loss has the smallest curvature; else `None`."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)

@@ -152,7 +152,7 @@ class WarmStart(Record):
 
     @property
     def sha256(self) -> str:
-        """A hash of the content, which is also stored in the sweep's record."""
+        """A hash of the earlier sweeps and trials in this file. The sweep's own record stores the same hash."""
         return sha256_of(self.model_dump(mode="json"))
 
 

@@ -123,7 +123,7 @@ class Probed:
 
     @property
     def n_running(self) -> int:
-        """The number of trainings in the pack that have not ended."""
+        """How many trainings of the reported batched program have not ended."""
         return len(self.running)
 
 

@@ -95,7 +95,10 @@ def measure_sweep(trained: Trained, run: Run) -> Rate:
 
 
 def measure_ledger(source: str, sweep: SweepDirectory, directory: Path) -> Numbers:
-    """Reads the numbers of claims from the ledger of a finished sweep. May draw figures into `directory`.
+    """Computes the numbers that claims of the documentation state, from the ledger of a finished sweep. May draw
+    figures into `directory`.
+
+    `source` is the name of the computation.
 
     Raises:
         KeyError: If the source trains without a sweep.

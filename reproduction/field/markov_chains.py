@@ -80,8 +80,9 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def stages_of(sweep: SweepDirectory) -> Mapping[int, Mapping[str, Sequence[Stages]]]:
-    """Returns the learning stages (uniform, unigram, bigram) of all trainings, grouped by number of states and kind of
-    chain.
+    """Returns when each training began to predict by the frequencies of states (unigram) and of pairs of states
+    (bigram), and whether its attention heads have the expected roles. The trainings are grouped by number of states,
+    then by the kind of Markov chain (any or doubly stochastic).
     """
     stages_by_cell: dict[int, dict[str, list[Stages]]] = {}
     for n_states, chains, *stages in queried(sweep, _EVENTS):

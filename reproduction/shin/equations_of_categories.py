@@ -87,10 +87,11 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Returns the maxima and minima of `gain` over the ratio of two entries of the value matrix. `gain` is how much
-    lower the loss is with the best attention logits than with outputs of 0.
+    """Finds the value matrices whose `gain` is a local maximum or minimum. The gain of a value matrix is how much lower
+    the loss is with the attention logits that suit the matrix best than with outputs of 0.
 
-    The ratio o / p is the tangent of an angle that is searched from 0 to pi.
+    A value matrix is given by the ratio o / p of its two different entries, which is the tangent of an angle. The angle
+    is searched from 0 to pi.
 
     Args:
         target_NN: The target table q*, float64.
@@ -295,8 +296,10 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """Checks the exact formula for the losses at the stationary points of system C that belong to the named family, on
-    points that a search found.
+    """Checks an exact formula for the loss at points where the gradient vanishes, in the model whose attention depends
+    on categories only. Of the points that a search has found, it uses those that belong to the given family.
+
+    The model is system C of docs/theory.md.
     """
     points, target = _search(n_solves)
     names = family_of_categories_only(
@@ -399,10 +402,14 @@ def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """Returns the loss of system C (attention by categories) by its definition: the expected squared error over all
-    texts.
+    """Returns the expected squared error of the model whose attention depends on categories only. It is computed by its
+    definition, as the mean over all possible texts, weighted by their probabilities.
 
-    It is E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2, with target table q*, logits q and values v.
+    The model is system C of docs/theory.md. Its loss is
+
+        E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2
+
+    with target table q*, logits q and values v.
     """
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]

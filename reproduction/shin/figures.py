@@ -248,8 +248,8 @@ def compare_fig3(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares the attention matrices that are learned with each flavour (penalty that favours a solution) with the
-    matrices of its solution.
+    """Compares, for each penalty that favours one of the paper's solutions, the attention matrices that are learned
+    under this penalty with the matrices of that solution.
 
     For each matrix, one row gives the share of its squared entries in the block where the solution has its weights, and
     one how this block correlates with the solution's. Both are medians over trainings.

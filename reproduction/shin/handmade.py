@@ -88,10 +88,12 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 2. The attention logit of each token is the target table's entry for its category
-    and the current one. The value matrix writes the logit of each position into an entry of its own.
+    """Returns the weights of the second of the paper's solutions that are set by hand. The logit with which a token
+    attends to another is the target table's entry for their two categories. So the logit for the previous token is the
+    answer that the task asks for.
 
-    The logit of position j = i - 1 goes into the entry of position i, where the feed-forward part reads the answer.
+    The value matrix writes the logit of each position into an entry of its own. The logit of position j = i - 1 goes
+    into the entry of position i, where the feed-forward part reads the answer.
     """
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
@@ -136,8 +138,8 @@ def shift(n_positions: int) -> Tensor:
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns the scale of a solution's answers, and an offset that is added to the answers before the ReLU, so that it
-    sets no negative answer to 0.
+    """Returns the number by which a hand-made solution divides its answers before the ReLU, and the offset that it
+    first adds to them so that the ReLU sets no negative answer to 0.
 
     The offset is subtracted again after the ReLU. It is 0 for the form that the paper prints, which has no offset.
     """

@@ -153,10 +153,11 @@ distance, so a gradient norm of 1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns for each stationary point of system P (attention by positions) the name of the family to which it
-    belongs, (n_points,); `none` if it belongs to none of them.
+    """Returns for each point where the gradient vanishes the name of the family of such points to which it belongs,
+    (n_points,); `none` if it belongs to none of the known families.
 
-    `levels`, each (n_points,), are reference losses by name.
+    The points are those of system P (attention by positions), and the families are those of docs/theory.md. `levels`,
+    each (n_points,), are reference losses by name.
     """
     n_predicted = points.parameters["q_MK"].shape[2]
     return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)

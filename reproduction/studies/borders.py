@@ -94,7 +94,8 @@ class BorderModel:
 
 
 def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderModel:
-    """Fits the border in init_sigma: the value at which half of the trainings have a given ending, such as stuck.
+    """Fits the border in init_sigma, the standard deviation of the initial weights: the value at which half of the
+    trainings have a given ending, such as stuck.
 
     The fit is a logistic regression of the rates of trials on log init_sigma and the other terms.
 

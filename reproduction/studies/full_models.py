@@ -79,7 +79,7 @@ class Judged:
             yield value, np.array([item == value for item in values])
 
     def at_end(self, metric: str) -> NDArray[np.float64]:
-        """Returns the value of a metric at the last probe of each training, (n_trainings,)."""
+        """Returns the value of a metric at the last measured step of each training, (n_trainings,)."""
         values: NDArray[np.float64] = self.metrics[metric][np.arange(len(self.rows)), self._last]
         return values
 

@@ -101,10 +101,11 @@ class RunawayLaw:
 
     @property
     def exponent(self) -> float:
-        """The derived slope of log P(runaway) against log init_sigma in the limit of small init_sigma.
+        """A derived exponent: for small initial weights, the probability that a training's weights grow without end is
+        proportional to init_sigma, the standard deviation of the initial weights, to this power.
 
-        It is the growth of the faster mode (direction of growth near the zero of the gradient) divided by that of the
-        slower one, minus 1.
+        The exponent is the growth of the faster mode (direction of growth near weights 0) divided by that of the slower
+        one, minus 1.
         """
         return self.growth[0] / self.growth[1] - 1
 
@@ -135,8 +136,8 @@ class RunawayLaw:
 
 
 def fastest_rate(N: int, M: int) -> float:
-    """Returns the rate at which the positions-only model's weights grow fastest near the zero of the gradient. A step
-    multiplies them by 1 + learning_rate * rate.
+    """Returns the fastest rate at which small weights grow under gradient descent, in the model whose attention depends
+    on positions only. A step multiplies the weights by 1 + learning_rate * rate.
 
     It is lambda_+ of docs/theory.md.
     """
@@ -158,8 +159,8 @@ def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
 
 
 def modes_of_zero(n_categories: int, n_positions: int) -> tuple[Floats, Floats]:
-    """Returns the four modes (directions of growth) of gradient descent near the zero of the gradient: their rates,
-    ascending, (4,), and their directions as rows, (4, 4).
+    """Returns the four independent directions (modes) along which weights near 0 grow or shrink under gradient descent,
+    and the rate of each: first the rates, ascending, (4,), then the directions as rows, (4, 4).
 
     The coordinates are those of the function `coordinates`.
 
@@ -248,8 +249,10 @@ def border_ratio(n_categories: int, n_positions: int) -> float:
 
 
 def factored_exponent(n_categories: int, n_positions: int) -> float:
-    """Returns the derived slope of log P(runaway) against log init_sigma in the limit of small init_sigma, for keys and
-    queries as two matrices. There must be at least 3 positions.
+    """Derives how the probability that a training's weights grow without end depends on the standard deviation sigma of
+    the initial weights: for small sigma it is proportional to sigma to the returned power.
+
+    In the model, keys and queries are two matrices. There must be at least 3 positions.
     """
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
@@ -305,8 +308,8 @@ def opposed_shares(n_categories: int, n_positions: int, n_starts: int) -> list[l
 
 
 def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> Tensor:
-    """Counts the random initial weights for which alpha and beta, the value matrix's two coordinates, have opposite
-    signs once the matrix's norm has grown by a factor; one count for each factor in `FACTORS`.
+    """Starts from random weights and lets them grow. Counts for each factor in `FACTORS` the starts for which alpha and
+    beta, two coordinates of the value matrix, have opposite signs once the matrix's norm has grown by the factor.
 
     The second row of the result, (2, n_factors), counts only those with beta / alpha below half of `border_ratio`.
     """
@@ -376,8 +379,9 @@ def corrected_share(share: float, draws: Sequence[Forecast]) -> tuple[float, flo
 
 
 def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedValue]:
-    """Tests the formula for the share of runaways (trainings whose weights grow without end) and for how it falls with
-    `init_sigma`. Also counts the seeds for which the prediction is wrong.
+    """Compares a derived formula with measurements: for the share of trainings whose weights grow without end
+    (runaways), and for how this share falls with `init_sigma`, the standard deviation of the initial weights. Also
+    counts the seeds whose end the formula predicts wrongly.
     """
     sigmas = sorted({forecast.sigma for forecast in forecasts}, reverse=True)
     by_sigma = {sigma: [forecast for forecast in forecasts if forecast.sigma == sigma] for sigma in sigmas}

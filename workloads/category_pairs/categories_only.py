@@ -52,8 +52,8 @@ class CategoriesOnly(nn.Module):
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
-        """Returns the expected squared error over all texts with uniform categories, summed over predicted positions,
-        by an exact formula. The formula holds for attention without softmax.
+        """Returns the model's expected squared error over all texts whose categories are drawn uniformly, summed over
+        the predicted positions. It is computed by an exact formula, which does not hold for attention with softmax.
 
         With target Y_i and prediction Yhat_i the loss is E sum_i (Y_i - Yhat_i)^2.
 

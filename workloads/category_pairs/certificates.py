@@ -114,8 +114,8 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
 
 
 def _twice_differentiable(loss: Loss) -> Loss:
-    """Returns a version of the loss that can be differentiated twice. For a full model it computes the error on all
-    texts at once, because the error computed in parts can be differentiated only once.
+    """Returns a version of the loss that can be differentiated twice. The error of a `FullModel` is otherwise computed
+    a few texts at a time, and can then be differentiated only once; this version computes it on all texts at once.
     """
 
     def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:

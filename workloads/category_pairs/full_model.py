@@ -244,8 +244,8 @@ class FullModel(nn.Module):
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the attention logit of each feature of the key token (row) and each feature of the query token
-        (column)."""
+        """Returns the matrix of attention logits between features of tokens, which are one-hot for the category, the
+        position or both. Rows are features of the key token, columns features of the query token."""
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
@@ -279,8 +279,8 @@ class FullModel(nn.Module):
         return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
-        """Returns the matrix of the skip connection with its column means subtracted, (n_value_rows, n_value_rows);
-        zeros if the model has no skip connection.
+        """Returns the skip connection as a matrix (n_value_rows, n_value_rows): the identity, with the mean of each
+        column subtracted as the LayerNorm after it would do; zeros if the model has no skip connection.
         """
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))

@@ -35,8 +35,10 @@ replaces it by the names of the trained matrices: k and q, or the product."""
 
 
 def words_of_positions(system: PositionsOnly, *, softmax: bool = False) -> GradientWords:
-    """Splits the gradients of the exact loss of system P (attention by positions) into matrix products ("words") that
-    add up to them, in float64.
+    """Splits each gradient of the expected loss over all texts into terms that add up to it, in float64, for the model
+    whose attention depends on positions only.
+
+    The model is system P of docs/theory.md. The terms are the gradient's "words".
     """
     v_NN, logits_MK = system.v_NN.detach().double(), system.logits().detach().double()
     q_MK = logits_MK.softmax(0) if softmax else logits_MK

@@ -95,8 +95,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the mean squared error of a full model as `error`, and its predictions (n_texts, n_predicted) as
-        `answer`.
+        """Returns the mean squared error as `error` and the predictions (n_texts, n_predicted) as `answer`, for a model
+        with a feed-forward part; nothing for a model that is attention alone.
         """
         if not isinstance(module, FullModel):
             return {}

@@ -139,8 +139,8 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns among which block sizes the nearest matrix with blocks is sought, as a mask indexed [w - 1, p] by the
-    number w of rows of a block and the number p of blocks.
+    """Returns which matrices with blocks are tried as the one nearest to an attention matrix. The result is a mask,
+    which is true at [w - 1, p] if p blocks of w rows each are allowed.
 
     The matrices are the identity with p blocks of w rows that attend to one column (Sigma_3).
     """

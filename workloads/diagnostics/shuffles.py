@@ -237,7 +237,8 @@ def _fits(T: int, device: torch.device) -> Tensor:
 
 
 class _Sums:
-    """Each head's distances per token to structured matrices (identity, bands, blocks), summed over sentences."""
+    """The distances of each head's attention matrices to structured matrices (identity, bands, blocks). Each distance
+    is divided by the number of the sentence's tokens, and then they are summed over sentences."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest

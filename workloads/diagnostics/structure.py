@@ -250,10 +250,11 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """Returns how much each block of `w` adjacent rows lowers the distance to the identity if all its rows attend
-        to one column, and the best such column.
+        """Returns for each group (block) of `w` adjacent rows how much nearer an attention matrix is to the identity
+        if, in the identity, all rows of the block attend to one column instead. Also returns the best such column.
 
-        Both are (n_starts, n_heads), where a start is the block's first row.
+        Both are (n_starts, n_heads), where a start is the block's first row. Without `any_column`, only the column of
+        this row is considered.
         """
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
@@ -310,8 +311,9 @@ def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int
 def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
-    """Returns the distances of attention matrices to the identity with blocks (adjacent rows that all attend to one
-    column), where 0 to `n_free` entries anywhere may have any value (free entries).
+    """Returns the distance of each attention matrix to the nearest structured matrix, for each number of entries, 0 to
+    `n_free`, that are left free to have any value. The structured matrices are identities in which some groups of
+    adjacent rows (blocks) all attend to one column instead.
 
     There are `num_pos` blocks of `window` rows. The number of free entries, 0 to `n_free`, is the last axis.
 

@@ -160,7 +160,7 @@ class VerdictTable:
         return Verdicts.first_of(cases)
 
     def markdown(self) -> str:
-        """Formats the table of conditions and outcomes as Markdown, for the documentation."""
+        """Formats the table of rules by which trainings get their outcomes as Markdown, for the documentation."""
         lines = ["| outcome | detail | rule | what it looks like |", "|---|---|---|---|"]
         for row in self.rows:
             says = row.says

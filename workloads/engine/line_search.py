@@ -80,8 +80,8 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues the searches that have not ended, given loss, gradient and slope at their trial points. Returns for
-        each training whether its search ended in this call."""
+        """Continues the line searches that have not ended, given loss, gradient and slope at the step size that each of
+        them has asked for. Returns for each training whether its search ended in this call."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)
@@ -136,8 +136,9 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
-        """Updates searches that shrink their bracket (an interval that contains a suitable step size). Returns for each
-        training whether the trial point meets both Wolfe conditions."""
+        """For each line search that is shrinking its bracket (an interval that contains a suitable step size), replaces
+        one end by the step size that was tried last. Returns for each training whether this step size meets both Wolfe
+        conditions."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises

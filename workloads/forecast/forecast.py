@@ -275,8 +275,9 @@ def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> t
 
 
 def _pilots(ladder: _Ladder, order: int) -> tuple[float, float] | None:
-    """Returns two values of init_sigma for trial trainings, at which the first gradient is proportional to init_sigma
-    to the power `order`; `None` if there are none.
+    """Finds two values of init_sigma (the standard deviation of the initial weights) for short trial trainings. At
+    both, the first gradient is proportional to init_sigma to the power `order`. Returns `None` if there are no such
+    values.
 
     They are the largest such value in `ladder`, and a third of it.
     """

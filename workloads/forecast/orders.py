@@ -29,8 +29,9 @@ _ROUNDING = 1e-12
 
 
 class NotAScaleFamilyError(Exception):
-    """Raised if the initial weights do not scale with init_sigma. Each weight must be proportional to init_sigma or not
-    depend on it, at least one must be proportional, and init_sigma must be positive."""
+    """Raised if the initial weights do not scale with init_sigma, their standard deviation. Each weight must be
+    proportional to init_sigma or not depend on it, at least one must be proportional, and init_sigma must be positive.
+    """
 
 
 def in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -160,7 +161,8 @@ def start_order(parameter_orders: Sequence[Order]) -> float | None:
 
 
 def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed: int) -> float | None:
-    """Returns the value of init_sigma below which a LayerNorm hardly normalizes its input: sqrt(layer_norm_eps).
+    """Returns the standard deviation of the initial weights (init_sigma) below which a LayerNorm hardly normalizes its
+    input: sqrt(layer_norm_eps).
 
     A LayerNorm passes on such a small input nearly in proportion. So above this value, gradients are proportional to
     other powers of init_sigma than below it. `None` for a workload without `layer_norm_eps`, and for trainings whose

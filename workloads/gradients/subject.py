@@ -39,7 +39,7 @@ class Subject:
     batch: Batch
 
     def select(self, lanes: Tensor) -> "Subject":
-        """Returns the same subject with only the trainings at the given positions (int64)."""
+        """Selects the trainings at the given positions (int64), with their weights, buffers and batches."""
         weights, buffers, batch = (selected(tensors, lanes) for tensors in (self.weights, self.buffers, self.batch))
         return replace(self, lanes=self.lanes.select(lanes), weights=weights, buffers=buffers, batch=batch)
 

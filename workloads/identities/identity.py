@@ -34,12 +34,13 @@ class Part:
     steps: tuple[Any, ...] = ()
 
     def __getitem__(self, index: Any) -> "Part":
-        """Indexes the parameter, or the piece of it, like a tensor."""
+        """Returns the part of the parameter that an index or slice selects, as in a tensor. On a part of a parameter,
+        it selects within that part."""
         return replace(self, steps=(*self.steps, index))
 
     @property
     def T(self) -> "Part":  # noqa: N802  # Named like the attribute of tensors.
-        """The transpose of the parameter, or of the piece of it."""
+        """The transpose, like `T` of a tensor, of the parameter or of the part of it that indices have selected."""
         return replace(self, steps=(*self.steps, _TRANSPOSE))
 
     @property

@@ -301,8 +301,8 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
-    """Returns for one bucket the order in which each training takes its sentence pairs in the current pass over the
-    data, (n_trainings, n_pairs).
+    """Returns for each bucket (group of sentence pairs of similar length) the order in which every training takes the
+    bucket's sentence pairs in the current pass over the data, (n_trainings, n_pairs).
     """
     pairs = [torch.as_tensor(bucket.pairs, device=drawn_LN.device) for bucket in passes.buckets]
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)

@@ -83,10 +83,10 @@ def saddle_of(training: Training[Any], module: nn.Module, batch: Batch, loss: Lo
 
 
 def _parts(module: nn.Module, words: Words, direction: Mapping[str, Tensor]) -> dict[str, float]:
-    """Computes for each part of the target (such as its mean) how much its gradient terms contribute to the curvature
-    of the loss along a direction.
+    """Computes how much each part of the target (such as its mean) contributes to the curvature of the loss along a
+    direction in weight space.
 
-    The contribution is the change of these terms along the direction.
+    The contribution is the change, along the direction, of the gradient's terms that belong to the part.
     """
     length = _SHIFT * float(torch.stack([value.detach().norm() for value in module.parameters()]).norm())
     change_by_part: dict[str, float] = {}

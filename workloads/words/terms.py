@@ -134,7 +134,7 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientWords:
-    """All terms ("words") of the gradients of one training at its current weights, with the attention maps of the
+    """The terms that add up to the gradients of one training at its current weights, with the attention maps of the
     model.
 
     Attributes:
@@ -197,8 +197,8 @@ class GradientWords:
         return sum(balance.left * balance.size for balance in balances) / total if total else 1.0
 
     def state(self) -> str:
-        """Names the state of the training, such as `starved` or `balanced`, judged by the terms of its gradients alone
-        and not by the loss.
+        """Describes how the terms of the training's gradients stand: `starved` if they are so small that the training
+        learns hardly anything, `balanced` if they cancel, `moving` if neither. The loss is not considered.
 
         One of `starved`, `balanced`, `bound`, `bound with growing norms`, `moving`, a combination such as `balanced in
         P, starved in I - P`, and `undivided` if it is not known which terms contain the target.

@@ -37,10 +37,11 @@ class StuckRates(DrawnAnswer):
         return f"{self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns the rates as a table. The first row is for all trials; then there is one row per bin of a parameter,
-        and one per cell of two parameters, with the labels of both bins.
+        """Returns a table of how often trainings have a certain ending, such as stuck. The first row is for all trials;
+        then there is one row per bin of each parameter, and, for two parameters, one per pair of their bins.
 
-        `n` is the number of trainings, `k` the number of those with the ending; `rate` has a 95% interval.
+        The row of a pair has the labels of both bins. `n` is the number of trainings, `k` the number of those with the
+        ending; `rate` has a 95% interval.
         """
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [

@@ -35,7 +35,8 @@ class Ending:
 
     @property
     def condition(self) -> str:
-        """The SQL condition that selects the trainings with this ending in the view `trainings`."""
+        """The SQL condition that selects from the view `trainings` those that a rate counts: the trainings that end
+        stuck, or with one given outcome."""
         outcome = _STUCK if self.outcome == _STUCK else f"outcome = {literal(self.outcome)}"
         return outcome if self.detail is None else f"{outcome} and outcome_detail = {literal(self.detail)}"
 

@@ -44,10 +44,12 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns for each query masks of the keys that belong to each token pattern, and how much of uniform attention
-    falls on each pattern.
+    """Returns a mask for each token pattern, such as attention to the previous token, that is true at the pairs of
+    query and key which fit the pattern. Also returns how much attention each pattern would get if every query attended
+    to all its keys equally.
 
-    The first result has a further last column for the total attention, which is true at each query that counts.
+    The masks are the columns of the first result. A further last column is for the total attention: it is true at each
+    query that counts.
     """
     allowed_BQK = sentences.allowed()
     before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)

@@ -75,7 +75,8 @@ class Blocking:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """The traced graph of one training's step, with everything that is needed to compile it for blocks of trainings.
+    """The traced graph of one training's step, with everything that is needed to compile a program that takes the step
+    of a fixed number of trainings (a block) at once.
 
     Attributes:
         examples: Example inputs for one block, with trainings as the last axis.
@@ -143,8 +144,8 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns those inputs of a block of trainings that are the same tensors at every step. The last axis is the
-        training.
+        """Returns those inputs of the compiled step that are the same tensors at every step, such as the weights, for
+        one block of trainings that the program computes together. The last axis is the training.
 
         The program updates some of them in place; the others never change.
         """

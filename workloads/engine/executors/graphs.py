@@ -296,7 +296,8 @@ class GraphedStep:
         self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        """Takes at least the first of the steps whose inputs are given. Returns how many steps were taken."""
+        """Takes several steps at once as one CUDA graph if inputs are given for as many steps as the graph has, else
+        only the first step. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step is not recorded as a CUDA graph, because in this step the optimizer and libraries allocate
