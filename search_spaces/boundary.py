@@ -53,7 +53,8 @@ class Counts:
         return np.log((self.n_stuck_N + 0.5) / (self.n_N - self.n_stuck_N + 0.5))
 
     def variances(self) -> Array:
-        """Returns for each trial the variance of the logit of its share of stuck trainings, (n_trials,)."""
+        """Returns for each trial how uncertain its share of stuck trainings is: the variance of the share's logit,
+        (n_trials,)."""
         return 1 / (self.n_stuck_N + 0.5) + 1 / (self.n_N - self.n_stuck_N + 0.5)
 
 

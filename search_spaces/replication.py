@@ -48,8 +48,8 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Returns whether the stuck rate is known precisely enough if `n_stuck` of `n` trainings are stuck. Failed
-        trainings are left out of `n`."""
+        """Returns whether `n` trainings, of which `n_stuck` are stuck, tell precisely enough which share of trainings
+        gets stuck. Failed trainings are left out of `n`."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width

@@ -141,7 +141,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """Returns the number `sentence` after checking that there is such a sentence; `otherwise` if `sentence` is `None`.
+    """Returns the index of the test sentence that the user has chosen, or `otherwise` if `sentence` is `None`.
 
     Raises:
         UserError: If there is no sentence of this number.

@@ -58,7 +58,8 @@ class OnsetCurve:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Onset(DrawnAnswer):
-    """When trainings reach the goal `what` (an outcome, a role or an event), for each group of trials.
+    """When trainings reach the goal `what` (an outcome, a role or an event), for each group of trials with similar
+    parameter values.
 
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all

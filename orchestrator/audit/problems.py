@@ -96,8 +96,8 @@ class Audit:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the results for people: the checks of gradients, if there were any; then a line for each other check;
-        then the problems."""
+        """Prints the results of the audit for people: first the checks of gradients, if there were any, then one line
+        for each other check, and at the end a list of the problems."""
         if self.gradients is not None:
             self.gradients.print(console)
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]

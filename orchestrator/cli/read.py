@@ -34,7 +34,7 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List all sweeps below a folder: state, rates, size, tags."""
+    """List all sweeps below a folder: state, stuck and solved rates, size, tags."""
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.cli.screen.listing import print_list
 

@@ -314,6 +314,6 @@ class Source:
 
 
 def _seed(of_training: int, number: int) -> int:
-    """Returns the seed of a continuation. It depends on the continuation's number, but not on the step from which it
-    begins."""
+    """Returns the seed of one of the continuations of a training. Continuations with the same number have the same
+    seed, whatever step they begin from."""
     return generator_seed(of_training, f"fork/{number}")

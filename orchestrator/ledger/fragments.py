@@ -170,7 +170,7 @@ def require_ledger(place: Place) -> None:
 
 def open_snapshot(place: Place) -> Snapshot:
     """Opens all files of a sweep's ledger that hold valid rows: those of all commits, except files that were merged
-    into others. A writer may be at work.
+    into others. This also works while another process writes to the ledger.
 
     The shards of a sweep (the parts of its several drivers) are opened one after the other.
 

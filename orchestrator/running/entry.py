@@ -314,7 +314,7 @@ def refuse_extension(directory: SweepDirectory) -> None:
 
 
 def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
-    """Returns the directory that a driver writes to: its shard's or, if the sweep is not divided among drivers, the
-    sweep's.
+    """Returns the directory that a driver of a sweep writes to. It is the sweep's own or, if several drivers share the
+    sweep, the one for this driver's part (its shard).
     """
     return where if shard is None else place_of(where, "--dir").inside(shard.folder)

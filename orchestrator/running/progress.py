@@ -153,7 +153,7 @@ class ProgressDisplay:
             self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"
 
     def trial_told(self, trial: int) -> None:
-        """Counts a trial as completed, unless an earlier run had completed it."""
+        """Counts a trial as completed by this run, unless an earlier run of the sweep had completed it."""
         if trial not in self._complete_before:
             self._n_told += 1
             self._to_close.append(trial)

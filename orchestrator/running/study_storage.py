@@ -160,8 +160,8 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns the names of objects ("pieces") that processes added to the journal after they had lost the sweep's lock.
-    The lines in them do not count.
+    """Returns the names of objects ("pieces") that do not count as parts of the journal, because the processes that
+    added them had lost the sweep's lock by then.
 
     A joined piece covers the numbers of these pieces, but lacks their lines.
     """

@@ -211,8 +211,8 @@ def _content(
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Returns for each trial the curves of the median and the other quartiles of the loss over its trainings, as pairs
-    of a step and a loss, by metric name. Each curve has up to `MAX_CURVE_STEPS` steps.
+    """Returns for each trial the median and the other quartiles of the loss over its trainings. Each of them is a
+    curve, by metric name: up to `MAX_CURVE_STEPS` pairs of a step and a loss.
 
     Args:
         chosen: The numbers of the trials, as an SQL list.

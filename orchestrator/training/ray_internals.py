@@ -119,7 +119,8 @@ def up_within(seconds: float) -> Iterator[None]:
 
 
 def ask_control_store(address: str, seconds: float) -> None:
-    """Checks that a cluster's control store answers at an address. `ray.init` itself would try for minutes.
+    """Checks that the control store of a Ray cluster answers at an address within `seconds`. Without this check,
+    `ray.init` would try to connect for minutes before it fails.
 
     Raises:
         AuthenticationError: If it is a control store that requires another token than this process has.

@@ -133,7 +133,9 @@ _N_MEMBERS = 16
 
 
 def checks_of_categories() -> list[EquationCheck]:
-    """Returns all checks of the equations of system C (attention sees categories only), in the paper's order."""
+    """Returns checks of all equations of the paper about a model whose attention sees categories only, in the paper's
+    order.
+    """
     return [
         loss(),
         gradient_of_values(),

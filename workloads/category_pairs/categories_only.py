@@ -160,7 +160,7 @@ class Moments:
 
 
 def moments(task: Task) -> Moments:
-    """Computes the intermediate quantities from which the gradients of system C (attention by categories) are built."""
+    """Computes the sums and averages of which the gradients consist if attention depends on categories only."""
     law, v_KM = task.law_N, task.v_KM
     pairs_NN = torch.outer(law, law)
     d_K = v_KM.diagonal(offset=1)

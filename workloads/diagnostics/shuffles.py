@@ -231,7 +231,7 @@ class _Distances:
 
 @functools.lru_cache(maxsize=1024)
 def _fits(T: int, device: torch.device) -> Tensor:
-    """Returns for which heights w and numbers p a sentence of this many tokens has room for p blocks of w rows: bool,
+    """Returns for each height w and each number p whether p blocks of w rows fit into a matrix of `T` rows: bool,
     indexed [w - 1, p]."""
     return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
 

@@ -83,8 +83,8 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Returns whether an operation sums long rows of adjacent numbers of which some are not aligned (do not start at a
-    multiple of the size of four numbers in memory)."""
+    """Returns whether an operation sums long rows of adjacent numbers, and some of these rows begin at a memory address
+    that is not a multiple of the size of four numbers."""
     if not value.is_floating_point() or not value.numel():
         return False
     axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]

@@ -88,9 +88,11 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings as tokens, (n_trainings, n_steps, n_strings, ...), and labels them. The label `sign` is +1
-    if the string is in the language, else -1. The label `odds` is the probability of being in the language, given a
-    string's length and number of 1s.
+    """Draws random strings for several steps, and labels each by whether it is in the language. Returns them as tokens
+    with their labels, (n_trainings, n_steps, n_strings, ...).
+
+    The label `sign` is +1 if the string is in the language, else -1. The label `odds`, which some languages lack, is
+    the probability of being in the language, given a string's length and number of 1s.
     """
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)

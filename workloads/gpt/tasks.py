@@ -84,8 +84,9 @@ class Task(ABC):
             )
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest allowed `chain_contrast` (how far transition probabilities are from uniform). Below it,
-        the loss on `n_judged` tokens is too noisy to show how a training ended.
+        """Returns the smallest allowed `chain_contrast` (how far transition probabilities are from uniform). With a
+        smaller contrast, the final loss, which is measured on `n_judged` tokens, would be too noisy to tell how a
+        training ended.
         """
         del n_judged
         return 0.0
@@ -186,8 +187,8 @@ class Order2Chain(Task):
     most_words = 16  # kept small, because the stationary distribution solves a linear system of n_words^2 unknowns
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest contrast (how far transition probabilities are from uniform) at which the loss on
-        `n_judged` tokens shows whether a model uses the previous token.
+        """Returns the smallest contrast (how far transition probabilities are from uniform) at which a loss that is
+        measured on `n_judged` tokens shows whether a model uses the previous token.
 
         With a vocabulary of V words, the best predictor that sees only the current token is worse than the optimum by
         about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens

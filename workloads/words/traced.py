@@ -148,8 +148,8 @@ def _other(cotangent: _Cotangent) -> _Cotangent:
 
 
 def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
-    """Computes the curvature of the loss of a model whose output is 0, in the direction of the gradient with respect to
-    this output. Uses finite differences.
+    """Computes the second derivative of the loss with respect to the model's output, at the output 0 and along the
+    loss's gradient there. Uses finite differences.
 
     `at_zero` is this gradient.
     """

@@ -88,7 +88,8 @@ def axis_of(node: fx.Node, dim: int) -> int:
 
 
 def equal_lanes(*values: Tensor) -> list[Tensor]:
-    """Expands the last axis of all tensors, which is the training, to the same size."""
+    """Expands the last axis of tensors, along which the trainings lie, to the largest size that it has in any of
+    them."""
     lanes = max(value.shape[-1] for value in values)
     return [value.expand(*value.shape[:-1], lanes) for value in values]
 
