@@ -109,7 +109,9 @@ class _Model:
         self._chosen: list[dict[str, Any]] = []
 
     def add(self, chosen: dict[str, Any]) -> None:
-        """Counts a point that was drawn for the current batch as a worse trial."""
+        """Adds a point that was drawn for the current batch to the points whose density counts as that of the worse
+        trials.
+        """
         self._chosen.append(chosen)
 
     def worse_log_pdf(self, candidates: dict[str, NDArray[Any]]) -> NDArray[np.float64]:

@@ -82,7 +82,7 @@ class Claim(SpecModel):
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the parameters in which the groups differ, sorted."""
+        """The sorted names of the parameters in which the claim's groups of trainings differ."""
         return sorted(next(iter(self.groups.values())))
 
     def sweep(self) -> Sweep:

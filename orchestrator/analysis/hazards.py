@@ -101,8 +101,9 @@ class HazardRatios(DrawnAnswer):
         return f"{self.what} by {names}{self.note and f': {self.note}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per bin: `ratio` is its hazard (chance per step of reaching the goal) over that of the bin
-        `reference`, with the 95% interval `low` to `high`."""
+        """Returns one row per bin of a parameter's values: `ratio` is the bin's hazard (chance per step of reaching the
+        goal) divided by that of the bin `reference`, with the 95% interval `low` to `high`.
+        """
         columns: dict[str, type] = {"name": str, "label": str, "reference": str, "n_trainings": int, "n_came": int}
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 

@@ -280,7 +280,9 @@ class SweepResults(Record):
         return None if self.roles is None else self.roles.by_parameter_as_json()
 
     def markdown(self) -> str:
-        """Formats the sweep's rates, best trials and roles of heads as Markdown paragraphs and tables."""
+        """Formats the sweep's results as Markdown paragraphs and tables: outcomes, stuck rates, best trials, and roles
+        of attention heads.
+        """
         return "\n\n".join(self._blocks()) + "\n"
 
     def _blocks(self) -> Iterator[str]:

@@ -169,7 +169,7 @@ class RoleResults(Record):
 
     @property
     def names(self) -> list[str]:
-        """The labels of the roles that occur or whose scores are measured, each once."""
+        """The labels of the attention heads' roles that occur in the sweep, or whose scores are measured, each once."""
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:

@@ -49,8 +49,9 @@ class Evidence:
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        """Decides from the evidence, at the given confidence: `supported`, `refuted` or `undecided`. The evidence never
-        suffices for both `supported` and `refuted`."""
+        """Returns `supported` or `refuted` if the evidence for or against the claim suffices at the given confidence,
+        otherwise `undecided`. It never suffices for both.
+        """
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 

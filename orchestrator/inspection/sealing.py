@@ -97,8 +97,9 @@ class Sealing(Answer, Record):
 
     @property
     def fate(self) -> str:
-        """How the training itself ended, in words: with the outcome that is examined, such as `solved`, or without it,
-        such as `not solved`."""
+        """How the training ended whose continuations are examined, in words: with the outcome in question, such as
+        `solved`, or without it, such as `not solved`.
+        """
         return self.outcome if self.origin.recorded == self.outcome else f"not {self.outcome}"
 
     def to_arrow(self) -> pa.Table:
@@ -108,8 +109,8 @@ class Sealing(Answer, Record):
         return table({"step": int, **RATE_COLUMNS, "verdict": str}, rows)
 
     def print(self, console: Console) -> None:
-        """Prints each visited step with its verdict, and the step from which on the training's outcome was nearly
-        certain.
+        """Prints for each step from which the training was continued which share of the continuations ended like it,
+        and whether this outcome is nearly certain there. Then prints the step from which on it was nearly certain.
         """
         for line in (f"{self.origin}; continuations with {DRAWS[self.redraw]}", *self.notes):
             console.print(line, soft_wrap=True, markup=False)

@@ -86,8 +86,9 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """Arranges the cells of two parameters as the rows of a table, like a plot: the first parameter increases to
-        the right, the second upwards."""
+        """Returns the cells of a grid over two parameters as the rows of a table that looks like a plot: the first
+        parameter increases to the right, the second upwards.
+        """
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 

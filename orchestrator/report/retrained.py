@@ -164,7 +164,9 @@ class ShownLayer:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells in all attention maps of the layer, after large maps were reduced by averaging."""
+        """The number of cells in the attention maps of all heads of this layer. In large maps, neighbouring cells are
+        averaged into one first.
+        """
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:

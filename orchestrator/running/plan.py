@@ -267,7 +267,7 @@ class Shrink:
 
 @dataclass(frozen=True)
 class Stop:
-    """Tells the loop that runs the sweep to end the sweep with this error."""
+    """Tells the loop that runs the sweep to end the sweep with an error, whose message is `reason`."""
 
     reason: str
 

@@ -165,7 +165,8 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Compares the number of attention's multiply-adds, summed over blocks, with formulas.
+    """Compares the number of multiply-adds that a small transformer's attention takes, summed over its layers, with
+    formulas: for a whole sequence at once, and for generating it word by word with and without a key-value cache.
 
     Attention's scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are computed
     otherwise, and are not counted.

@@ -49,8 +49,9 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random matrices of one structured family: diagonal (Sigma_1), banded (Sigma_2) or in blocks (Sigma_3). All have
-    the same coefficient, one of those that the thesis's grid search tries.
+    """Random matrices of one structured family: diagonal (Sigma_1), banded (Sigma_2) or in blocks (Sigma_3). All are
+    drawn with the same `coefficient`, a factor of one part of the matrix. It is one of the values in the thesis's grid
+    search.
 
     Attributes:
         family: `sigma_1`, `sigma_2` or `sigma_3`.

@@ -97,8 +97,8 @@ def compare_weight_decay(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares with Power et al. the factor by which modular addition takes more steps to generalize, for each 1% of
-    the pairs taken out of the training data.
+    """Each 1% of the pairs that is taken out of the training data multiplies the number of steps after which modular
+    addition generalizes. Compares this factor with that of Power et al.
     """
     del directory
     cells = _cells(sweep)
@@ -213,7 +213,8 @@ _T_975 = 1.96
 
 def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Reports how many trainings learn a sparse parity: the product of k of n inputs, which are 1 or -1. For each k,
-    compares the power of n with which the number of steps until it is learned grows with the published bound.
+    estimates by which power of n the number of steps until it is learned grows, and compares this power with the
+    published bound.
     """
     del directory
     cells = queried(sweep, _PARITY_CELLS)

@@ -243,8 +243,9 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Checks that equation 3.54 misses stationary points of system C's loss, because it divides by a sum of entries of
-    the value matrix that can be 0.
+    """Checks that equation 3.54 of Shin & Matzinger 2025 misses stationary points of the loss of a model whose
+    attention sees only the tokens' categories. The equation divides by a sum of entries of the value matrix, which can
+    be 0.
     """
     points, target = _search(n_solves)
     levels = (points.losses / points.parameters["v_KM"].shape[1])[points.converged]

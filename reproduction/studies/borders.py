@@ -220,8 +220,11 @@ def _unbounded(border: float, grid: Floats) -> float:
 
 
 def _widening(values: Floats, n: Floats, k: Floats) -> float:
-    """Returns the factor, at least 1, by which an interval's likelihood threshold is raised because trainings of one
-    trial end alike more often than independent ones.
+    """Returns a factor, at least 1, that widens a border's interval, because trainings of one trial end alike more
+    often than independent ones.
+
+    The interval holds the borders whose log likelihood is at most some amount below the largest one; the factor
+    multiplies this amount.
     """
     design = np.column_stack([np.ones_like(values), values])
     fitted = fit_logistic(design, n, k)

@@ -116,7 +116,9 @@ def first_order_rows(sigmas: tuple[float, ...], seeds: range) -> list[ComparedVa
 
 
 def _is_held(seeds: range, values: dict[str, Value], sigma: float, growth: float) -> NDArray[np.bool_]:
-    """Returns which trainings end stuck: their final loss is within 1% of the loss at the zero of the gradient."""
+    """Returns which trainings end stuck where their gradient is 0: their final loss is within 1% of the loss there,
+    which is 1.
+    """
     ends = {"init_sigma": sigma, "n_steps": round(4 / (sigma * growth)), "learning_rate": LEARNING_RATE}
     return np.asarray(trained(WORKLOAD, seeds, values | ends).result.last("eval_loss") > 1.0 - AT_LEVEL)
 

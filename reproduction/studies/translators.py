@@ -275,8 +275,8 @@ def _labelled_rows(parts: list[Part], mass: float) -> Iterator[ComparedValue]:
 
 
 def _labels(parts: list[Part], layer: str, offset: int, mass: float) -> NDArray[np.str_]:
-    """Returns the role of each attention head of a layer, (n_trainings, n_heads), after a share of every query's
-    attention was moved to the key at one offset.
+    """Returns which role each attention head of a layer has, (n_trainings, n_heads), after a share of the attention of
+    every query was moved to the key at the given offset from the query.
     """
     counts = [
         count_roles(planted(attention, sentences, offset, mass), sentences)

@@ -183,8 +183,8 @@ def moments(task: Task) -> Moments:
 
 
 def half_by_values(task: Task) -> Tensor:
-    """Returns half of the gradient of system C's loss with respect to the values, (n_predicted, n_positions), by
-    formula.
+    """Returns half of the gradient of a model's loss with respect to its attention values, (n_predicted, n_positions),
+    by formula. The model's attention sees only the tokens' categories.
 
     In the letters of docs/theory.md, system C: dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i; dL/dv_ii =
     -2E[e_i D].

@@ -61,8 +61,9 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """Returns for each training whether noise of at most the relative size `MOST_TELLING` freed it. Larger noise
-        proves nothing, because it is like a new start."""
+        """Returns for each stuck training whether it is no longer stuck after noise of at most `MOST_TELLING` times the
+        size of its weights was added to them. Larger noise proves nothing, because it is like a new start.
+        """
         return self.smallest <= MOST_TELLING
 
 

@@ -267,7 +267,8 @@ class _Sums:
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """Returns the mean over sentences of each head's distance to the band of the head's own half-width.
+        """Returns how far each head's attention is from a band along the diagonal, as the mean over sentences. `window`
+        holds the half-width of each head's band.
 
         On a sentence that is no longer than the band is wide, the distance is 0.
         """

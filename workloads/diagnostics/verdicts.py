@@ -206,8 +206,8 @@ def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
 
 
 def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:
-    """Raises if a workload's own `judge` gives a label that names only one of two reference levels, although a loss
-    cannot tell the two apart because they are too close.
+    """Raises an error if a workload's own `judge` says that a training has reached one of two reference levels (losses
+    known in advance), although the two are nearly equal, so that the loss cannot tell which of them it is.
 
     Two levels are so close if they differ by at most twice `AT_LEVEL`. A table of verdicts needs no check, because its
     rows `AtLevel` name both levels.

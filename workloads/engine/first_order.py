@@ -120,8 +120,9 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The names of the optimizer's constants, which determine its operations: a part of the key by which compiled
-        programs are looked up."""
+        """The names of the optimizer's constants, a part of the key by which compiled programs are looked up.
+        Optimizers with other constants compute other operations, so they need another program.
+        """
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:

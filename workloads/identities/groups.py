@@ -68,8 +68,8 @@ class Group(Conserved):
         return self.charge(gradients)
 
     def charge(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes left^t left - right^t right for the group's two weight matrices, left and right; only its diagonal
-        if `diagonal`.
+        """Computes left^t left - right^t right for the two weight matrices, left and right, that the gauge group
+        changes together; with `diagonal`, only the diagonal of this difference.
 
         For weights this is the charge that gradient flow conserves. For gradients, times the learning rate squared, it
         is the change of the charge in one step of plain gradient descent.

@@ -80,7 +80,8 @@ _FALSE_ALARM = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ResidualBin:
-    """The observed and the expected number of trainings with an ending, in one cell of the plane of two parameters.
+    """The observed and the expected number of trainings that ended in a given way, such as stuck, in one cell of the
+    plane of two parameters.
 
     Attributes:
         n_trials, n, k: The numbers of trials, of trainings, and of trainings with the ending.

@@ -146,7 +146,9 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
 
 
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
-    """Says how many pruned trainings the rates leave out; `None` if there are none."""
+    """Says how many trainings were pruned and so are not counted in the sweep's rates of outcomes; `None` if none were
+    pruned.
+    """
     if not (n_pruned := outcomes.get(PRUNED, 0)):
         return None
     return (

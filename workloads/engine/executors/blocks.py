@@ -157,7 +157,9 @@ class _Blocks:
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
-        """Joins the values of an input from all blocks of trainings. The first axis of the result is the training."""
+        """Returns the values of a training step's input for all trainings; the first axis is the training. They are
+        stored in blocks of a fixed number of trainings, which are joined.
+        """
         value_N1xW = self._values[name]
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 

@@ -60,7 +60,8 @@ class KnownPrograms:
 
 
 class Programs:
-    """Makes executors for blocks of trainings on a CPU. Keeps the compiled programs of one workload for later packs.
+    """Compiles a workload's training steps to programs for a CPU, each of which trains many trainings at once. Keeps
+    the programs for later packs (groups of trainings that are trained together).
 
     Args:
         known: Programs of the same workload, code and versions, which need not be compiled here. New ones are added to
