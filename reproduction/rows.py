@@ -186,7 +186,8 @@ def median_difference_row(
 
 
 def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row with the ratio of two samples' geometric means, and Welch's interval on the logarithms.
+    """Makes a row of a reproduction's table: the ratio of the geometric means of two samples, with Welch's interval,
+    which is computed on the logarithms.
 
     Unlike in the other rows, a published claim is undecided if the interval lies partly inside `agrees_within`.
     """

@@ -109,7 +109,8 @@ class Claim(SpecModel):
         return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """Returns whether another claim has the same groups and statements. Sentence, source and budget may differ."""
+        """Returns whether another claim makes the same statements about the same groups of trainings. It may differ
+        only in its sentence in prose, its source and its largest number of trainings."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 

@@ -56,7 +56,8 @@ class Lenses:
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
-    """Returns the `Lenses` that a workload declares, or the default ones if it declares none.
+    """Returns what a workload declares about its models for `attnsweep heads` and `attnsweep why`, such as how to
+    compute attention weights. If it declares nothing, returns the defaults.
 
     A subclass of a workload inherits only the fields about attention heads, because its loss may differ from that of
     its base class.

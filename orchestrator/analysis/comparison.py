@@ -129,9 +129,11 @@ class SweepComparison(DrawnAnswer, Record):
         return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row for each compared rate: the stuck rate, each outcome, the outcome detail if one was asked
-        for, and each group. The columns are the rates of both sweeps, their difference, its interval and its
-        p-value."""
+        """Returns one row for each rate that is compared between two sweeps, such as the share of stuck trainings. The
+        columns are the rates of both sweeps, their difference, its interval and its p-value.
+
+        The compared rates are the stuck rate, each outcome, the outcome detail if one was asked for, and each group.
+        """
         columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
         rows = (
             (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)

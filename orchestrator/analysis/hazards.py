@@ -86,8 +86,10 @@ class HazardRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HazardRatios(DrawnAnswer):
-    """How soon trainings reach the goal `what` (an outcome or a role) in each bin of each parameter, as the ratio of
-    the hazard (chance per step) to that in a reference bin.
+    """Compares how soon trainings reach a goal, between the bins of each parameter: the hazard (chance per step of
+    reaching the goal) in each bin, divided by that in a reference bin.
+
+    The goal `what` is an outcome or a role of attention heads.
 
     `note` says why some ratios could not be estimated; else it is empty.
     """

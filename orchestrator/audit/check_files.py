@@ -79,8 +79,8 @@ def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Prob
 
 
 def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[bool | None, list[Check]]:
-    """Returns whether a sweep, or a merge of sweeps, is finished. If `course.json` cannot be read, returns `None` and a
-    check that says so.
+    """Returns whether a sweep, or a merge of sweeps, is finished, and an empty list. If `course.json` cannot be read,
+    returns `None` and a list with the problem to report.
 
     Args:
         fix: What the user can do about a damaged file, if it is not the fix that the error names.

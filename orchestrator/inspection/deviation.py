@@ -92,9 +92,8 @@ class Deviation:
 
     @property
     def relative(self) -> float:
-        """The largest relative difference of any measured number. For numbers near 0 it may come from rounding
-        alone.
-        """
+        """The largest relative difference between a recorded number and the repeated one. For numbers near 0 it may
+        come from rounding alone."""
         return max(difference.relative for difference in self.differences)
 
     @property

@@ -264,8 +264,8 @@ def fragment_names(place: Place) -> list[str]:
 
 
 def names_in_all(place: Place) -> list[str]:
-    """Returns the names of all fragments (the files of one commit each) of a sweep. If the sweep is divided into
-    shards, those of all shards are included."""
+    """Returns the names of all fragments of a sweep's ledger: groups of files that were committed together. If the
+    sweep is divided into shards, the fragments of all shards are included."""
     parts = parts_of(place)
     return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 

@@ -62,8 +62,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The two parameters that best explain why the rates of trials differ, with the observed rates in each cell of
-    their bins, and the best cell.
+    """The two parameters on which a rate, such as the share of stuck trainings, depends most; the observed rate in each
+    cell of a grid over their values; and the best cell.
 
     Attributes:
         explained: How much each parameter that varies unconditionally explains of the differences between the rates of

@@ -80,7 +80,8 @@ class ShownMap:
         return math.ceil(N_SHADES * value - 0.5)
 
     def paths(self) -> list[tuple[float, str]]:
-        """Returns (opacity, SVG path) for each shade of the map except 0; the path covers all cells of this shade."""
+        """Returns (opacity, SVG path) for each shade of the attention map except 0; the path covers all cells of this
+        shade."""
         squares: dict[int, list[str]] = {}
         for y, row in enumerate(self.cells):
             for x, value in enumerate(row):

@@ -98,7 +98,8 @@ def engine_for(
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """Describes which engine a long sweep would get if all its trainings had the given parameters, and why.
+    """Describes how a long sweep would compute its steps (compiled, or by `vmap` with PyTorch's kernels) if all its
+    trainings had the given parameters. If the steps cannot be compiled, says why.
 
     Raises:
         UserError: If the workload does not accept the parameters, or if its code fails.

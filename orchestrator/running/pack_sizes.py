@@ -163,8 +163,9 @@ def _read(place: Place) -> _Sizes:
 
 
 def _without_speeds(kept: _Sizes) -> object:
-    """Returns the pack sizes that were measured, and the largest possible size, by accelerator and shape. Leaves out
-    speeds, so that two results differ only if sizes differ."""
+    """Returns the pack sizes (numbers of trainings in one batched program) that were measured, and the largest possible
+    size, by accelerator and static parameters. Speeds are left out, so comparing two results shows whether sizes
+    differ."""
     return {
         (accelerator, shape): (sorted(measured.rates), measured.limit)
         for accelerator, by_shape in kept.items()

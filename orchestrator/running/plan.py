@@ -325,8 +325,8 @@ class SweepPlan:
         return sum(len(order.tasks) for order in self._again), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
-        """Returns how many trainings remain per trainer, including those in training and the `n_to_come` that are not
-        drawn yet."""
+        """Returns how many trainings remain per trainer: those that wait, those in training, and the `n_to_come` of
+        trials that are not drawn yet."""
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:

@@ -48,7 +48,8 @@ class FileLock:
                     raise
 
     def confirm(self) -> None:
-        """Does nothing, because no other process can take a kernel lock that this process holds."""
+        """Does nothing. It would check that no other process has taken the lock, but a kernel lock cannot be taken from
+        the process that holds it."""
 
     def close(self) -> None:
         if not self.file.closed:

@@ -30,7 +30,7 @@ class Lock(Protocol):
         """Raises UserError if another process has meanwhile taken the lock."""
 
     def close(self) -> None:
-        """Releases the lock. Idempotent."""
+        """Releases the lock, so that another process may write to the sweep. A second call does nothing."""
 
 
 class Place(Protocol):
@@ -67,10 +67,12 @@ class Place(Protocol):
         """Returns whether a new sweep can be created here: whether the place is empty or does not exist."""
 
     def check_makeable(self) -> None:
-        """Raises OSError if `make` (creating the place) would probably fail. Leaves nothing behind."""
+        """Checks that `make` can probably create the folder in which a sweep is to be stored. Raises OSError otherwise.
+        Leaves nothing behind."""
 
     def make(self) -> None:
-        """Creates the place unless it exists. Raises OSError if that fails."""
+        """Creates the folder in which a sweep is to be stored, or its counterpart in an object store, unless it exists.
+        Raises OSError if that fails."""
 
     def has_text(self, name: str) -> bool: ...
 
@@ -96,7 +98,8 @@ class Place(Protocol):
     def make_folders(self, folders: Collection[str]) -> None: ...
 
     def sizes(self, pass_over: Callable[[OSError], object] | None = None) -> dict[str, int]:
-        """Returns the size in bytes of every file below this place, by its relative path. Links are not followed.
+        """Returns the sizes in bytes of all files in this folder (or this prefix of an object store) and in its
+        subfolders, by relative path. Links are not followed.
 
         Args:
             pass_over: Is called with the error for each file or folder that cannot be read now. Without this function,

@@ -208,7 +208,8 @@ class ObjectPrefix:
             raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Like `Place.publish`. All files are complete on this machine before the first one is uploaded."""
+        """Uploads one Parquet file to each of several folders, all under the same name, which is returned. All files
+        are complete on this machine before the first one is uploaded."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
                 write(Path(scratch) / folder)

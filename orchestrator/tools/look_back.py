@@ -32,7 +32,8 @@ class Model(nn.Module):
         return self.trace(words)[0]
 
     def attention(self, words: torch.Tensor) -> torch.Tensor:
-        """Returns the attention weights, from which the heads' scores are computed."""
+        """Returns the attention weights of all layers for the given sequences. attnsweep measures from them what each
+        head attends to."""
         return self.trace(words)[1]
 
 

@@ -241,10 +241,10 @@ class Pool(Protocol):
         """Returns new messages for the user about the trainers, one line each: those since the last call."""
 
     def train(self, order: PackOrder) -> None:
-        """Gives a pack (trainings in one batched program) to an idle trainer: if possible, one on the type of machine
-        that the order names.
+        """Gives a pack (trainings in one batched program) to an idle trainer, preferably to one on the type of machine
+        that `order` names.
 
-        Reports contain the order without the checkpoint that it continues from.
+        The reports about the pack contain the order without the checkpoint that it continues from.
         """
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:

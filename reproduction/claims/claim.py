@@ -328,8 +328,8 @@ def verdicts(pairs: Sequence[tuple[Stated, Measured]]) -> list[Tested]:
 
 
 def recorded(claims: Sequence[Stated], folder: Path) -> dict[str, list[Tested]]:
-    """Reads the recorded results of all earlier repetitions of claims: which claims were tested in each repetition, and
-    which of them agreed.
+    """Reads the results of all earlier repetitions, in which claims were tested again with another seed. Returns for
+    each repetition the tested claims, and whether the new values agree with the claimed ones.
 
     A repetition is a file of the folder, or the claims of a group that a page states twice, on two seeds (twins).
     """

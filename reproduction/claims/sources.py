@@ -241,10 +241,10 @@ SOURCES: Mapping[str, Callable[[Run], Numbers]] = {
 
 
 def numbers_of(comparison: Comparison) -> Numbers:
-    """Returns by name the numbers of a reproduction's result that have an interval, from its rows and from the cells of
+    """Returns by name all numbers that a reproduction reports with an interval, in its list of compared values and in
     its tables.
 
-    A cell is named by the texts before the first interval of its line, without counts, and by its column:
+    A table's cell is named by the texts before the first interval of its line, without counts, and by its column:
     `init_sigma = 0.1: solved`.
     """
     numbers = _numbers(comparison.rows)

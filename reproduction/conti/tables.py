@@ -352,9 +352,8 @@ def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable
 
 
 def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> _TextTable:
-    """Returns a table of the second number that the thesis prints for each attention head: its distance from the
-    nearest structured matrix, divided by the number of matrix entries.
-    """
+    """Returns a table of the mean error per entry of each attention matrix, published and ours: its distance from the
+    nearest structured matrix (such as a banded one), divided by the number of its entries."""
     names = [name for name in exact if name != "nearest"]
     distances = zip(table.distances, ours, *(exact[name].tolist() for name in names), strict=True)
     rows = [

@@ -85,8 +85,8 @@ def _drawn(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tuple[dict[str, float], int]:
-    """Compares the note's gradients, which are sums of matrix products ("words"), with autograd's, and returns the
-    largest error for each weight.
+    """Compares gradients that are computed by formulas, as sums of matrix products ("words"), with those of autograd,
+    and returns the largest error for each weight.
 
     Returns:
         For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and

@@ -373,14 +373,14 @@ def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """Returns the loss of the best predictor that knows only the current category, for each target table,
-    (n_points,).
-    """
+    """Returns the smallest loss, (n_points,), of predictions that know only the second of two categories. The number to
+    predict depends on both categories: `target_LNN` tells it for each pair."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
 def _drawn(seed: int, N: int) -> tuple[torch.Generator, Tensor]:
-    """Returns a random generator, and random target tables (n_points, n_categories, n_categories) drawn from it."""
+    """Returns a random generator, and random tables drawn from it: for each pair of categories the number that a model
+    should predict, (n_points, n_categories, n_categories)."""
     draw = generator(seed + N)
     return draw, torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
 

@@ -252,11 +252,10 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks the exponent in the paper's bound on init_sigma, which is a power of the number of categories. The printed
-    exponent is wrong.
+    """Checks a formula of the paper for the init_sigma at which two terms of the gradient at random weights have equal
+    size: a power of the number of categories. The printed exponent is wrong.
 
-    At the bound, two terms of the gradient at random weights have equal size. One term is linear in init_sigma, the
-    other cubic.
+    The paper states it as a bound on init_sigma. One term is linear in init_sigma, the other cubic.
     """
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)

@@ -218,9 +218,8 @@ limit 1 offset (select count(*) from trainings where param_flavour = ?) // 2
 
 
 def reproduce_fig3_full(directory: Path, console: Console) -> Comparison:
-    """Reproduces figure 3 (attention matrices that the combined model learns with four different penalties) at the
-    paper's size.
-    """
+    """Reproduces figure 3 of the paper at the paper's size: the attention matrices that a model learns with four
+    different penalties on its weights."""
     return compare_fig3(swept_full(directory, console), directory)
 
 

@@ -167,7 +167,8 @@ _TITLES = {name: name.replace("_", " ") for name in SOLUTIONS}
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Tests every handmade solution on all texts of small problems, and on random texts of the paper's size."""
+    """Tests the weights that solve the task by hand-made construction: on all texts of small problems, and on random
+    texts of a problem as large as the paper's."""
     console.print("answering texts with hand-programmed weights")
     return compare(N_RANDOM_TEXTS, save_figure(pairs_figure(), directory, "answers_by_pair"))
 

@@ -278,9 +278,8 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """Draws system P's loss along the valley at infinity, where the weights grow without end, and some runs of gradient
-    descent. The horizontal axis is the ratio of two parts of the value matrix.
-    """
+    """Draws a model's loss along a valley in which the weights grow without end, and some runs of gradient descent. The
+    model's attention sees positions only. The horizontal axis is the ratio of two parts of the value matrix."""
     figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
     panel = figure.subplots()
     _draw_descents(panel, n_descents, n_steps)

@@ -204,8 +204,11 @@ def _around(coarse: Floats, inside: Floats) -> Floats:
 
 
 def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least: float) -> Floats:
-    """Returns the candidates for the border (the x at which a rate crosses one half) that fit the data well enough with
-    at least one of three shapes of the rate's curve.
+    """Returns the candidates for the border, the x at which a falling rate crosses one half, that the data do not
+    exclude.
+
+    A candidate stays if it fits the data well enough with at least one of the three shapes of the rate's curve that
+    `_curves` yields.
     """
     profile: Floats = np.min(profiles, axis=0)
     inside: Floats = borders[profile <= profile.min() + _CURVE * _dispersion(float(profile.min()), n, k, 2, least)]
@@ -242,8 +245,11 @@ def _widening(values: Floats, n: Floats, k: Floats) -> float:
 
 
 def _profiles(borders_B: Floats, values: Floats, n: Floats, k: Floats) -> list[Floats]:
-    """Returns -2 log likelihood of each candidate for the border (where a rate crosses one half), (n_borders,) for each
-    of three shapes of the rate's curve. The steepness is the best one for each border.
+    """Returns how well each candidate for the border, the x at which a falling rate crosses one half, fits the data
+    (minus twice the log likelihood).
+
+    Returns one array (n_borders,) for each of the three shapes of the rate's curve that `_curves` yields. Each border
+    is judged with the steepness that fits best.
     """
     steepness = np.geomspace(0.3, 100, 25)
     predictor = steepness[:, np.newaxis] * (values - borders_B[:, np.newaxis, np.newaxis])

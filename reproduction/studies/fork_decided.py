@@ -162,9 +162,9 @@ def _share(committor: Committor) -> float:
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """Draws each training's probability of being solved against the step, for two configurations. A last plot shows how
-    much of the outcome's variance the state at each step explains, if trainings continue with other data.
-    """
+    """Draws for two configurations the probability that a training will be solved, given its state at a step. A last
+    plot shows which share of the outcome's variance is explained by the state at a step, if training continues from
+    there with other data."""
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]

@@ -243,7 +243,8 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
 
 
 def _smallest_kicks(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.float64]:
-    """Returns for each training the smallest size of added noise that freed it; NaN if no size did."""
+    """Adds ever larger noise to the weights of each training and trains on. Returns the smallest size of noise after
+    which the training was no longer stuck; NaN if no size freed it."""
     smallest = []
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
         lanes, state = ended_lanes(sweep, [row["training_id"] for row in group])

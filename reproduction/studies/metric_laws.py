@@ -121,9 +121,8 @@ class RunawayLaw:
         return float(np.mean([density @ erf(border * reach) for border in self.borders]))
 
     def amplitudes(self, q_LMK: Tensor, v_LNN: Tensor) -> tuple[Floats, Floats]:
-        """Returns the components (n_starts,) of initial weights along the two directions in which weights grow near the
-        zero of the gradient: the faster and the slower one.
-        """
+        """Splits small initial weights into their components, (n_starts,) each, along the two directions in which
+        weights grow away from the point 0, where the gradient is 0: the faster direction and the slower one."""
         faster_L, slower_L = self.modes @ coordinates(q_LMK, v_LNN).T
         return faster_L, slower_L
 

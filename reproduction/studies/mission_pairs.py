@@ -164,9 +164,10 @@ def one_border(trials: Trials) -> ComparedValue:
 
 
 def _model(trials: Trials) -> tuple[dict[str, Floats], BorderModel | None]:
-    """Fits a regression model of the init_sigma at which half of the trainings are stuck. Returns the regression's
-    columns for each parameter, (n_trials, n_columns), and the model; `None` for the model if the trials do not show how
-    init_sigma acts.
+    """Fits a regression model that tells, for given parameters, at which init_sigma half of the trainings are stuck.
+
+    Returns the regression's columns by parameter, each (n_trials, n_columns), and the model; `None` for the model if
+    the trials do not show how init_sigma acts.
     """
     columns = {
         "dtype": [trials.dtype == "float32"],

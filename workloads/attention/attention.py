@@ -76,8 +76,10 @@ class LogitScale:
     has_log_n: Tensor
 
     def of(self, log_n: Tensor) -> Tensor:
-        """Returns the factor of the logits for each query, in the shape of `log_n`, the logarithm of the number of keys
-        that the query sees.
+        """Returns the number by which the attention logits of each query are multiplied.
+
+        Args:
+            log_n: The logarithm of the number of keys that each query sees. The result has its shape.
         """
         return self.scale * torch.where(self.has_log_n, log_n, 1.0)
 

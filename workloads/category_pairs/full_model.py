@@ -319,8 +319,10 @@ class FullModel(nn.Module):
         return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
-        """Returns the penalty that pulls the combined model towards one of the three solutions (its flavour); 0 for all
-        other variants.
+        """Returns the penalty that pulls weights to 0 where a known solution of the task has zeros. It is 0 for models
+        that are trained without this penalty.
+
+        Only the variant `combined` can have it; its parameter `flavour` selects one of three solutions.
         """
         if self.variant != "combined":
             return self.v_VV.new_zeros(())

@@ -51,8 +51,8 @@ class PositionsOnly(nn.Module):
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
-        """Returns the expected squared error over all texts with uniform categories, summed over predicted positions,
-        by an exact formula.
+        """Returns by an exact formula the squared error that is expected if each category of a text is drawn with equal
+        probability. It is summed over the predicted positions.
 
         The formula and its letters are those of docs/theory.md, system P: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A +
         s_i^2 B).

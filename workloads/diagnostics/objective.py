@@ -40,7 +40,7 @@ class Objective:
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
-        """Returns the losses of the trainings at positions `lanes` (default: all). Gradients flow back to
+        """Returns the losses of the trainings with the indices `lanes`, by default of all. Gradients flow back to
         `parameters`."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:

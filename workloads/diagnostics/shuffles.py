@@ -146,7 +146,8 @@ class PooledStructure:
         self._shuffled = _Sums(longest)
 
     def add(self, attention: Tensor) -> None:
-        """Adds the attention of all heads on some sentences, which must all have the same length."""
+        """Adds sentences to the averages, given the attention weights of all heads on them. The sentences of one call
+        must all have the same length."""
         B, T = attention.shape[-3], attention.shape[-1]
         if T in self._lengths_of_z:
             self._all.add(_Distances.to(attention))
@@ -160,8 +161,10 @@ class PooledStructure:
         self._shuffled.add(distances.select(slice(B, None)).sentences_first())
 
     def scores(self) -> dict[str, Tensor]:
-        """Returns by name, in the order of `SCORES`, the scores of all heads: their mean distances to structured
-        matrices, and how far these lie below the distances of shuffled attention.
+        """Returns by name the scores of all heads: the mean distances of their attention from structured matrices such
+        as the identity, and how much smaller these distances are than those of shuffled attention.
+
+        The names are in the order of `SCORES`:
 
         - sigma_1, sigma_2_w<w>, sigma_3: the mean distances per token to the identity, to bands of half-width w, and to
           the identity with blocks.

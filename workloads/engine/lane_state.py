@@ -30,8 +30,8 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """Returns how many trainings a pack computes on this device: a power of two, reached with copies of trainings.
-    Returns `None` on a CPU, where a pack shrinks as trainings end.
+    """Returns how many trainings a batched program computes on the given device. On a GPU it is a power of two, and
+    copies of trainings fill the program up. On a CPU it is `None`: the program shrinks as trainings end.
 
     Args:
         n_trainings: The number of trainings with which the pack begins, which is the ledger's column `pack_size`.

@@ -152,8 +152,8 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Chooses the next trial step size of searches that shrink their bracket. Ends searches whose bracket is too
-        small."""
+        """Chooses the next step size to try in line searches that narrow down an interval (bracket) of step sizes. Ends
+        searches whose interval is too small."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small

@@ -194,8 +194,8 @@ class Probing:
             return store.active(to_numpy(metrics))
 
     def heads(self) -> HeadScores | None:
-        """Computes the scores of all attention heads of the trainings that have not ended; `None` for a model without
-        heads."""
+        """Measures, as scores, what each attention head attends to in the trainings that have not ended. Returns `None`
+        for a model without heads."""
         store = self._store
         heads = self._workload.score_heads(store.lanes, measurable(store.parameters | store.buffers))
         if heads is None:

@@ -64,7 +64,8 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 
 def _n_read(task: Task, length: int) -> int:
-    """Returns how many tokens the model reads: the numbers, a separator, and all answers but the last.
+    """Returns how many tokens the model reads of a task whose input has `length` numbers: these numbers, a separator,
+    and all tokens of the answer but the last.
 
     For the task `permutation`, tokens that tell which number each answer copies, and a second separator, come before
     the answers.

@@ -127,7 +127,8 @@ class Escape:
 
     @property
     def n_left_out(self) -> int:
-        """The number of trainings without a forecast, because their trial trainings took too long."""
+        """The number of trainings for which it is not forecast when they leave their initial plateau, because the short
+        trainings on which the forecast rests took too long."""
         return int(np.isnan(self.times).sum())
 
     @property

@@ -107,8 +107,10 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Makes a token of each position of a string. Returns each token's symbol, its position, and the log of the number
-    of symbols that it stands for (0), (..., n_tokens) each.
+    """Makes one token for each position of a string. Returns the tokens' symbols, their positions, and zeros: a token
+    stands for one symbol here, and the logarithm of this number is 0.
+
+    Each result is (..., n_tokens).
     """
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)

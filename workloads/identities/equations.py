@@ -41,7 +41,8 @@ class Flat(Conserved):
 
     @abstractmethod
     def sums(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Computes the conserved linear function of given weights. Given gradients instead, the result is 0."""
+        """Computes from given weights the quantity, linear in them, that gradient descent leaves unchanged. If it is
+        computed from gradients instead, it is 0."""
 
     @property
     @abstractmethod

@@ -154,8 +154,8 @@ def norm_gain(name: str, gain_and_bias: Sequence[Part], readers: Sequence[Part])
 
 
 def rescaling(name: str, left: Sequence[Part], right: Sequence[Part] = ()) -> Group:
-    """Describes changes that leave the loss unchanged: multiplying all of `left` by a number, and dividing all of
-    `right` by it.
+    """Describes changes of the weights that leave the loss unchanged: multiplying all weights in `left` by a number,
+    and dividing all in `right` by it.
 
     Args:
         left: Parts of any shape.
@@ -192,7 +192,8 @@ def attention_layer(
 def norm_before(
     name: str, gain_and_bias: Layer, layers: Sequence[Layer], keys: Sequence[Part] = ()
 ) -> Iterator[Identity]:
-    """Yields the identities (equations for gradients) of a norm whose output is read only by the given layers.
+    """Yields equations for the gradients of a normalization layer's gain and bias, if only the given layers read its
+    output.
 
     Args:
         gain_and_bias: The norm's parameters: gain and bias, one number per feature.

@@ -141,9 +141,8 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
 
 
 class _Fits:
-    """The fixed offsets between query and key that most often find the governor or the aligned word in training
-    sentences. They are baselines for the scores of attention heads.
-    """
+    """Baselines for attention heads: the fixed offsets from query to key that most often lead, in the training
+    sentences, to the word on which a word depends grammatically, or to its translation."""
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
         self.gold = gold

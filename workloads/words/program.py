@@ -223,9 +223,8 @@ def ancestors(node: fx.Node) -> set[fx.Node]:
 
 
 def reader_of(node: fx.Node) -> fx.Node:
-    """Returns the operation that reads a weight at the given place. If it is only a view of the weight, the operation
-    that reads the view is returned.
-    """
+    """Returns the operation that computes with a weight, given the node that reads the weight. Operations that only
+    rearrange the weight (views) are skipped."""
     while node.target in VIEWS and node.users:
         node = next(iter(node.users))
     return node

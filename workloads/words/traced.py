@@ -161,8 +161,10 @@ def _curvature(cotangent: Callable[[Tensor], Tensor], at_zero: Tensor) -> float:
 
 
 def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[str, Tensor]]:
-    """Yields the name of each part of the target, and for each example the number of its group, (n_examples,). A part
-    of the target is its mean over each group of examples.
+    """Yields the ways in which the examples are grouped: the name of each, and each example's group number,
+    (n_examples,). The first way puts all examples in one group.
+
+    Each way makes a part of the target: the target's means over the groups.
     """
     examples = answer.shape[:-1] if has_classes else answer.shape
     yield EVERYWHERE, torch.zeros(examples.numel(), dtype=torch.int64)

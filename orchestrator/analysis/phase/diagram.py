@@ -102,8 +102,8 @@ class PhaseDiagram(DrawnAnswer):
         )
 
     def plot(self) -> "Figure":
-        """Draws the fitted probability and, beside it, how far the observed shares depart from it, with a note on the
-        fit. If no model was fitted, draws only the trials."""
+        """Draws the fitted probability that a training ends stuck (or with a given outcome) and, beside it, how far the
+        shares in the trials depart from it, with a note on the fit. If no model was fitted, draws only the trials."""
         return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":

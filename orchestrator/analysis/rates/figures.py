@@ -102,8 +102,8 @@ def rate_map_figure(
     ending: Ending,
     note: str,
 ) -> Figure:
-    """Draws a map of the cells of two parameters, with a rate and its interval in each cell and a note above. Cells
-    without trials are left white.
+    """Draws a grid over two parameters: each cell shows a rate, such as the share of stuck trainings, with its
+    interval. The note stands above. Cells without trials are left white.
 
     `cells` has the rates by the numbers of the cell's bins.
     """

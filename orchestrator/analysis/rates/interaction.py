@@ -218,8 +218,11 @@ def read_interaction(
 def read_interactions(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], ending: Ending
 ) -> Interactions:
-    """Tests, for all pairs of the given parameters, whether the effect of one on a rate depends on the other. The
-    arguments are those of `read_interaction`."""
+    """Tests, for all pairs of the given parameters, whether the effect of one on a rate, such as the share of stuck
+    trainings, depends on the other.
+
+    The arguments are those of `read_interaction`.
+    """
     counts = counted_trials(connection, ending)
     single = [read_crossing(connection, specs, (name,)) for name in names]
     pairs = (first.across(second) for first, second in itertools.combinations(single, 2))

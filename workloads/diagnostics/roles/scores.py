@@ -33,8 +33,8 @@ DIRECTIONS = ("to_governor", "to_dependent")
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
-    """Returns the names of all role scores for sentences with the given dependency relations, in the order of
-    `role_scores`."""
+    """Returns the names of all scores that tell the roles of attention heads, in the order in which `role_scores`
+    returns them. Each of the given grammatical relations adds scores of its own."""
     return (
         "positional_offset",
         "positional_share",
@@ -133,8 +133,9 @@ The threshold is our choice; Voita et al. 2019, section 5.3, describe such heads
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Returns for each role which heads' scores meet the role's threshold. A head may meet several, or none. A score
-    that was not measured meets no threshold."""
+    """Returns for each role of attention heads, such as `positional`, which heads have it: those whose scores reach the
+    thresholds of the role. A head may have several roles or none. A score that was not measured reaches no threshold.
+    """
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,

@@ -33,8 +33,12 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns for each arc the positions of a query and a key, two arrays (2, n_arcs): in the first row the query
-        is the dependent and the key its governor, in the second vice versa."""
+        """Returns the positions of queries and of keys for each pair of a word and the word that governs it
+        grammatically, in both directions.
+
+        Both arrays are (2, n_arcs): in the first row the query is the dependent and the key its governor, in the second
+        vice versa.
+        """
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 

@@ -44,8 +44,8 @@ class Parts:
     number: int
 
     def inputs(self, buffers: State, batch: Batch, lanes: Tensor, part: int) -> list[Tensor]:
-        """Returns the program's inputs besides the weights, for the trainings at the positions `lanes` of the first
-        axis: the buffers, and one part of the batch."""
+        """Returns what the compiled program reads besides the weights, for the trainings whose indices are `lanes`: the
+        buffers, and one of the parts into which the batch is split."""
         return [value[lanes] for value in _part(_read(buffers, batch), self, part).values()]
 
 

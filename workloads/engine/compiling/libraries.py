@@ -117,10 +117,11 @@ def compiler() -> str:
 
 
 def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
-    """Compiles a training step for blocks of trainings, unless this machine did so before. Returns the program's file.
+    """Compiles a training step for trainings that are computed together, unless this machine did so before. Returns the
+    path of the compiled program.
 
     Args:
-        examples: Example inputs for one block, with trainings as the last axis.
+        examples: Example inputs for one block of trainings, with trainings as the last axis.
 
     Raises:
         NoCompilerError: If the program must be compiled and cannot be, or cannot be stored.

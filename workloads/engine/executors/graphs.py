@@ -54,7 +54,7 @@ class Bucket(LaneState):
         )
 
     def has(self, lanes: LaneState) -> bool:
-        """Returns whether the given trainings' parameters already lie at the bucket's fixed memory addresses."""
+        """Returns whether the given trainings' parameters already lie in this object's memory, at fixed addresses."""
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
@@ -215,7 +215,9 @@ class CudaGraph:
 
 
 class Graphs:
-    """Makes executors that take training steps by captured CUDA graphs, for the argument `programs` of `Pack`.
+    """Makes executors that take training steps by captured CUDA graphs.
+
+    An instance can be passed to `Pack` as its argument `programs`.
 
     Args:
         n_steps: The number of steps in one graph. If fewer are left before a measurement, they are replayed one by one.
