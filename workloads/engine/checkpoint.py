@@ -57,8 +57,8 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes the workload, trainings, probe steps and layout of a pack (trainings in one batched program). A checkpoint
-    is resumed only by a pack with the same hash.
+    """Hashes a pack (trainings in one batched program): its workload, its trainings, the steps at which they are
+    measured, and the length of a row of parameters. A checkpoint is resumed only by a pack with the same hash.
 
     Args:
         row_width: The length of the array in which all parameters of one training are stored, padding included.

@@ -42,7 +42,7 @@ _REASONS: Mapping[Kind, str] = {
 @dataclass(frozen=True, kw_only=True)
 class Group(Conserved):
     """A gauge group: joint changes of two weight matrices, left and right, that leave the loss unchanged. The functions
-    of this module make the usual ones.
+    of this module make the groups of common layers, such as that of attention's query and key weights.
 
     Attributes:
         left, right: The parts that make the matrices left and right, one below the other, all with r columns. A bias is

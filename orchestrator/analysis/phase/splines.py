@@ -311,7 +311,9 @@ def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums the values of the trials at each place (a group of trials at nearly equal points)."""
+    """Sums values over trials: those of trials with nearly equal parameters, which have the same number in `place`, are
+    added up.
+    """
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 

@@ -55,7 +55,7 @@ class Ending:
 
     @property
     def verb(self) -> str:
-        """The ending as a verb phrase: `end stuck`, `end as marginal (mean)`."""
+        """How a group of trainings ends, as a verb phrase: `end stuck`, `end as marginal (mean)`."""
         return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
 
     @property
