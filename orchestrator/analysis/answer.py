@@ -70,7 +70,7 @@ class Answer(ABC):
 
     @abstractmethod
     def _in_words(self) -> str:
-        """Summarizes the answer in one line, for its `repr` and for notebooks."""
+        """Summarizes the analysis whose result this object holds in one line, for its `repr` and for notebooks."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:

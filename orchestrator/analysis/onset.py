@@ -22,8 +22,8 @@ _HALF = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HalfReached:
-    """The step by which half of a group's trainings have reached the goal (an outcome, a role or an event), with a 95%
-    interval. It is `None` if the group's curve stays below 1/2.
+    """The step by which half of the trainings of a group have reached a goal, such as an outcome, with a 95% interval.
+    The step is `None` if the estimated share of trainings that reach the goal stays below 1/2.
 
     `step` is the first step at which the group's Kaplan-Meier curve is at least 1/2. For the interval, `low` and `high`
     are the first steps at which the upper and the lower end of the curve's band are at least 1/2.

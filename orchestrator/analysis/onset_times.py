@@ -48,8 +48,8 @@ trainings left join (
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The share of trainings that have reached the goal (an outcome, a role or an event) by one step, with its 95%
-    interval."""
+    """A point of a curve over the steps: the share of trainings that have reached a goal, such as an outcome, by this
+    step, with the share's 95% interval."""
 
     step: int
     share: float

@@ -195,10 +195,11 @@ class SweepData:
             return read_phase_diagram(connection, self._specs, x, y, read_ending(connection, outcome, detail))
 
     def interaction(self, a: str, b: str, *, outcome: str = "stuck", detail: str | None = None) -> Interaction:
-        """Computes the rate of stuck trainings, or of one outcome, in the cells of the parameters `a` and `b` (a cell
-        is one bin of each), and tests whether the effect of one parameter depends on the other.
+        """Tests whether the effect of one parameter on the share of stuck trainings depends on another parameter. Also
+        computes this share for each combination of a bin (range of values) of `a` and a bin of `b`.
 
-        Outcome and detail are as for `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail.
+        With another `outcome` than `stuck`, the share is that of the trainings with this outcome. Outcome and detail
+        are as for `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail.
         """
         first, second = names_of([a, b])
         with self.reading() as connection:
@@ -277,9 +278,11 @@ class SweepData:
             return importance(connection, self.directories[0].spec, objective)
 
     def interventions(self) -> InterventionRatios:
-        """Estimates how much sooner trainings reach outcomes, events and roles with an intervention than without it,
-        from pairs of trainings with the same seed: see docs/interventions.md. Raises a `UserError` if there are no such
-        pairs."""
+        """Estimates how much sooner trainings reach a goal with an intervention than without it, from pairs of
+        trainings with the same seed. Raises a `UserError` if no training of such a pair reaches a goal.
+
+        A goal is an outcome, an event, or a role of an attention head: see docs/interventions.md.
+        """
         with self.reading() as connection:
             ratios = read_interventions(connection, self._specs[0].workload)
         if not ratios.ratios:

@@ -277,7 +277,8 @@ def is_overtaken(place: Place, names: Iterable[str]) -> bool:
 
 
 def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files of the ledger between two listings of its fragments."""
+    """Compares two listings of a ledger's files, an earlier one (`names`) and a later one. Returns whether files were
+    merged or removed in between, which a compaction of the ledger does."""
     later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 

@@ -105,8 +105,12 @@ class Regions:
 
     @property
     def sought(self) -> Ending:
-        """The way of ending (such as solved) whose rate decides which cell is the best: `solved` in a report about the
-        stuck rate, else the one that the report is about."""
+        """The ending that should be frequent, such as solved: the share of trainings that end so decides which
+        combination of parameter ranges is the best.
+
+        It is `solved` in a report about stuck trainings, else the ending that the report is about. It is not used if
+        this ending should be rare.
+        """
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property

@@ -58,9 +58,8 @@ _ASK_SECONDS = 0.05
 
 
 class Follower(Protocol):
-    """Interface for observers that the sweep's loop calls after each commit, such as the progress display and the
-    MLflow log.
-    """
+    """Interface for observers that the loop of a sweep informs about new results as soon as these are stored. Such
+    observers are the progress display and the MLflow log."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
         """Called after rows were added to the ledger, and after the study got the values of the trials that the rows

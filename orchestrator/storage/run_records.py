@@ -319,7 +319,8 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """Like `read_replays`, but returns `None` for a damaged record: the self-check is then made again."""
+    """Returns the results of the check that trains some trainings again and compares them with the ledger; `None` if
+    there are none. If their record is damaged, it returns `None` too, so that the check is made again."""
     try:
         return read_replays(directory)
     except DamagedRecordError:

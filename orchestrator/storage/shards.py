@@ -59,7 +59,8 @@ class Shard:
         return f"shard-{self.index}"
 
     def trial(self, number: int) -> int:
-        """Converts a trial's number in the shard's study to its number in the whole sweep."""
+        """Converts the number that a trial has in this part of the sweep (shard), which one driver trains, to the
+        trial's number in the whole sweep."""
         return self.index + self.count * number
 
     def number(self, trial: int) -> int:

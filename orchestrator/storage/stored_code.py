@@ -164,8 +164,8 @@ def _stored_text(
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Returns the absolute paths of existing files among the values that a workload records about its files
-    (`pinned`)."""
+    """Picks from `pinned`, which holds values that a workload records about its files, those that are absolute paths of
+    existing files."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 

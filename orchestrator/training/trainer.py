@@ -194,8 +194,12 @@ class Trainer:
         return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Returns whether the pack of trainings must wait at its present probe (step of measurement) until the driver
-        has decided which trainings to prune. It never waits at the probe before the first step."""
+        """Returns whether a measurement of the pack of trainings must be reported to the driver before training goes
+        on. It must if the driver decides after each measurement which trainings to prune, unless it was reported
+        already.
+
+        The measurement before the first step is never reported.
+        """
         return self._waits and pack.step > self._told_step
 
     @property

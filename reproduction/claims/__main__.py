@@ -45,9 +45,9 @@ class StoppedError(Exception):
 
 
 def main() -> int:
-    """Measures the claims that the command line names again, prints the results, and records them on request. Returns 1
-    if a claim fails, 2 for a bad argument, 130 if the user stops it, else 0.
-    """
+    """Takes new measurements for the claims that the command line names, prints whether these claims hold, and records
+    the results on request. Returns the exit code: 1 if a claim fails, 2 for a bad argument, 130 if the user stops it,
+    else 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "name", nargs="?", default="", help=f"a group of {FOLDER}/*.toml, or a claim in {STATED}; default: all of these"

@@ -278,8 +278,9 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """Returns the distance of each attention head from the nearest matrix of each structured family, computed without
-    random draws: tensors (n_heads,) by name of the family.
+    """Returns the distance of each attention head from the nearest matrix of each of several families, such as the
+    diagonal or the banded matrices: tensors (n_heads,) by name of the family. They are computed exactly, not by random
+    draws.
 
     In a family named `... + E`, as many entries as there are tokens may have any value, at any places. `nearest` is the
     least distance from the families S1 + E, S2 + E and S3 + E.

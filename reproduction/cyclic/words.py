@@ -199,7 +199,8 @@ class Evaluation:
         self._known: dict[Expression, Tensor] = {}
 
     def __call__(self, expression: Expression) -> Tensor:
-        """Returns the matrix that an expression stands for.
+        """Computes the matrix that an expression, such as a product of letters, has if each letter stands for its
+        matrix among those given to the constructor.
 
         Raises:
             KeyError: For a letter without a value.

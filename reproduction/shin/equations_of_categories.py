@@ -421,9 +421,8 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of system C's loss over all texts with respect to the attention logits and to the value
-    matrix, by autograd.
-    """
+    """Returns the gradients of the loss with respect to the attention logits and to the value matrix, by autograd. The
+    model has attention by categories only, and the loss is taken over all texts."""
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
     gradient_q, gradient_v = torch.autograd.grad(loss, (q, v))

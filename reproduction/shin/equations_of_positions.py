@@ -69,8 +69,9 @@ def printed_levels(n_categories: int) -> dict[str, float]:
 
 
 def centred_shift_level(N: int, M: int) -> float:
-    """Returns the loss at system P's stationary point "centred shift". There each position attends to the previous one
-    with a positive weight, and to all others with the same small negative weight.
+    """Returns the loss at the "centred shift", a stationary point of the model with attention by positions only. There
+    each position attends to the previous one with a positive weight, and to all others with the same small negative
+    weight.
 
     For N categories and M positions it is 1/N + 1/M - 1/(NM). It is also the highest loss on the way from the solution
     into the valley at infinity, along which the loss falls while the weights grow without end.
@@ -108,8 +109,9 @@ def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
 
 
 def centred_shift() -> EquationCheck:
-    """Checks that the loss of system P is stationary at the "centred shift". There each position attends to the
-    previous one with a positive weight, and to all others with the same small negative weight.
+    """Checks that the loss of the model with attention by positions only is stationary at the "centred shift". There
+    each position attends to the previous one with a positive weight, and to all others with the same small negative
+    weight.
 
     The logits are q = (U - 1/M) / c, where U is 1 at the previous position and 0 elsewhere, and the values v = c (I -
     P) + w 1^t, where the entries of w sum to -c (N - 1) / M and P averages over categories.

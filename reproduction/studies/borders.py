@@ -129,9 +129,8 @@ def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None
 
 
 def products(parts: Mapping[str, Floats], pair: tuple[str, str]) -> Floats:
-    """Returns the interaction terms of two parameters in a regression, (n_trials, n_products): each column of the first
-    parameter times each column of the second.
-    """
+    """Returns products of two parameters, which model their interaction in a regression, (n_trials, n_products): each
+    column that encodes the first parameter times each column that encodes the second."""
     left, right = (parts[name] for name in pair)
     return np.column_stack([first * second for first in left.T for second in right.T])
 

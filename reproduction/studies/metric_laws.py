@@ -110,9 +110,8 @@ class RunawayLaw:
         return self.growth[0] / self.growth[1] - 1
 
     def share(self, sigma: float) -> float:
-        """Returns the probability that a training with the given `init_sigma` runs away: its weights grow without
-        end.
-        """
+        """Predicts the probability that the weights of a training grow without end, given `sigma`, the standard
+        deviation of its initial weights (`init_sigma`)."""
         from scipy.special import erf
 
         z, width = np.linspace(0.0, 9.0, 2_001, retstep=True)

@@ -82,8 +82,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the training loss. For systems P and C it is the squared error summed over predicted positions, for
-        full models the mean over them.
+        """Returns the training loss, a squared error. In the reduced models, which consist of attention by positions or
+        by categories only, it is summed over the predicted positions; in models with a feed-forward part it is their
+        mean.
 
         The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full
         models is taken over the training's own sample. Full models add the flavour's loss.

@@ -178,8 +178,10 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """Finds for each attention matrix the nearest matrix that is the identity except in `num_pos` blocks of `window`
-    rows. All rows of a block attend to one column.
+    """Finds for each attention matrix the nearest matrix of this form: in each of `num_pos` disjoint groups of `window`
+    adjacent rows, all rows attend to one and the same column; every other row attends to itself.
+
+    Returns the distance to the nearest matrix, and the first row and the column of each of its groups.
 
     Raises:
         SpecError: If the blocks do not fit.

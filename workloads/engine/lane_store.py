@@ -171,7 +171,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Repeats the last of the given trainings until there are as many as the pack computes at every step. Does
-        nothing if this number is not fixed."""
+        """Extends a list of trainings to the number that every step computes, by repeating the last training of the
+        list. The list stays as it is if this number is not fixed, or if the list is empty."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active

@@ -120,8 +120,8 @@ def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
 
 
 def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
-    """Computes by name the declared conserved quantities of the trainings at positions `lanes`, one row per
-    training."""
+    """Computes some quantities that gradient flow keeps constant (`declared`) for the trainings at the positions
+    `lanes`: tensors by name, with one row per training."""
 
     def of_one_training(weights: State) -> State:
         entries: dict[str, list[Tensor]] = {}

@@ -167,7 +167,8 @@ class Record:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns all measurements and the progress of each training as arrays by name, for `restore`."""
+        """Returns all that is recorded of the trainings as arrays by name: their metrics, their attention heads, and
+        how far each training has come. `restore` loads such arrays."""
         return {
             **{name: getattr(self, name) for name in _PROGRESS},
             **prefixed("metrics", self._metrics),

@@ -67,8 +67,8 @@ class Start:
         self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
 
     def moved_to(self, weights: State) -> Self:
-        """Returns a copy of this start with the given weights, by name with trainings as first axis. The copy computes
-        the first loss from its weights in the same way."""
+        """Returns a copy with other initial weights, given by name with trainings as first axis. The copy computes the
+        loss of the first step on the same batch as the original."""
         moved = copy(self)
         moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
         return moved

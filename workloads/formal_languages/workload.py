@@ -163,7 +163,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return _NAT * _cross_entropy(batch["logit"], batch["sign"])
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the accuracy and the logit's standard deviation on strings of the training length, and metrics on
+        """Measures a model on strings of the training length (accuracy and the standard deviation of its logits) and on
         strings of each test length.
 
         The measures at each test length are the cross-entropy in bits, the accuracy, whether all strings are classified

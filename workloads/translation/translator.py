@@ -157,8 +157,8 @@ class Attention(HoldableHeads):
         self._widths = [shape.made_keys, D]
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
-        """Returns the attention output at the query rows, (n_rows, d_model), and the attention weights, (n_sentences,
-        n_heads, n_queries, n_keys).
+        """Returns the attention output of each query, (n_rows, d_model) with the queries of all sentences in one axis,
+        and the attention weights, (n_sentences, n_heads, n_queries, n_keys).
 
         Args:
             asking_RD: The rows that queries come from.
