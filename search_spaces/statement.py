@@ -47,9 +47,8 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether this combination of fields is allowed. For example, only the rate of an event may have the field
-        `before`.
-        """
+        """Whether the fields of this quantity, about which a claim makes a statement, fit together. For example, only
+        the rate of an event may have the field `before`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))

@@ -295,7 +295,7 @@ def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, Open
 
 
 def open_file(place: Place, table: str, name: str) -> OpenFile:
-    """Opens one file of a table and reads its footer.
+    """Opens one of the files in which a table of the ledger is stored, and reads its footer.
 
     Raises:
         FileNotFoundError: If a compaction has removed it since it was listed.

@@ -325,7 +325,8 @@ class LocalFolder:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A context for writing in the folder. Converts an OSError to a StoreError."""
+        """A context for writing files to the local folder in which a sweep is stored. Converts an OSError to a
+        StoreError."""
         try:
             yield
         except OSError as error:

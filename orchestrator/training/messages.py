@@ -235,7 +235,7 @@ class Pool(Protocol):
 
     @property
     def running(self) -> list[PackOrder]:
-        """The orders that trainers are carrying out now."""
+        """The orders that are being carried out now, each to train one pack (trainings in one batched program)."""
 
     def notices(self) -> list[str]:
         """Returns new messages for the user about the trainers, one line each: those since the last call."""

@@ -93,7 +93,7 @@ class Border:
     n: int
 
     def spec(self, seed: int) -> Sweep:
-        """The sweep of the trainings that the study continues: one configuration, many seeds."""
+        """The sweep whose trainings are later continued with random noise: one configuration, many seeds."""
         one = load_sweep("quickstart").fix(dict(self.values))
         name = f"fork_border_{self.name}"
         return one.but(name=name, sampler="grid", trials=1, replicates=self.n_replicates, seed=seed)

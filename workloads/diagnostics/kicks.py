@@ -97,7 +97,7 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
 
 def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
     """Adds noise to the weights of each stuck training and trains on. Repeats this with ever larger noise (`KICKS`)
-    until the training is free."""
+    until the training is no longer stuck."""
     with torch.no_grad():
         before = objective.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)

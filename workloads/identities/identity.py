@@ -144,8 +144,8 @@ class Conserved(Identity):
 
     @abstractmethod
     def moved(self, gradients: Mapping[str, Tensor]) -> Tensor:
-        """Computes from gradients how much the conserved quantity changes in one step of gradient descent with learning
-        rate 1.
+        """Computes from gradients how much the quantity that gradient flow conserves still changes in one finite step
+        of gradient descent with learning rate 1.
 
         With another learning rate, the change is this value times the learning rate squared.
         """

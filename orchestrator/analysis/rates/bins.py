@@ -296,8 +296,11 @@ class Crossing:
         return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
 
     def cells(self) -> dict[tuple[int, ...], Group]:
-        """Returns the groups that hold trials, by the indices of their bins, sorted by the first parameter's bin and
-        then by the second's."""
+        """Returns the groups of trials whose parameters lie in the same bins; groups without trials are left out. They
+        are sorted by the first parameter's bin and then by the second's.
+
+        The keys are the indices of the bins.
+        """
         cells = {}
         for place in itertools.product(*(range(len(axis)) for axis in self.axes)):
             parts = [axis[at] for axis, at in zip(self.axes, place, strict=True)]
