@@ -202,7 +202,8 @@ class Zip(Positional):
 
     @staticmethod
     def row(text: str) -> list[Scalar]:
-        """Parses one row of values from the JSON text that Optuna drew."""
+        """Parses the values of parameters that vary together, such as `[16, 2]`, from the JSON text that Optuna drew
+        for them."""
         row: list[Scalar] = json.loads(text)
         return row
 

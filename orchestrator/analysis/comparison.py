@@ -237,7 +237,8 @@ class _Compared:
         return paired_differences(before, after, cluster, weight, pool)
 
     def difference_in(self, group: Group) -> GroupDifference:
-        """Computes the difference between the two sweeps' rates over one group of trials."""
+        """Computes, over one group of trials, how two sweeps differ in the share of trainings that ended in a certain
+        way, such as stuck."""
         in_a, in_b = (np.isin(ends.trial, list(group.trials)) for ends in (self.a, self.b))
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)

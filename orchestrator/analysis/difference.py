@@ -159,8 +159,9 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns the correlation, over configurations, between the number of pairs in which only sweep B's training has a
-    property and the number of pairs in which only sweep A's has it.
+    """Returns how two counts of pairs correlate over the configurations of trainings. A pair is one training of sweep A
+    and one of sweep B; counted are the pairs in which only B's training has a property, and those in which only A's has
+    it.
 
     A positive correlation counts as 0: it would narrow the interval.
     """

@@ -141,7 +141,8 @@ class SweepData:
         return self.sql("from heads", format)
 
     def trials(self, format: TableFormat = "arrow") -> Any:
-        """Returns one row per trial: its parameters, the counts of its trainings, and the quartiles of their losses."""
+        """Returns one row per trial: its parameters, how many of its trainings were stuck, solved, failed or pruned,
+        and the quartiles of their losses."""
         return self.sql("from trials", format)
 
     def sql(self, query: str, format: TableFormat = "arrow") -> Any:

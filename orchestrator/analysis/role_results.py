@@ -189,7 +189,8 @@ class RoleResults(Record):
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Returns how often and when each role occurs as plain values for JSON, sorted by role."""
+        """Returns how often, and at which step, attention heads with each role (such as induction) occur, as plain
+        values for JSON, sorted by role."""
         return [
             {
                 **self._named(rate),

@@ -156,7 +156,8 @@ class OneRun:
             time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
-        """Trains until the budget is spent or the user stops the run, closes everything, and summarizes the sweep."""
+        """Trains until the budget is spent or the user stops the run. Then shuts down what it has started, such as the
+        trainers and MLflow's process, and summarizes the sweep."""
         directory = sweep.directory
         is_as_before = directory.spec == sweep.recorded.spec and not sweep.retries_failed
         replays = earlier_replays(sweep.recorded) if is_as_before else None

@@ -238,7 +238,8 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Converts an object's name within this place into its key, relative to the prefix of the whole sweep."""
+        """Converts an object's name within one folder of a sweep to its key within the whole sweep, by putting the
+        folder before it."""
         return self._base + name
 
     @contextmanager

@@ -55,7 +55,8 @@ def digests_here(modules: Iterable[str], known: Mapping[str, str] | None = None)
 
 
 def digests_by_text(modules: Iterable[str]) -> dict[str, str]:
-    """Returns digests of the given modules' code in a dictionary. Each key is the sha256 of a module's source text.
+    """Returns for each of the given modules a digest of its parsed code. The keys of the dictionary are the sha256 of
+    the modules' source texts.
 
     Other processes that have the same texts can use the digests without parsing the texts.
     """

@@ -51,7 +51,8 @@ class Runs(ABC):
 
     @abstractmethod
     def _found(self) -> Iterable[Found]:
-        """Looks up the runs that the store has of the sweep's trials. A trial may have several runs."""
+        """Looks up all runs that the store, such as MLflow, already has of the sweep's trials; a trial may have
+        several."""
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
         """Returns the trials that have a finished run in the store. Also returns the store's ids of the unfinished

@@ -40,8 +40,9 @@ trainings, the median's interval is then known."""
 
 
 class Stages(NamedTuple):
-    """The first step at which a training's predictions are nearer to the unigram strategy than to any other strategy,
-    the same for the bigram strategy, and whether its attention heads have the roles that the paper describes.
+    """When the predictions of a training come nearest to each of two strategies, unigram and bigram: the first step at
+    which they are nearer to this strategy than to any other. Also whether the model has an attention head for the
+    previous token and an induction head.
 
     A step is infinite if the predictions are never nearest to the strategy.
     """

@@ -217,8 +217,8 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """Checks that a model which always predicts the mean target is not at a stationary point of system C's loss
-    (attention by categories).
+    """Checks that the loss of the model with attention by categories only is not stationary where the model always
+    predicts the mean target.
 
     The columns of the gradient with respect to the logits do not sum to 0 there.
     """

@@ -270,9 +270,9 @@ def _border_of_any_share(values: Floats, n: Floats, k: Floats, least: float) -> 
 
 
 def _share_with_border(place: int, n: Floats, k: Floats) -> Floats:
-    """Returns the falling rate of largest likelihood (n_values,) that crosses 1/2 at a given place: it is at least 1/2
-    before index `place`, and at most 1/2 from there on.
-    """
+    """Fits a rate that never rises from one value to the next, and that crosses 1/2 at a given place, by maximum
+    likelihood. Returns the rate at each value, (n_values,): at least 1/2 before index `place`, and at most 1/2 from
+    there on."""
     before, after = _falling(k[:place], n[:place]), _falling(k[place:], n[place:])
     return np.concatenate([np.maximum(before, 0.5), np.minimum(after, 0.5)])
 

@@ -206,8 +206,8 @@ class LinearLaw:
         return np.asarray((np.abs(level_L - 1) <= AT_LEVEL) & is_still)
 
     def committors(self, q_MK: Tensor, v_NN: Tensor, size: float, n_steps: Sequence[float]) -> Floats:
-        """Returns the probability of the outcome `degenerate_zero` after `n_steps` steps, which may be fractional, if
-        random noise is added to a training's weights.
+        """Returns the probability that a training has the outcome `degenerate_zero` if random noise is added to its
+        weights and it then takes so many steps: one probability for each number in `n_steps`, which may be fractional.
         """
         rms_F = np.array([float(value.square().mean().sqrt()) for value in (q_MK, q_MK, v_NN, v_NN)])
         (own_F,) = coordinates(q_MK[None], v_NN[None])

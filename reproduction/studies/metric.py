@@ -141,8 +141,8 @@ def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comp
 def _train(
     form: str, sigma: float, seeds: range, n_steps: int, probes: Sequence[int] = ()
 ) -> tuple[NDArray[np.str_], NDArray[np.float64]]:
-    """Trains the positions-only model (system P) from each seed. Returns the outcomes and the steps at which trainings
-    leave the zero of the gradient, (n_trainings,) each.
+    """Trains a model with attention by positions only, once for each seed. Returns the outcomes, and the steps at which
+    the trainings leave the point of zero gradient near which they start (infinite if they do not), (n_trainings,) each.
 
     `form`: whether keys and queries are merged into one matrix or factored into two.
     """
@@ -266,9 +266,8 @@ def _escapes(form: str, sigmas: tuple[float, ...], n: int, draw: int, measured: 
 
 
 def metric_figure(measured: Measured) -> Figure:
-    """Draws against `init_sigma` the share of runaways (trainings whose weights grow without end) and the steps to
-    leave the zero of the gradient, with the derived values as lines.
-    """
+    """Draws two panels over `init_sigma`: the share of trainings whose weights grow without end, and the number of
+    steps that trainings stay near the point of zero gradient where they start. Lines show what theory predicts."""
     figure = Figure(figsize=(9.6, 3.6), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2)
     for form, runaways in measured.runaways.items():

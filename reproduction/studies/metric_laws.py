@@ -192,9 +192,8 @@ class _Descent:
     learning_rate: float
 
     def runs_away(self, start_LF: Floats) -> NDArray[np.bool_]:
-        """Returns whether gradient descent from the given coordinates runs away, (n_starts,). It does if the two
-        coordinates of the value matrix end with opposite signs.
-        """
+        """Returns for each start of gradient descent whether the weights then grow without end, (n_starts,). They do if
+        the last two of their four coordinates, those of the value matrix, end with opposite signs."""
         end_LF = self.after(start_LF, round(_STEPS_AT_LEARNING_RATE_1 / self.learning_rate))
         return end_LF[:, 2] * end_LF[:, 3] < 0
 
@@ -238,8 +237,8 @@ def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> 
 
 
 def border_ratio(n_categories: int, n_positions: int) -> float:
-    """Returns the ratio beta / alpha of the two coordinates of the value matrix on the border between solved trainings
-    and runaways, whose weights grow without end.
+    """Returns the ratio of two coordinates of the value matrix, beta / alpha, that separates trainings which solve the
+    task from trainings whose weights grow without end.
 
     It holds for system P in the limit of small initial weights, and is negative.
     """

@@ -75,9 +75,8 @@ def compare(sweep: SweepDirectory, console: Console, first_seed: int = 0) -> Com
 
 
 def sweep_rows(sweep: SweepDirectory) -> list[ComparedValue]:
-    """Compares with theory the init_sigma at which half of the trainings with L-BFGS are stuck, and counts the stuck
-    trainings that are free when repeated in float64.
-    """
+    """Compares with theory the init_sigma at which half of the trainings with L-BFGS get stuck. Also counts how many of
+    the stuck trainings do not get stuck when they are repeated in float64."""
     ends = queried(sweep, _ENDS)
     rows: list[ComparedValue] = []
     for form, n_factors in _FORMS.items():

@@ -97,9 +97,9 @@ def solution_scores(
 
 
 def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """Extends matrices of logits or values by rows and columns of zeros to all N categories and M positions,
-    (n_trainings, N + M, N + M).
-    """
+    """Pads matrices of attention logits or values with zeros, so that they have rows and columns for all N categories
+    and all M positions, (n_trainings, N + M, N + M). The given matrices have them for the categories, the positions, or
+    both."""
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
     return pad(matrix_LXX, (N, 0, N, 0) if on_positions else (0, M, 0, M))

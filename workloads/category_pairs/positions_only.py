@@ -119,7 +119,8 @@ def by_attention(system: PositionsOnly) -> Tensor:
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """Returns the gradient of system P's loss with respect to the values, (n_categories, n_categories), by formula.
+    """Returns the gradient of the loss with respect to the values, (n_categories, n_categories), by formula. The model
+    has attention by positions only.
 
     In the letters of docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
     """

@@ -269,8 +269,8 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns how much the best placement of 0, 1, ... blocks (adjacent rows that all attend to one column) lowers the
-    distance to the identity.
+    """Returns how much the distance of each attention matrix from the identity falls if 0, 1, ... blocks of rows may be
+    changed in the identity, where this helps most. In a block, adjacent rows all attend to one column.
 
     The blocks are disjoint and have `w` rows each. The largest number of blocks is the one that still fits. The result
     is (n_numbers, n_heads).

@@ -204,8 +204,8 @@ _STEPS = 3
 
 
 def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
-    """Trains several trainings for a few steps, together in one program and each alone, and returns the largest
-    difference between the two results.
+    """Trains several trainings for a few steps in two ways, together in one program and each alone, and returns the
+    largest difference that this makes to any number of a training's resulting tensors.
 
     Differences are relative to the largest number of a tensor. The result is 0 if the bits of a training do not depend
     on its place in the pack.

@@ -150,9 +150,8 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the fraction of each head's attention that is on tokens just after a copy of the query's token,
-    (n_blocks, n_heads). Queries without such tokens are left out.
-    """
+    """Returns the share of each head's attention that goes to tokens just after an earlier copy of the query's token,
+    (n_blocks, n_heads), for the blocks (layers) of a transformer. Queries without such tokens are left out."""
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)

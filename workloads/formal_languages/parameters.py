@@ -96,9 +96,11 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How a string becomes tokens: one token per position (`positions`), or one token for many equal symbols
-        (`kinds`). If the parameter `tokens` is `auto`, it is `kinds` for languages that treat all positions but the
-        first few alike.
+        """How a string becomes tokens: one token per position (`positions`); or, after the first few positions, one
+        token for all 0s together and one for all 1s (`kinds`).
+
+        If the parameter `tokens` is `auto`, it is `kinds` for languages that treat all positions but the first few
+        alike, else `positions`.
         """
         if self.tokens != "auto":
             return self.tokens

@@ -38,8 +38,8 @@ _TURNED = (aten.t.default, aten.transpose.int, aten.permute.default)
 
 
 class Reading:
-    """Writes the terms of a program's gradients ("words") as text, and defines the letters that stand for tensors in
-    these texts.
+    """Writes as text the terms that add up to the gradient of a weight, and defines the letters that stand for tensors
+    in these texts.
 
     Args:
         program: The loss.

@@ -174,8 +174,11 @@ def _parts(answer: Tensor, has_classes: bool, groups: Groups) -> Iterator[tuple[
 
 
 def _split(value: Tensor, groups: Sequence[tuple[str, Tensor]], has_classes: bool) -> Iterator[tuple[str, Tensor]]:
-    """Splits the gradient with respect to the model's output into one summand for each part of the target, and a
+    """Splits a gradient with respect to the model's output into summands that are equal for similar examples, and a
     remainder.
+
+    Each entry of `groups` sorts the examples into groups in one way. Its summand is the mean, over each of these
+    groups, of what the earlier summands leave of the gradient.
 
     A part sorts the examples into groups. Its summand is the mean, over each group, of what the earlier summands leave
     of the gradient.

@@ -112,8 +112,9 @@ class PhaseDiagram(DrawnAnswer):
         return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
-        """Draws the observed share of trainings with the ending beside the predicted one, in cells of the plane of both
-        parameters."""
+        """Draws how well the fit agrees with the trainings: for each rectangle in the plane of both parameters, the
+        observed share of trainings that ended in a certain way, such as stuck, beside the share that the fit predicts.
+        """
         return self._figure(("residuals",))
 
     def _figure(self, parts: Sequence[Literal["model", "residuals"]], note: str = "") -> "Figure":

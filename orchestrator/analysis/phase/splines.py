@@ -191,8 +191,9 @@ class _Regression:
 
     @classmethod
     def of(cls, x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> "_Regression":
-        """Prepares the regression: groups trials at nearly equal points into places, and evaluates the products of
-        splines there. The arguments are those of `fit_smooth`."""
+        """Prepares a regression of trials on two parameters: merges trials at nearly equal points, and computes at each
+        merged point the products of splines of which the fitted surface is a sum. The arguments are those of
+        `fit_smooth`."""
         from scipy import sparse
 
         cell_x, cell_y = (

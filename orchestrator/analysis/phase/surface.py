@@ -106,13 +106,14 @@ class ResidualBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the observed share of trainings with the ending disagrees with the expected one in this cell."""
+        """Whether the fit is wrong in this cell: the observed share of trainings that ended in a certain way, such as
+        stuck, lies too far from the predicted share."""
         return self.off > _OFF
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Compares the observed and the fitted share of trainings with an ending, in cells of the plane of two parameters.
-    Each cell holds about equally many trials.
+    """Compares, in rectangles of the plane of two parameters, the share of trainings that ended in a certain way with
+    the share that a fit predicts. Each rectangle (cell) holds about equally many trials.
 
     `expected` (T,) has the expected share of each of T trials, `weight` (T,) the number of trainings for which a trial
     counts.
@@ -174,7 +175,8 @@ _FEWEST_TRIALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """The fitted probability of an ending as a smooth function of the parameters `x` and `y`.
+    """The fitted probability that a training ends in a certain way, such as stuck, as a smooth function of two
+    parameters, `x` and `y`.
 
     Attributes:
         logit: The logit over both parameters, scaled to -1..1.

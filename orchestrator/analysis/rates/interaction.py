@@ -240,7 +240,8 @@ def counted_trials(connection: duckdb.DuckDBPyConnection, ending: Ending) -> dic
 
 
 def cell_rates(crossing: Crossing, counts: dict[int, tuple[int, int]], specs: Sequence[Sweep]) -> tuple[CellRate, ...]:
-    """Computes the rate in each cell of two parameters, except cells whose trainings all failed or were pruned."""
+    """Computes a rate, such as the share of stuck trainings, for each combination of a bin (range of values) of one
+    parameter and a bin of another. Combinations whose trainings all failed or were pruned are left out."""
     pool, rates = pooling(*specs), []
     for place, group in crossing.cells().items():
         inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]

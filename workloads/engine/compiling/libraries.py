@@ -65,7 +65,8 @@ _REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errn
 
 
 class NoCompilerError(Exception):
-    """Raised if this machine cannot compile, store or run a program for blocks of trainings. The message says why."""
+    """Raised if this machine cannot compile, store or run a program that trains many trainings at once. The message
+    says why."""
 
 
 def block_engine() -> str:

@@ -81,8 +81,8 @@ def shape_of(node: Any) -> tuple[int, ...]:
 
 
 def axis_of(node: fx.Node, dim: int) -> int:
-    """Converts an axis to its number counted from the front. Blocks of trainings have one more axis at the end, which
-    would shift numbers counted from the end."""
+    """Converts an axis of a tensor to its number counted from the front. A program for many trainings appends an axis
+    for the trainings to each tensor, which would shift numbers counted from the end."""
     rank = len(shape_of(node.args[0]))
     return dim % rank if rank else 0
 

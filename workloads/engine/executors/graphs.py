@@ -67,8 +67,8 @@ class Bucket(LaneState):
                 memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Makes the trainings' parameters and optimizer state views of the bucket's memory, so that no step needs to
-        copy them."""
+        """Replaces the trainings' parameters and optimizer state by views of this object's memory, in which the steps
+        are computed, so that no step needs to copy them."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
