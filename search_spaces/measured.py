@@ -25,7 +25,7 @@ class StuckRate(SpecModel):
 
     @property
     def label(self) -> str:
-        """The name of the stuck rate in tables and figures."""
+        """The name of this objective, the share of stuck trainings, in tables and figures."""
         return self.kind
 
 

@@ -63,8 +63,8 @@ class RandomDraws:
         return trial_seed(self.sweep, trial)
 
     def unconditional(self, trial: int) -> Mapping[str, Scalar] | None:
-        """Returns a trial's values of all unconditional parameters, if the sampler takes them from a sequence or a
-        grid. If it draws them at random, returns `None`."""
+        """Returns a trial's values of all unconditional parameters if the trial's number determines them, as in a grid
+        or a quasi-random sequence. If the sampler draws them at random, returns `None`."""
         del trial
         return None
 

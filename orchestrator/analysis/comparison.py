@@ -417,7 +417,8 @@ def _pairs(
 def _crossing(
     names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
 ) -> Crossing:
-    """Returns the grouping of the trials of both sweeps by the bins (ranges of values) of the named parameters."""
+    """Divides the trials of both compared sweeps into groups: a group has the trials whose values of the named
+    parameters lie in the same bins (ranges of values)."""
     axes, trials = [], [trial for side in sides for trial in side.ends.trial.tolist()]
     for name in names:
         for side in sides:

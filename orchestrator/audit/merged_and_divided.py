@@ -56,7 +56,8 @@ def audit_merged(directory: SweepDirectory) -> Audit:
 
 
 def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Iterator[Fault]:
-    """Compares the rows of merged sweeps with the directory's record of each original sweep. Yields the differences."""
+    """Checks a directory into which several sweeps were merged: compares each sweep's rows in the ledger with what the
+    directory has recorded about the sweep before the merge. Yields the differences."""
     ranges = {
         sweep: (n, low, high)
         for sweep, n, low, high in connection.execute(

@@ -231,8 +231,8 @@ class Plane:
 
 
 def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Plane | None:
-    """Reads the rates of outcomes, and phase diagrams, over two parameters from a ledger; `None` if the sweep varies
-    fewer.
+    """Reads the rates of outcomes, and phase diagrams, over the two parameters that explain most from a ledger; `None`
+    if the sweep varies fewer than two.
 
     Args:
         regions: The regions. Their two axes are those of the plane.

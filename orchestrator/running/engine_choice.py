@@ -137,7 +137,8 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a thread prepares while Ray starts: the choice of the sweep's engine, and its first compiled programs.
+    """What a thread prepares while Ray starts: the choice of the engine, which computes the sweep's optimization steps,
+    and the engine's first compiled programs.
 
     Attributes:
         choice: The sweep's engine.

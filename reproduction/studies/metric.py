@@ -211,8 +211,8 @@ def _share_rows(
 
 
 def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[ComparedValue]:
-    """Tests the formula for how fast the share of runaways (trainings whose weights grow without end) falls with
-    `init_sigma` if keys and queries are two matrices.
+    """Compares with its derivation the power of `init_sigma` to which the share of trainings whose weights grow without
+    end is proportional. In these trainings keys and queries are two matrices.
 
     There is no row if fewer than two sigmas have runaways.
     """

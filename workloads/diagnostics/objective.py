@@ -56,8 +56,8 @@ class Objective:
         return losses.detach(), gradients_of("loss", losses, leaves)
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Minimizes the losses for `n_steps` of an optimizer with learning rate 1. Returns the parameters reached, with
-        trainings as first axis."""
+        """Minimizes each training's loss, which `evaluate` computes, by `n_steps` steps of the optimizer `rule` with
+        learning rate 1. Returns the parameters reached, with trainings as first axis."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))

@@ -42,8 +42,8 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns the largest number of slots for curvature pairs that any training uses, and the number of trainings
-        whose slots are all in use.
+        """Returns the largest number of storage places that any training uses for its curvature pairs, and the number
+        of trainings that use all of their places.
 
         The caller copies these two numbers (int64) from the device to the CPU, and passes them to `set_counts`.
         """

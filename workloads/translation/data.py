@@ -170,9 +170,8 @@ class Passes:
         self.steps = int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
-        """Returns the bucket from which a step takes its sentence pairs, and how many earlier steps of the same pass
-        over the data used this bucket.
-        """
+        """Returns the group of sentence pairs of similar length (bucket) from which a step takes its pairs, and how
+        many earlier steps of the same pass over the data used this group."""
         sequence, place = _sequence(self, step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
