@@ -2,8 +2,6 @@
 back from a trainer.
 
 Plain state in, actions out: no disk, no clock, and no library except what describes a training.
-
-Plain state in, actions out: no disk, no clock, and no library but what a training needs.
 """
 
 from collections import defaultdict
