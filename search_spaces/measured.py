@@ -86,8 +86,8 @@ class OnsetQuantile(Positional):
 
     @property
     def label(self) -> str:
-        """The name of the quantile in tables and figures: `onset of solved` for the median, else, for example, `onset
-        of solved 0.9`."""
+        """The name of the objective in tables and figures, `onset of` the outcome that trainings shall reach: `onset of
+        solved` for the median step, `onset of solved 0.9` for another quantile."""
         return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
 
 

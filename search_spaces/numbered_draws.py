@@ -124,7 +124,8 @@ def _only_value(distribution: BaseDistribution) -> Scalar:
 
 
 def draws_of(sweep: Sweep) -> RandomDraws:
-    """Returns the object that draws a sweep's trials by their numbers, for the samplers `random`, `qmc` and `grid`."""
+    """Returns an object that draws each trial of a sweep from the trial's number alone, without knowing the results of
+    other trials. It serves the samplers `random`, `qmc` and `grid`."""
     kinds: dict[Sampler, type[RandomDraws]] = {"random": RandomDraws, "qmc": _QuasiRandomDraws, "grid": _GridDraws}
     return kinds[sweep.sampler](sweep)
 

@@ -121,7 +121,8 @@ class SweepComparison(DrawnAnswer, Record):
         return f"{self.ending.share_label} changed by {difference_label(self.rate)}{shown}"
 
     def how(self) -> str:
-        """Says whether trainings of equal configuration and seed were compared in pairs, and how many there are."""
+        """Says in words whether two sweeps were compared by pairs of trainings with equal configuration and seed, and
+        how many such pairs there are."""
         if self.paired:
             return (
                 f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"

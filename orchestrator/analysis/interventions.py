@@ -93,8 +93,8 @@ class InterventionRatios(Answer):
         return f"{n} interventions, {max((ratio.n_pairs for ratio in self.ratios), default=0)} pairs each at most"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each goal and intervention: the hazard `ratio` and its 95% interval `low` to
-        `high`."""
+        """Returns a table with a row for each goal and intervention. The hazard `ratio` says how much sooner trainings
+        reach the goal with the intervention; its 95% interval is `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
         columns |= dict.fromkeys(numbers, int)

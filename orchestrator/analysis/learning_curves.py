@@ -153,8 +153,8 @@ def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[Learnin
 
 @dataclass(frozen=True, slots=True)
 class MotionCurve:
-    """The quartiles of the loss by step, over a part of the trainings with one outcome: those whose loss was still
-    falling at the end (`moving`), or those whose loss was not (`still`).
+    """The quartiles of the loss by step, over the trainings with the same outcome and the same motion: `moving` if
+    their loss was still falling at the end, `still` if it was not.
 
     The motion is empty for trainings that diverged, failed or were pruned, of which it is unknown.
     """

@@ -164,8 +164,11 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates the share of trainings that have reached the goal, by step, for each combination of the factors' bins
-    (one bin of each factor) that has trainings. The curves are sorted by the first factor's bin, then by the next."""
+    """Estimates by step the share of trainings that have reached a goal, such as an outcome. There is a curve for each
+    group of trainings that belong together by all `factors`, if the group is not empty.
+
+    The curves are sorted by the bin of the first factor, then by that of the next.
+    """
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)

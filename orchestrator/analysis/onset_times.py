@@ -206,8 +206,9 @@ def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
-    """Finds for each training the first probe whose `eval_loss` is more than 1% below a reference level (one of
-    `level_names`), or the step up to which there was no such probe. Failed and pruned trainings are left out.
+    """Finds for each training the first measured step at which `eval_loss` is more than 1% below a reference level (one
+    of `level_names`). If there is none, finds the step up to which it is known that there was none. Failed and pruned
+    trainings are left out.
 
     Which trainings are censored is as in `outcome_onsets`.
     """

@@ -75,8 +75,8 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
-    """The history of one role of attention heads in one layer, for R trainings: when the role emerged in each, and how
-    many heads have it at the last probe.
+    """When a role of attention heads, such as `previous_token`, emerged in one layer, for each of R trainings; and how
+    many heads of the layer have the role at the last measured step.
 
     A role that has emerged may be lost by the last probe. A role that heads first have at the last probe has not
     emerged, because no later probe confirms it.

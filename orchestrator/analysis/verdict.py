@@ -39,8 +39,8 @@ _LAST = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence for a statement or a claim (`pro`) and against it (`contra`), each as the natural logarithm of an
-    e-value.
+    """The evidence for (`pro`) and against (`contra`) a claim, or one of the statements that make up the claim, each as
+    the natural logarithm of an e-value.
 
     An e-value is a likelihood ratio that is averaged over possible rates or medians (see `analysis.evidence`).
     """
@@ -139,7 +139,8 @@ class Verdict:
         return json_line(content)
 
     def lines(self) -> list[str]:
-        """Formats the decision and the evidence for each statement as lines for people."""
+        """Writes the verdict on a claim as lines of text: the decision (supported, refuted or undecided), and for each
+        statement of the claim its own decision with the evidence."""
         claim = self.claim
         lines = [f"{self.decision}: {claim.claim}", f" source: {claim.source}"]
         for statement in self.statements:
@@ -362,8 +363,8 @@ def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator
 
 
 def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each rate that a statement compares, with the true value from which trainings are simulated. These
-    values fulfil the statement by the margin."""
+    """Yields each rate that a statement compares, with an assumed true value for it, from which trainings are
+    simulated. With these values the statement holds, with `margin` to spare."""
     lower, upper, bound = statement.lower, statement.upper, statement.bound
     if bound is not None:
         yield statement.quantities[0], bound - margin if upper is None else bound + margin

@@ -109,7 +109,8 @@ class Books:
 
     @cached_property
     def complete(self) -> list[int]:
-        """The trials that have a row for each training that they need."""
+        """The numbers of the complete trials. A trial is complete if the ledger has a row for each training that the
+        trial requires."""
         return complete_among(self.rows, self.directory.spec.replicates)
 
     def count_trials(self) -> dict[str, int | None]:

@@ -66,8 +66,8 @@ class Reproduction(Protocol):
         """
 
     def run(self, directory: Path, console: "Console") -> Outcome:
-        """Trains what the reproduction needs, and compares the results with the published ones. Writes the sweeps,
-        figures and rows to the folder `directory`.
+        """Trains what the reproduction needs, and compares the results with the published ones. Writes the sweeps, the
+        figures and the compared values to the folder `directory`.
 
         A sweep that an earlier call left unfinished in the directory is resumed.
         """

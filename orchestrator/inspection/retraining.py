@@ -226,8 +226,8 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """Returns how a recorded training is repeated on this machine: its static parameters, the device, the engine and
-    the width of the batch.
+    """Returns how a recorded training is repeated on this machine: its static parameters (those that fix the shapes of
+    its tensors), the device, the engine, and for how many trainings the batch has room.
 
     Args:
         row, task: The training's row of `trainings`, and its task.

@@ -160,8 +160,8 @@ def write_atlas(sweeps: Sequence[AtlasSweep], out: Path) -> None:
 
 
 def _link(place: Place, name: str, out: Path) -> str | None:
-    """Returns the relative link from the atlas's page to a file in a sweep's directory; `None` if there is no such
-    file."""
+    """Returns the link to a file in a sweep's directory, relative to the page `out`; `None` if there is no such file on
+    this machine."""
     if not isinstance(place, LocalFolder) or not (place.path / name).is_file():
         return None
     return quote(os.path.relpath(place.path / name, out.resolve().parent))

@@ -171,8 +171,8 @@ class ShownLayer:
         return len(self.heads) * len(_grouped(self.queries)) * len(_grouped(self.keys))
 
     def as_json(self) -> dict[str, Any]:
-        """Encodes the attention weights of the layer's heads for the page's script. They are rounded to 8-bit integers,
-        with one scale for all heads."""
+        """Encodes the attention weights of all heads of the layer for the script of the report's page. They are rounded
+        to 8-bit integers, with one scale for all heads."""
         maps = {title: averaged_map(weights_QK) for title, weights_QK in self.heads.items()}
         top = max((float(np.abs(weights).max()) for weights in maps.values()), default=0.0) or 1.0
         is_signed = any(bool((weights < 0).any()) for weights in maps.values())

@@ -59,8 +59,8 @@ class Chain:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Adds a line of the sweep (a JSON object) to the digest. Returns the line with its seal, which depends on this
-        line and on all lines before."""
+        """Returns a line of the journal, a JSON object, with its seal: a digest that depends on this line and on all
+        lines before."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()

@@ -223,8 +223,8 @@ def promise_of(directory: SweepDirectory) -> Promise | None:
 
 
 def _of_user(spec: Sweep, environment: str) -> Path:
-    """Returns the folder that holds the predicted cost of a sweep. It is the same for every seed of the sweep, because
-    the cost does not depend on the seed."""
+    """Returns the folder of this user that holds the predicted cost of a sweep. Sweeps that differ only in their seed
+    share the folder, because the cost does not depend on the seed."""
     key = [spec.but(seed=0).sha256(), environment, platform.node()]
     return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 

@@ -219,8 +219,8 @@ class PoolPlan:
         return number
 
     def answered(self, pack: str) -> int:
-        """Records that a pack of trainings continues after a probe (step of measurement). Returns the number of its
-        trainer.
+        """Records that the driver has answered a measurement of a pack of trainings: the pack continues, and its
+        trainer no longer waits. Returns the trainer's number.
         """
         return self._at_probe.pop(pack)
 

@@ -163,7 +163,8 @@ def ask_for_token() -> None:
 
 
 def has_token() -> bool:
-    """Returns whether Ray finds a token in the environment or in the user's home."""
+    """Returns whether there is a token with which Ray's processes authenticate, in the environment or in the user's
+    home."""
     in_environment = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     return in_environment or os.access(Path.home() / ".ray" / "auth_token", os.R_OK)
 

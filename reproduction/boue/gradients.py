@@ -128,8 +128,8 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Tests whether the gradient of attention's value bias contains anything that the gradient of the output bias does
-    not, as the paper states. It does not.
+    """Tests the paper's statement that the gradient of attention's value bias contains something that the gradient of
+    the output bias does not. The statement is wrong.
 
     The gradient of the value bias is the product of the output weights and the gradient of the output bias.
     """

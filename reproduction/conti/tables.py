@@ -65,8 +65,9 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """Yields the random structured matrices that the thesis's grid search draws for texts of `T` tokens: for each
-    family of matrices, one set for each value of the family's coefficient.
+    """Yields the random attention matrices that the grid search in Conti's thesis draws for texts of `T` tokens. There
+    is one set of draws for each family of structured matrices and each value of the family's coefficient, which scales
+    a random part of the matrices.
     """
     streams = Streams(torch.tensor([seed]))
     # The thesis varies three coefficients of its random matrices, but each family depends on only one of them. The

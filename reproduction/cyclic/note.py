@@ -159,8 +159,9 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """Tests on random matrices the note's rule that moves a matrix factor past the backward pass of ReLU. Returns the
-    difference between the traces of the rule's two sides, and the largest difference between their entries.
+    """Tests on random matrices a rule by which the note moves a matrix factor past the backward pass of ReLU. The rule
+    equates two products of matrices. Returns the difference between their traces, and the largest difference between
+    their entries.
 
     The sides are A mm(B, C) and mm(B', A) C, where mm(Z, G) is G with zeros where Z is negative, and ' transposes.
     """

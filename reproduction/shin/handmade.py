@@ -267,8 +267,8 @@ def pairs_figure() -> Figure:
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """Returns the answers of solution 1 as the paper prints it, for each previous (row) and current category (column),
-    (n_categories, n_categories).
+    """Returns the answers of the model with the hand-made weights that the paper prints as solution 1, for each
+    previous category (row) and current category (column), (n_categories, n_categories).
     """
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))

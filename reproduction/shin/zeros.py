@@ -73,7 +73,8 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class FoundPoints:
-    """The points at which searches for stationary points of system P or C (attention by positions or categories) ended.
+    """The points at which searches for stationary points of a model's loss ended. Attention in the model depends on
+    positions alone (system P) or on categories alone (system C).
 
     Attributes:
         family: The name of a family of `FAMILIES`, (n_points,); `none` for a stationary point of no known family; `not
@@ -316,8 +317,8 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
 
 
 def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    """Returns by how much the markers of a family of stationary points are moved sideways in the figure, because
-    several families have the same Hessian index.
+    """Returns how far the markers of a family of stationary points are moved sideways in the figure, so that they do
+    not cover those of families with the same Hessian index.
     """
     sharing = [other.name for other in families if index in other.indices]
     if family.name not in sharing:

@@ -88,8 +88,8 @@ class RunawayLaw:
 
     @classmethod
     def of(cls, n_categories: int, n_positions: int, learning_rate: float) -> "RunawayLaw":
-        """Derives the law that predicts runaways, whose weights grow without end, for a problem of the given size and a
-        learning rate.
+        """Derives the law that predicts in which trainings the weights grow without end (runaways), for a problem of
+        the given size and a learning rate.
         """
         rates, modes_FF = modes_of_zero(n_categories, n_positions)
         growth = math.log1p(learning_rate * rates[3]), math.log1p(learning_rate * rates[2])
@@ -219,8 +219,7 @@ class _Descent:
 
 
 def _law_border(descent: _Descent, modes: Floats, ratio: float, sign: float) -> float:
-    """Returns the constant C of the rule that tells which small initial weights lead to a runaway, whose weights grow
-    without end.
+    """Returns the constant C of the rule that predicts from small initial weights whether the weights grow without end.
 
     Weights run away if |c_+| < C |c_-|^r. Here c_+ and c_- are the components of the weights along the faster and the
     slower mode (direction of growth), and r is the ratio of the modes' growths; c_+ is positive and c_- has the given

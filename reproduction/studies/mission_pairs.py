@@ -140,16 +140,18 @@ def derived_factors(loss: float) -> Mapping[str, float]:
 
 
 def at_scale_one(trials: Trials) -> Floats:
-    """Returns the init_sigma of each trial, (n_trials,), converted by theory to the init_sigma that would have the same
-    effect at attention scale 1.
+    """Returns for each trial, (n_trials,), the init_sigma that by theory would have the same effect if the attention
+    logits were multiplied by 1, instead of by the trial's attention scale.
     """
     factors = derived_factors(float(np.nanmedian(trials.loss)))
     return np.asarray(trials.sigma / np.array([factors.get(f"scale {scale}", 1.0) for scale in trials.scale]))
 
 
 def moved(trials: Trials) -> Floats:
-    """Returns the init_sigma of each trial, (n_trials,), converted by theory to the init_sigma that would have the same
-    effect in float64 at attention scale 1. All trials then share one border between stuck and free trainings.
+    """Returns for each trial, (n_trials,), the init_sigma that by theory would have the same effect if training used
+    float64 and multiplied the attention logits by 1, instead of the trial's own precision and attention scale.
+
+    With this init_sigma, trials of all precisions and scales share one border between stuck and free trainings.
     """
     float32 = derived_factors(float(np.nanmedian(trials.loss)))["float32"]
     return np.asarray(at_scale_one(trials) / np.where(trials.dtype == "float32", float32, 1.0))

@@ -105,8 +105,8 @@ def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np
 
 
 def _binned(curves: Mapping[str, Trials]) -> tuple[range, dict[str, list[Rate]]]:
-    """Sorts the trials of each curve into bins of log10(init_sigma). Returns the indices of the bins, and for each
-    curve the rate of trainings that end at a zero of the gradient in each bin.
+    """Computes for each curve of the figure, which is a set of trials, the rate of trainings that end where the
+    gradient is zero, in bins of log10(init_sigma). Returns the indices of the bins, and the rates by the curve's name.
     """
     places = {name: np.floor(_BINS_PER_DECADE * np.log10(at_scale_one(trials))) for name, trials in curves.items()}
     every = np.concatenate(list(places.values()))

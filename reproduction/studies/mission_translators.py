@@ -176,8 +176,10 @@ def _onsets(data: SweepData, parameter: str) -> dict[str, Onset]:
 
 
 def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
-    """Reports hazard ratios: how much faster attention heads take a role if each query may see more keys in addition to
-    those in its window (`num_pos`). Heads are only compared with heads whose windows have equal size.
+    """Reports how much faster attention heads take the given role if each query may see `num_pos` more keys in addition
+    to those in its window, as ratios of the chance per step (hazard ratios).
+
+    Heads are only compared with heads whose windows have equal size.
     """
     ratios = data.emergence(role, by=["num_pos", "window"], layer=layer).hazard_ratios().ratios
     for hazard in ratios:

@@ -67,7 +67,8 @@ FULL_SIZE = Size()
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
-    """Trains some thousand small positions-only models (system P), and draws their losses in three figures.
+    """Trains some thousand small models whose attention depends on positions only, and draws their losses in three
+    figures.
 
     The figures show plateaus, the valley at infinity (a descent along which the weights grow without end), and softmax
     attention.

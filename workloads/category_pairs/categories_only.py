@@ -90,8 +90,8 @@ class CategoriesOnly(nn.Module):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns three measures of the weights: the norms of the logits and of the values, and `target_match`, the
-        correlation of the logits with the target table.
+        """Returns three measures of the weights: the norms of the attention logits and of the values, and
+        `target_match`, the correlation of the logits with the table of the function that the model shall learn.
 
         The correlation is computed after column means are subtracted.
         """

@@ -289,8 +289,8 @@ class FullModel(nn.Module):
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean squared error over texts and predicted positions, and the answers (n_texts, n_positions -
-        1).
+        """Returns the mean squared error of the model's predictions, over texts and predicted positions, and the
+        predictions, (n_texts, n_positions - 1).
         """
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK

@@ -152,8 +152,8 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the single attention head of each full model. The head's role is the solution of Shin & Matzinger that it
-    implements, `mixed` for a mixture of solutions, or none.
+    """Scores the model's single attention head in each training. The head's role is the solution in the paper of Shin &
+    Matzinger that its weights implement, `mixed` if they mix several solutions, or none.
 
     Scores and roles have the shape (n_trainings, 1, 1).
 

@@ -218,8 +218,8 @@ def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def _neighbours(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the categories of the current and of the previous token of each prediction: (n_texts, n_predicted) for
-    full models, (n_predicted, n_texts) for systems P and C.
+    """Returns the categories of the current and of the previous token of each prediction: (n_texts, n_predicted) for a
+    `FullModel`, (n_predicted, n_texts) for other models.
     """
     text_BM = _texts(module, batch)
     current, previous = text_BM[:, 1:], text_BM[:, :-1]

@@ -62,7 +62,7 @@ def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
-    """Computes the metrics of one training of a full model from its answers to held-out texts. Returns scalars by name.
+    """Computes the metrics of one training from the answers of its model to held-out texts. Returns scalars by name.
 
     Y is the target. `match_<f>`: E(answer - f)^2 / Var Y, for a simple predictor f. `ablation`: the mean squared change
     of the answers, in units of Var Y, when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t

@@ -118,8 +118,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors, by name. They are exact expectations, except for system C (attention
-        by categories) with texts in the batch: then they are averages over these texts.
+        """Returns the losses of simple predictors, by name. They are exact expectations over all texts. Only for a
+        model whose attention depends on categories alone, they are averages over the texts of `batch`, if it has any.
         """
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)

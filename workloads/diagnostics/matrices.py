@@ -35,10 +35,11 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """Scores of attention matrices that need no tokens: for roles such as `previous_token`, and the distances to the
-    identity, to bands, and to the identity with blocks.
+    """Scores of attention matrices that need no tokens: those for roles such as `previous_token`, and the distances to
+    structured matrices.
 
-    These families are called Sigma_1, Sigma_2 and Sigma_3. All rows of a block attend to one column.
+    The families of structured matrices are called Sigma_1 (the identity), Sigma_2 (bands along the diagonal) and
+    Sigma_3 (the identity with blocks of rows). All rows of a block attend to one column.
 
     Attributes:
         scores: One number per matrix, by name; NaN if a score is not defined. Distances are exact, in the entrywise L1
@@ -180,8 +181,9 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Returns each head's distance to the band of the head's own half-width, `window_H`, from its distances to the
-    bands of all half-widths (the last axis of `bands`).
+    """Picks for each head the distance of its attention to a band matrix (0 farther from the diagonal than a
+    half-width), at the head's own half-width `window_H`. The last axis of `bands` holds the distances for all
+    half-widths.
     """
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)

@@ -146,8 +146,8 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """For each attention matrix the nearest matrix that is the identity except for some blocks of rows: its distance,
-    and the places of its blocks.
+    """The nearest structured matrix to each attention matrix: its distance, and where its blocks are. It is the
+    identity, except for blocks of rows that all attend to one column.
 
     The structured matrices are those of Sigma_3: the identity with p blocks of w rows that attend to one column.
 
@@ -356,10 +356,11 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Measures each row's distance to the nearest row that is nonzero only on `support`. Returns how much the distance
-    falls with each entry outside `support` that may be nonzero too, and the distance if none may.
+    """Measures how far each row of an attention matrix is from the nearest row that is nonzero only on `support`, and
+    how much this distance falls if more entries may be nonzero.
 
-    The entries outside `support` are added in the order of their size, the largest first.
+    The entries outside `support` are allowed one after the other, the largest first. Returns by how much each of them
+    lowers the distance, and the distance without them.
     """
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
@@ -383,10 +384,11 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
 
 
 def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
-    """Adds the distances of two sets of rows, for 0, 1, ... free entries (which may have any value) in both sets
-    together. The free entries are divided between the sets so that the sum is least.
+    """Combines the distances of two sets of matrix rows to structured rows into the distance of both sets together.
+    Entry f on the last axis is the least distance if any f entries of the rows may have any value (are free).
 
-    For f = 0, 1, ... free entries, on the last axis, it is the minimum over k of first[k] + second[f - k].
+    For each f, it is the minimum over k of first[k] + second[f - k]: the free entries are divided between the two sets
+    so that the sum is least.
     """
     n = first_NF.shape[-1]
     sums = [(first_NF[:, : f + 1] + second_NF[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]

@@ -40,7 +40,7 @@ def width_on(device: str, n_trainings: int) -> int | None:
 
 
 def filled_up(value: Tensor, size: int) -> Tensor:
-    """Extends the first axis of `value` to length `size` with copies of its last entry. The axis is the training."""
+    """Extends `value` along its first axis, the trainings, to length `size` with copies of its last entry."""
     return value[arange(size, device=value.device).clamp(max=len(value) - 1)]
 
 

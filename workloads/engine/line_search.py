@@ -97,7 +97,8 @@ class LineSearches:
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:
-        """Returns the state of all searches by name, with trainings as first axis, without copying."""
+        """Returns the tensors that hold the state of the line searches, by name, without copying them. Their first axis
+        is the training."""
         state: State = {}
         for name, value in vars(self).items():
             if isinstance(value, Points):

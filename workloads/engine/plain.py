@@ -194,8 +194,8 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> bool:
-    """Returns whether all entries of `one` and `other` differ by at most `tolerance` plus the rounding error of the
-    value `loss`. NaN equals NaN."""
+    """Returns whether all entries of `one` and `other` differ by at most `tolerance`, plus what rounding may change in
+    a loss as large as `loss`. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
 

@@ -186,8 +186,8 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns the mean cosine similarity between the final hidden states from which two answers of the same sequence
-    are predicted. The first answer is left out.
+    """Returns the mean cosine similarity between the final hidden states from which the answers of one sequence are
+    predicted, over all pairs of its answers. The first answer is left out.
     """
     state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))

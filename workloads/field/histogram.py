@@ -53,8 +53,8 @@ class Counter(nn.Module):
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits of the letter's count at each token. With `mixing=bos` the first token, which is not a
-        letter, is left out.
+        """Returns for each letter of a sequence the logits of how often the letter occurs in the sequence. With
+        `mixing=bos` the first token, which is not a letter, is left out.
         """
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)

@@ -76,11 +76,11 @@ def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training at which fraction of an integration step of gradient flow, from 0 to 1, the loss has
-    fallen by `at`, counting its fall before this step.
+    """Returns for each training at which fraction of an integration step of gradient flow, from 0 to 1, the loss is
+    `at` below a reference loss.
 
-    `before` and `after` are the falls of the loss up to the beginning and the end of the step. Between them the fall is
-    taken to grow exponentially, or linearly where it was not positive before.
+    `before` and `after` are how far the loss is below the reference at the beginning and at the end of the step.
+    Between them this fall is taken to grow exponentially, or linearly where it was not positive before.
     """
     exponential = torch.log(at / before) / torch.log(after / before)
     part: Tensor = torch.where(before > 0, exponential, at / after)

@@ -20,8 +20,8 @@ _SYMBOLS = ("0", "1", "CLS")
 
 
 def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention weights of the CLS query in each layer and head, on one of the strings on which heads are
-    scored.
+    """Returns the attention weights with which the CLS token looks at the tokens of one string, in each layer and head.
+    `sentence` is the number of this string among those on which heads are scored.
     """
     del workload
     number = chosen(sentence, _N_STRINGS)

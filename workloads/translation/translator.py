@@ -71,8 +71,8 @@ def masks_of(batch: Batch) -> Mapping[str, Tensor]:
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """Multiplies the rows (n_rows, d_model) at a place in the model by the dropout mask of that place, if there is
-    one.
+    """Multiplies `x_RD`, (n_rows, d_model), by the dropout mask for the place in the model that `site` names. Without
+    such a mask, `x_RD` is unchanged.
     """
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
 
@@ -197,7 +197,8 @@ class FeedForward(nn.Module):
         self.second_bias_D = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """Applies the two linear layers and the ReLU between them to each row, (n_rows, d_model)."""
+        """Computes the feed-forward part of a layer for each row of `x_RD`, (n_rows, d_model): two linear layers with a
+        ReLU between them."""
         hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
         return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
 

@@ -89,7 +89,7 @@ class Reading:
         return text
 
     def _back(self, user: fx.Node, node: fx.Node, above: str) -> str:
-        """Writes as text the gradient with respect to the node `node`, which the operation `user` reads. The text
+        """Returns as text the gradient with respect to `node`, which is an input of the operation `user`. The text
         `above` is the gradient with respect to the operation's result.
         """
         if user.target in _TURNED and _turns(user):

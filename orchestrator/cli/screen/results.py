@@ -108,8 +108,8 @@ def _drawn_map(shown_map: "ShownMap") -> list[str]:
 
 
 def _drawn_curve(page: "WhyPage") -> list[str]:
-    """Draws the loss curve of a training as a row of block characters. If there are many probes, it draws every
-    k-th."""
+    """Draws the loss curve of a training as a row of block characters. If the curve has more points than fit into the
+    row, only every k-th is drawn."""
     points = page.heights()
     if not points:
         return []

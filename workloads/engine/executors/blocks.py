@@ -41,8 +41,8 @@ _STEPS_AT_ONCE = 64
 
 
 def compiled_graph(lanes: LaneState, batch: Batch) -> StepGraph | GradientGraph:
-    """Returns the graph of a whole step if it can be compiled for blocks of trainings, else the graph of loss and
-    gradient.
+    """Returns the compilable graph of a whole training step; if the whole step cannot be compiled, the graph of loss
+    and gradient only.
 
     Raises:
         NoRuleError: If neither graph can be compiled. The message gives the reasons.
@@ -177,7 +177,8 @@ class _Blocks:
         return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
     def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
-        """Splits the axis of trainings into blocks, and makes the trainings of a block the last axis."""
+        """Splits the trainings, which lie along `axis` of `value`, into blocks of equal size. The number of the block
+        replaces that axis, and the training within the block becomes the last axis."""
         if has_lane_axis(name):
             value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:

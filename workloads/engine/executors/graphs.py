@@ -100,8 +100,8 @@ updates its inputs in place."""
 
 
 class VmappedStep:
-    """Takes steps of all trainings of a bucket (state at fixed memory addresses) with `vmap` and PyTorch's kernels,
-    directly on the bucket's tensors."""
+    """Takes steps of a group of trainings at once, with `vmap` and PyTorch's kernels. The steps change the group's
+    tensors, a `Bucket`, in place."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout

@@ -74,7 +74,8 @@ class Programs:
         self._gradients: dict[Hashable, GradientProgram | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> BlockProgram | None:
-        """Returns the program for a step of the given trainings; `None` if a step cannot be computed for a block.
+        """Returns the compiled program that takes a step of the given trainings; `None` if such a step cannot be
+        compiled.
 
         The program is compiled at the first call on this machine.
 

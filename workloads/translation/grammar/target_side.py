@@ -35,7 +35,7 @@ _SYNONYM_NATS = tuple(-math.log(p) for p in SYNONYMS)
 
 
 class TargetWord(NamedTuple):
-    """A word of the target sentence, with its place in the tree.
+    """A word of the target sentence, with its place in the sentence's syntax tree.
 
     Attributes:
         place: The place of the word in the tree, such as `subject.head`.
