@@ -33,7 +33,8 @@ def base_name(training_id: str, text: str) -> str:
 
 
 def is_text_of(name: str, text: str) -> bool:
-    """Returns whether the digest in a name of trained weights is that of this JSON text."""
+    """Returns whether this JSON text can be the trained weights with the given name: the digest in the name must be
+    that of the text."""
     return name.partition("-")[2] == _digest(text)
 
 

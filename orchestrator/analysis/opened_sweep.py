@@ -247,8 +247,9 @@ class SweepData:
             return self._onset(connection, outcome, outcome_onsets(connection, outcome), by)
 
     def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> Onset:
-        """Computes the share of trainings in which an event has held, by step. Failed and pruned trainings are left
-        out. Raises a `UserError` for an unknown event or parameter, or more than two parameters.
+        """Computes the share of trainings in which an event has held, by step, for all trials together or for the bins
+        of one or two parameters. Failed and pruned trainings are left out. Raises a `UserError` if the event or a
+        parameter is unknown, or if there are more than two parameters.
 
         Args:
             event: The event's name.

@@ -271,7 +271,8 @@ class SweepResults(Record):
 
     @property
     def pruned_note(self) -> str | None:
-        """A sentence about trainings that the rates leave out because they were pruned; `None` if there are none."""
+        """A sentence that says how many trainings were pruned and so are not counted in the rates of outcomes; `None`
+        if none were pruned."""
         return pruned_note(self.outcomes)
 
     @property

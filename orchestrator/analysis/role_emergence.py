@@ -122,8 +122,12 @@ class RoleHistory:
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """Reads when each role of attention heads emerged, for each layer in which the role occurs or its score is
-    measured. With `any_layer`, the heads of all layers are taken together."""
+    """Reads from the ledger at which step each role of attention heads (such as `positional`) emerged in each training,
+    for each layer separately. With `any_layer`, the heads of all layers are taken together.
+
+    A layer has a history for a role if some head of the layer ever has the role, or if the role's score is measured in
+    the layer. A role without a score has a history in all layers if it occurs in one.
+    """
     layer = str(_ANY_LAYER) if any_layer else "layer"
     cells = _cells(connection, layer)
     numbers = list(range(len(cells)))

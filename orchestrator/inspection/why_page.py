@@ -97,8 +97,8 @@ def _undivided(words: GradientWords) -> str:
 
 
 def _way_out(analysis: Why) -> Iterator[str]:
-    """Describes, for each part of the target (such as its mean) that the training hardly learns, through which weight
-    it could still be learned, and how fast."""
+    """Yields a text for each part of the target (such as the target's mean) that the training hardly learns: through
+    which weight the part could still be learned, and how fast."""
     words = analysis.words
     starved = words.starved_parts()
     for part in starved:

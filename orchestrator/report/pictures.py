@@ -141,8 +141,8 @@ def as_png(figure: Figure) -> bytes:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Runs Matplotlib's layout engine once, for all files of a figure. Otherwise it would run for each file and draw
-    the figure twice."""
+    """Runs Matplotlib's layout engine once for a figure that is saved to several files. Otherwise every save would run
+    it again, and so draw the figure twice."""
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):

@@ -160,7 +160,7 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep's directory, with the record as it is now."""
+        """The sweep's directory, as an object that holds the newest content of its `sweep.json`."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:

@@ -93,7 +93,8 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a pack of trainings if it has about the size whose speed the search needs next.
+        """Records the speed of a pack of trainings for the search for the fastest size of packs, if the pack has about
+        the size that the search wants to measure next.
 
         Any other pack only limits the sizes of later packs by its use of memory.
 

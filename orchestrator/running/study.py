@@ -245,8 +245,8 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores the names of the objectives for `optuna-dashboard`, and a note: the importances and the best value in
-        the dashboard measure other things than attnsweep's report does."""
+        """Stores the names of the objectives, which `optuna-dashboard` shows. Also stores a note for its users: the
+        importances and the best value in the dashboard measure other things than attnsweep's report does."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)

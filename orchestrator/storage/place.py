@@ -27,7 +27,7 @@ class Lock(Protocol):
     """Interface for the lock that gives one process the right to write to a sweep."""
 
     def confirm(self) -> None:
-        """Raises UserError if another process has meanwhile taken the lock."""
+        """Raises UserError if another process has taken this lock since this process took it."""
 
     def close(self) -> None:
         """Releases the lock, so that another process may write to the sweep. A second call does nothing."""
@@ -61,7 +61,8 @@ class Place(Protocol):
         """
 
     def inside(self, folder: str) -> Self:
-        """Returns the `Place` of a folder in this place. Raises UserError if the folder's name is that of a link."""
+        """Returns an object that reads and writes the files of a folder in this place, as this one does for the whole
+        place. Raises UserError if the folder's name is that of a link."""
 
     def is_vacant(self) -> bool:
         """Returns whether a new sweep can be created here: whether the place is empty or does not exist."""
@@ -134,8 +135,8 @@ class Place(Protocol):
         """
 
     def remove(self, folder: str, files: Collection[str]) -> None:
-        """Removes files, given by their names with the suffix, from a folder of this place; the folder "" is the place
-        itself.
+        """Removes files from a folder of this place; the folder "" is the place itself. The names of the files include
+        their suffix, such as `.parquet`.
 
         The removal is durable when the call returns.
         """

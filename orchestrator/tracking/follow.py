@@ -76,7 +76,8 @@ class Mirror:
         self._has_runs = directory.spec.trials <= self.runs.most_trials
 
     def missing(self) -> list[int]:
-        """Returns the complete trials of the ledger that have no finished run in the store yet."""
+        """Returns the numbers of the complete trials in the sweep's ledger that have no finished run yet in the store
+        of runs that they are logged to (such as MLflow)."""
         if not self._has_runs:
             return []
         replicates = self.directory.spec.replicates

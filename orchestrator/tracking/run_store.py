@@ -79,7 +79,8 @@ class Runs(ABC):
 
     @abstractmethod
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
-        """Writes a run for each of several trials. After each batch, yields the contents of the runs that were written.
+        """Writes a run for each of several trials to the store, in batches. After each batch of runs, yields the
+        contents of the runs that were written.
 
         Args:
             contents: The complete contents of the runs.

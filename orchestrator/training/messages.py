@@ -103,8 +103,8 @@ Standing: TypeAlias = tuple[str, bool, float | None]
 
 @dataclass(frozen=True)
 class Probed:
-    """A trainer's report on a pack of trainings that has stopped at a probe (a step at which they are measured). It
-    waits until the driver says which trainings are pruned.
+    """A trainer's report that a pack of trainings (one batched program) has stopped at a probe, which is a step at
+    which the trainings are measured. The pack waits until the driver has said which of its trainings are pruned.
 
     Attributes:
         step: The step of the probe.

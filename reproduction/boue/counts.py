@@ -215,7 +215,7 @@ def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The key-value cache of one block: the keys and values of all tokens so far.
+    """The key-value cache of one transformer block: the keys and values of all tokens that were read so far.
 
     Attributes:
         key_BHTC, value_BHTE: The outputs of `Attention.keys` and `Attention.values`.

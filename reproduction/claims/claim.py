@@ -228,7 +228,7 @@ FAMILY_ERROR = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The number of a claim and its interval, as a second measurement on another seed gave them.
+    """What a second measurement, on another seed, gave for the number that a claim states: its value and its interval.
 
     Attributes:
         value, low, high: The number and its interval, at the claim's level.

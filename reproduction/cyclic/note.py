@@ -172,8 +172,9 @@ def swapped_rectifier() -> tuple[float, float]:
 
 
 def softmax_denominator() -> tuple[float, float]:
-    """Returns the errors of two formulas for the differential of a row softmax: one with the square of the row sums
-    of exp(X) in the denominator, and the printed one, with their first power.
+    """Compares two formulas for the differential of a row softmax with the true differential, and returns their errors.
+    The first has the square of the row sums of exp(X) in its denominator. The second, which the checked note prints,
+    has the row sums themselves.
 
     The formula is that of tr(A' d softmax(X)), where A is a constant matrix and ' transposes.
     """

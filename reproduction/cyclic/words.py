@@ -243,7 +243,8 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
-    """Returns the expression of one encoder layer, whose weights are named with the layer's number: `Q1`, `K1`, ...
+    """Returns the formula, a tree of matrix products, for the output of one encoder layer. The names of the layer's
+    weights end with its number: `Q1`, `K1`, ...
 
     Args:
         below: The expression that the layer reads.

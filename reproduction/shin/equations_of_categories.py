@@ -54,8 +54,8 @@ _N_ZOOMS = 6
 
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
-    """A value matrix at which the gain has a maximum or minimum. The gain is how much lower the loss is with the best
-    attention logits than with outputs of 0.
+    """A value matrix at which the gain has a maximum or minimum. The gain of a value matrix is the loss of a model
+    whose output is 0, minus the loss with the attention logits that are best for this matrix.
 
     The ratio of the two entries of the matrix is the tangent of `angle`.
     """

@@ -374,9 +374,8 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """Returns the loss of system P with the given value matrix and the best attention weights for it, on all texts, by
-    least squares.
-    """
+    """Returns the loss, on all texts, of a model whose attention sees positions only (system P). Its value matrix is
+    given, and its attention weights are the best ones for it, found by least squares."""
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
@@ -389,9 +388,8 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """Returns the loss of system P with the given attention weights and the best value matrix for them, on all
-    texts.
-    """
+    """Returns the loss, on all texts, of a model whose attention sees positions only (system P). Its attention weights
+    are given, and its value matrix is the best one for them."""
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

@@ -296,7 +296,7 @@ def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_p
 
 
 def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
-    """Returns the largest distance of any of the losses from the reference loss that is nearest to it."""
+    """Computes how far each loss is from the reference loss nearest to it, and returns the largest distance."""
     levels = torch.as_tensor(level, dtype=torch.float64)
     distances = [(levels - known_level).abs() for known_level in known.values()]
     return torch.stack(distances).amin(0).max().item()

@@ -183,9 +183,8 @@ def reproduce_kicks(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports the rate of each outcome in a finished sweep, decided with the thresholds as they are, halved and
-    doubled, and draws the outcomes.
-    """
+    """Reports the rate of each outcome in a finished sweep, and draws the outcomes. To show how much the rates depend
+    on the thresholds that decide between outcomes, each threshold is also halved and doubled."""
     judged = Judged(sweep)
     recorded = judged.column("outcome").astype(str)
     n_alike = int((recorded == judged.outcome()).sum())

@@ -266,7 +266,8 @@ class ChangedGPT(GPTWorkload):
         return cast(GPT, partial(functional_call, module, self.read(dict(module.named_parameters()))))
 
     def read(self, state: Mapping[str, Tensor]) -> State:
-        """Returns the weights that the model uses: the stored weights multiplied by the factors of the variant."""
+        """Returns the weights that the model uses: each stored weight times the factor by which this study changes the
+        size of the weight's optimizer steps."""
         factors = {name: _factor(self._change.steps, name) for name in state}
         return {name: value if factors[name] == 1.0 else value * factors[name] for name, value in state.items()}
 

@@ -406,8 +406,9 @@ def law_rows(law: RunawayLaw, forecasts: Sequence[Forecast]) -> list[ComparedVal
 def fitted_slope(
     sigmas: NDArray[np.float64], counts: NDArray[np.float64], n: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Returns the slope of log share against log `init_sigma` and half the width of its 95% interval, weighted by the
-    errors of the shares.
+    """Fits a straight line to the log of a share, `counts / n` of the trainings at each `init_sigma`, as a function of
+    log `init_sigma`. Returns the slope and half the width of its 95% interval. A share weighs the more, the smaller its
+    error is.
 
     The slope is for rates without a law that predicts each single training. Where the rate bends, local slopes differ.
     """

@@ -29,9 +29,8 @@ _FULL_EVAL_TEXTS = 256
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
-    """The workload of systems P and C (attention alone) with exact or sampled loss, and of the full models with or
-    without softmax.
-    """
+    """The workload `category_pairs`. Its model is attention alone, by positions only or by categories only (systems P
+    and C), with an exact or sampled loss; or attention with a feed-forward part, with or without softmax."""
 
     name = "category_pairs"
     parameters = CategoryPairsParameters

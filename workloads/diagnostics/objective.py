@@ -118,7 +118,9 @@ def solves_after_reset(
     solved_level: float,
     n_steps: int = RESET_STEPS,
 ) -> Tensor:
-    """Returns for each training whether it solves the task once `reset_valley` has changed its value matrix.
+    """Returns for each training whether it solves the task if it is trained on after a change of its value matrix. The
+    change (`reset_valley`) moves the matrix out of the "valley at infinity", a descent of the loss along which the
+    weights grow without end.
 
     If so, only the valley at infinity (a descent along which the weights grow without end) had trapped it.
     """

@@ -41,8 +41,8 @@ def gamma(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns a mask of the losses (n_trainings, n_probes) that differ from their training's `level`, such as the loss
-    of a simple predictor, by at most the fraction `AT_LEVEL` of the level."""
+    """Returns a mask (n_trainings, n_probes) that is true where a loss is near its training's `level`, such as the loss
+    of a simple predictor: where they differ by at most the fraction `AT_LEVEL` of the level."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 

@@ -58,8 +58,8 @@ def permutation_test(
     *,
     is_causal: bool = False,
 ) -> PermutationTest:
-    """Compares the distance of each attention matrix to structured matrices with the distances of its shuffled
-    versions.
+    """Computes the distance of each attention matrix to matrices with some structure (such as a band), and for
+    comparison the mean and the standard deviation of this distance over shuffled versions of the attention matrix.
 
     All matrices and all calls use the same permutations.
 

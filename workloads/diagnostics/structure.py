@@ -341,7 +341,8 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns the distance of a block of rows to the nearest rows that all attend to one column.
+    """Returns how far a block of rows of each attention matrix is from the nearest block in which all rows attend to
+    one and the same column.
 
     The last axis is the number of entries, 0 to `n_free`, that are free to have any size: (n_heads, n_free + 1).
     """

@@ -67,8 +67,8 @@ class Rule:
 
     @classmethod
     def moving(cls) -> Self:
-        """Returns the row that gives `plateau` with the detail `moving`: the loss still falls, and no earlier row
-        holds."""
+        """Returns a row for the ordered table of rules that labels trainings. It gives the label `plateau` with the
+        detail `moving` to trainings whose loss still falls, if no earlier row applies to them."""
         return cls(
             outcome="plateau",
             details=("moving",),
@@ -145,7 +145,8 @@ class VerdictTable:
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe (measured step) by the first row whose condition holds."""
+        """Labels each training at each probe (a step at which it was measured). The label is that of the first row of
+        this table whose condition holds."""
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
         cases: dict[Label, NDArray[np.bool_]] = {}
         for row in self.rows:
@@ -175,7 +176,8 @@ class VerdictTable:
 
 
 def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
-    """Raises if some outcome that the workload declares can never occur, judging by the workload's table of verdicts.
+    """Raises if the workload declares an outcome that no training can ever get, judging by the workload's table of
+    verdicts (the ordered rules that label trainings).
 
     Raises:
         LabelError: If no row of the table gives an outcome that the workload declares, or if a condition given as text

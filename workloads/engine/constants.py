@@ -103,8 +103,8 @@ class Difference:
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """Compares the constants of all modules with those of the first. Returns the first difference found; `None` if
-    there is none."""
+    """Returns the first constant found whose value differs between the first module and another one; `None` if there is
+    none. Constants are all that a module holds besides parameters and buffers, such as numbers and functions."""
     first = constants_of(modules[0])
     for position, other in enumerate(modules[1:], 1):
         others = constants_of(other)

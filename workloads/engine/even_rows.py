@@ -33,8 +33,8 @@ def even_rows(device: torch.device) -> AbstractContextManager[object]:
 
 
 class EvenRows(TorchDispatchMode):
-    """A context that aligns the rows of sums on a GPU: if the memory address of some row is not a multiple of the size
-    of four numbers, it copies all rows so that each is."""
+    """A context in which sums on a GPU read rows that begin at a multiple of four numbers in memory. If some row of a
+    tensor begins elsewhere, all its rows are first copied to such addresses."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -87,7 +87,8 @@ class LaneState:
 
     @property
     def stepping(self) -> FirstOrder:
-        """The optimizer, which must be of first order: only the steps of first-order optimizers can be compiled."""
+        """The optimizer, for code that compiles its steps. Only the steps of first-order optimizers can be compiled;
+        any other optimizer makes this property fail with an AssertionError."""
         assert isinstance(self.optimizer, FirstOrder)
         return self.optimizer
 

@@ -50,7 +50,8 @@ class CurvaturePairs:
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
-        """Stores the two numbers that `counts` returned, after the caller has copied them to the CPU.
+        """Stores two numbers on the stored curvature pairs, which `counts` has computed on the device and the caller
+        has copied to the CPU.
 
         Args:
             n_used: The number of curvature pairs of the training that has most.

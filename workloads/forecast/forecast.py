@@ -75,8 +75,8 @@ def depends_on_its_end(parameters: TrainingParameters) -> bool:
 
 
 def _probed(workload: Workload[Any], trainings: Sequence[Training[Any]], horizon: int) -> Evidence:
-    """Trains for `horizon` steps, and returns measurements. Each measured step is at most 2% larger than the one
-    before, or follows it directly."""
+    """Trains for `horizon` steps, and returns the losses and metrics that were measured on the way. At first it
+    measures after every step, later each time the number of steps has grown by at most 2%."""
     if trainings[0].parameters.n_steps != horizon:
         trainings = [
             replace(training, parameters=replace(training.parameters, n_steps=horizon)) for training in trainings
@@ -301,8 +301,8 @@ def _times(
     pilots: tuple[float, float] | None,
     order: int | None,
 ) -> dict[float | None, NDArray[np.float64]]:
-    """Returns by init_sigma the steps at which trainings leave their initial plateau: measured by trial trainings, or
-    extrapolated to smaller values of init_sigma."""
+    """Returns for each init_sigma the steps at which trainings leave their initial plateau. They are measured by trial
+    trainings, or extrapolated from those if init_sigma is smaller than theirs."""
     trained: list[float | None] = [sigma for sigma in sigmas if not _is_below(sigma, pilots)]
     if pilots is None or order is None or len(trained) == len(sigmas):
         pilots = None

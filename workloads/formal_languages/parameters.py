@@ -113,9 +113,8 @@ class FormalLanguagesParameters(TrainingParameters):
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values that trainings must have in common to be trained in one program. The training length is
-        among them if each position is one token, because tensor shapes then depend on it.
-        """
+        """Returns the values that trainings must have in common to be trained in one program. The length of the
+        training strings is among them if each position is one token, because tensor shapes then depend on it."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 

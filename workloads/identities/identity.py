@@ -125,7 +125,7 @@ class Identity(ABC):
 
     @abstractmethod
     def reason(self, at: Point) -> str:
-        """Explains in one line what is wrong with the module if the equation is violated at the given weights."""
+        """Explains in one line what is wrong with a module whose gradients violate this equation at given weights."""
 
 
 class Conserved(Identity):

@@ -68,7 +68,7 @@ class Program:
         return dependent
 
     def run(self, inputs: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        """Computes the loss for the given inputs of its graph, and returns the value of every node of the graph."""
+        """Runs the graph, which computes a loss, on the given inputs, and returns the values of all its nodes."""
         return _Recorder(self.graph).record(inputs)
 
     def after(self, output: fx.Node, value: Tensor, known: Mapping[fx.Node, Any], term: fx.Node) -> Tensor:
@@ -231,7 +231,8 @@ def reader_of(node: fx.Node) -> fx.Node:
 
 
 def _places(graph: fx.Graph, weight: fx.Node) -> list[fx.Node]:
-    """Inserts a separate node between a weight and each operation that reads it, and returns these nodes.
+    """Inserts a separate node between a weight and each operation that reads it, so that the gradient's term from each
+    reader can be computed separately. Returns these nodes.
 
     A view of the weight with several readers is copied first, once for each reader.
     """

@@ -145,7 +145,8 @@ class Reading:
         return self._named(node)
 
     def _named(self, node: fx.Node) -> str:
-        """Returns the letter that stands for a tensor in the texts, and defines the letter at its first use."""
+        """Returns the letter that stands for a tensor in the formulas that this object writes, and defines the letter
+        at its first use."""
         if node in self._name_at or node in self._program.names:
             return self._text(node)
         if node.target in VIEWS or _name(node) == "getitem":

@@ -162,9 +162,8 @@ class GradientWords:
         return torch.stack([term.value for term in self.terms if term.weight == weight]).sum(0)
 
     def balances(self) -> list[Balance]:
-        """Computes for each weight and each part of the target (such as its mean) how far the terms of the gradient
-        cancel.
-        """
+        """Computes how far two kinds of terms cancel in the gradient of each weight: those that contain the target and
+        those that contain the prediction. Does so for each part of the target, such as its mean, separately."""
         keys = dict.fromkeys((term.weight, term.part) for term in self.terms if term.part in self.zero_levels)
         return [self._balance(weight, part) for weight, part in keys]
 
@@ -184,8 +183,9 @@ class GradientWords:
         return [part for part in self.zero_levels if self._fed(part) < _STARVED]
 
     def left(self, part: str) -> float:
-        """Returns how much of the gradient terms for one part of the target (such as its mean) is left when they are
-        summed: 1 if none of them cancel, 0 if all do; NaN if a weight is not finite.
+        """Compares the sum of all gradient terms about one part of the target (such as the target's mean) with the
+        sizes of the terms themselves. Returns 1 if no terms cancel, 0 if all do, and a number between if some do; NaN
+        if a weight is not finite.
 
         If terms are products of all weights, it is the largest value of any weight; otherwise that of all weights
         together.

@@ -72,8 +72,9 @@ class PhaseDiagram(DrawnAnswer):
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
-        """Returns the fitted probability on a grid: the values of both parameters, `probability`, and its 95% band from
-        `low` to `high`; no rows if nothing was fitted."""
+        """Returns the fitted probability that a training ends stuck (or with the chosen outcome) on a grid of the two
+        parameters. Each row has the parameters' values, `probability`, and its 95% band from `low` to `high`; there are
+        no rows if nothing was fitted."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:

@@ -82,8 +82,8 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """Returns the matrix that computes a surface's roughness (the integral of its squared second derivatives) as a
-        quadratic form of its B coefficients: (B, B)."""
+        """Returns a matrix (B, B) whose quadratic form maps the B coefficients of a surface to its roughness: the
+        integral of the surface's squared second derivatives."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend

@@ -198,8 +198,9 @@ class Surface:
 
     @property
     def fits(self) -> bool:
-        """Whether the observed shares of trainings with the ending agree with the expected ones in all cells. If they
-        do not, no 50% line is drawn."""
+        """Whether the fitted surface agrees with the observed share of trainings that ended stuck (or with the chosen
+        outcome) in every cell of the plane of two parameters. If it does not, the line of probability 50% is not drawn.
+        """
         return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:

@@ -196,8 +196,8 @@ class Interactions(Answer):
         return f"{pairs}, on the {self.ending.share_label}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per pair of parameters: their names, the statistic of the test, its degrees of freedom, `p`
-        and `p_adjusted`."""
+        """Returns one row per pair of parameters: their names, and the result of the test whether the effect of one
+        depends on the other (`statistic`, `degrees` of freedom, `p` and `p_adjusted`)."""
         columns = {"first": str, "second": str, "statistic": float, "degrees": int, "p": float, "p_adjusted": float}
         rows = [
             (*pair.by, pair.test.statistic, pair.test.degrees, pair.test.p, p_adjusted)

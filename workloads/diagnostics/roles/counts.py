@@ -163,7 +163,8 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """Adds the counts of two batches. Their sentences may differ in length."""
+        """Adds the counts of two batches of sentences: how often attention heads do what defines their roles. The
+        sentences of the two batches may differ in length."""
         assert self.relations == other.relations
         first = min(self.first_offset, other.first_offset)
         past = max(counts.first_offset + counts.reach.shape[0] for counts in (self, other))

@@ -145,8 +145,8 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Labels each head with one role whose threshold its scores meet: `positional` if it is among them, else the
-    stronger of `syntactic` and `rare_token`; `none` if it meets no threshold.
+    """Labels each attention head with one role whose threshold its scores meet: with `positional` if its threshold is
+    met, else with the stronger of `syntactic` and `rare_token`. The label is `none` if no threshold is met.
 
     `positional` takes precedence, because the other two are measured against what position or chance explains. If both
     `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both

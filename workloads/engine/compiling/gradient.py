@@ -51,7 +51,8 @@ class Parts:
 
 @dataclass(frozen=True)
 class GradientGraph:
-    """The traced graph that computes loss and gradient of a group of trainings on one part of the data.
+    """The traced graph that computes the loss and the gradient of each training of a group. To save memory, the data
+    may be split into parts; one call of the graph then reads one part.
 
     Attributes:
         graph: Computes one loss and one gradient per training from the parameters, one row per training, and the

@@ -111,7 +111,7 @@ class VmappedStep:
         """Does nothing: `take` works on the bucket's own tensors, so there are no copies to fill."""
 
     def take(self, bucket: Bucket, read: State) -> None:
-        """Takes one step of all trainings in the bucket.
+        """Takes one optimizer step of all trainings whose state `bucket` holds, and changes this state in place.
 
         Args:
             read: The inputs that change from step to step, by the names of `step_graph`: rates and the batch, with
