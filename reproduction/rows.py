@@ -52,7 +52,8 @@ _SEED = 0
 def value_row(
     name: str, ours: float | str, published: float | str | None = None, *, agrees: bool | None = None
 ) -> ComparedValue:
-    """Returns a row with one of our values, without an interval, beside the published value if there is one."""
+    """Returns a row of a reproduction's table: a value that we computed, without an interval, beside the published
+    value if there is one."""
     return ComparedValue(name=name, published=published, ours=ours, agrees=agrees)
 
 
@@ -108,8 +109,8 @@ def mean_interval(values: Sequence[float], others: Sequence[float] | None = None
 def mean_row(
     name: str, values: Sequence[float], *, possible: Bounds = (-math.inf, math.inf), **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row with the mean over the seeds of a configuration and its interval, which is cut off at the smallest
-    and largest possible value.
+    """Returns a row of a reproduction's table: the mean of `values`, one per seed, with its interval. The interval is
+    cut off at the smallest and largest possible value.
     """
     mean, low, high = mean_interval(values)
     if math.isfinite(low):

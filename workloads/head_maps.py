@@ -89,8 +89,8 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Calls PyTorch's `multi_head_attention_forward` without requesting weights, because its softmax then has a
-        separate axis for the heads.
+        """Computes PyTorch's `multi_head_attention_forward` so that the weights of each head can be recorded. For this
+        it does not request weights from PyTorch: only then the tensor at the softmax has a separate axis for the heads.
 
         If the caller requests weights, returns those recorded at the softmax.
         """

@@ -158,7 +158,8 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
 
 
 def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
-    """Returns for every row the number of the part of the corpus (such as `train`) to which it belongs.
+    """Returns for every row of a corpus's table the part of the corpus to which the row belongs, such as `train`, as an
+    index into `part_names`.
 
     Raises:
         ValueError: If a row's part is not one of `part_names`.

@@ -153,7 +153,8 @@ class SweepComparison(DrawnAnswer, Record):
         yield from ((f"{name} by {self.by}", group.label, group.rate) for group in self.groups)
 
     def plot(self) -> "Figure":
-        """Draws the difference between the two sweeps in each compared rate, with 95% intervals."""
+        """Draws how much each share of trainings, such as the share that is stuck, differs between the two sweeps, with
+        95% intervals."""
         from attnsweep.orchestrator.analysis import figures
 
         rows = list(self._differences())

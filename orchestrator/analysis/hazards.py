@@ -203,8 +203,11 @@ def _fit(
 def _regression(
     times: OnsetTimes, places: Sequence[Ints], terms: Sequence[tuple[int, int]], once_per_trial: bool
 ) -> tuple[list[_Estimate], str]:
-    """Estimates the hazard ratios by a regression: for each interval between probes, it predicts the share of trainings
-    that reach the goal among those that had not reached it before.
+    """Estimates how much sooner or later trainings reach a goal (an outcome or a role) in one bin of a parameter than
+    in another, as hazard ratios.
+
+    The estimate is a regression. For each interval between two measurements, it predicts the share of trainings that
+    reach the goal in this interval, among those that had not reached it before.
 
     Args:
         places: For each factor, the number of each training's bin.

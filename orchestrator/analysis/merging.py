@@ -96,8 +96,8 @@ def merge_sweeps(out: PlaceName, where: Sequence[PlaceName]) -> SweepDirectory:
 
 
 def _begun(out: PlaceName) -> SweepDirectory | None:
-    """Returns the unfinished merge in the directory `out`, or `None` if this directory is new. Raises a `UserError` if
-    it holds anything else."""
+    """Returns the directory `out` if an earlier merge of sweeps into it was interrupted, so that the merge can be
+    completed; `None` if it is new. Raises a `UserError` if it holds anything else."""
     try:
         SweepDirectory.open(out)
     except CutShortError:

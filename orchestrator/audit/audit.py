@@ -164,8 +164,8 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
 
 
 def _is_untouched(directory: SweepDirectory, *, finished: bool) -> bool:
-    """Returns whether a sweep has neither a study (Optuna's record of its trials) nor rows, as after a run that was
-    killed at its start."""
+    """Returns whether a sweep has neither a study (Optuna's record of its trials) nor any trainings in its ledger. A
+    run that was killed at its start leaves such a sweep."""
     place = directory.place
     has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
     return not (finished or has_study or place.names("trainings"))

@@ -76,8 +76,8 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges those fragments (the files of one commit each) of a ledger whose curves keep the same points: all
-    that were measured, every second one, and so on."""
+    """Merges the fragments (files of one commit each) of a ledger into a few. Fragments are merged with each other only
+    if their curves keep the same share of the measured points: all, every second one, and so on."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)

@@ -93,12 +93,14 @@ class Regions:
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
-        """Describes a cell: returns each parameter's name with the label of the bin in which the cell lies."""
+        """Describes a cell of a grid of parameters: returns each parameter's name with the label of its bin (range of
+        values) in this cell."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
     @property
     def best_by(self) -> str:
-        """The bound of a rate by which the best cell was chosen, in words, such as the highest lower bound."""
+        """Names the criterion by which the best combination of parameter ranges was chosen. It is the highest lower
+        bound of a rate that should be high, or the lowest upper bound of one that should be low."""
         if not self.is_more_better:
             return f"the lowest upper bound of the {self.question.ending.share_label}"
         return f"the highest lower bound of the {self.sought.share_label}"

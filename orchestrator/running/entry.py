@@ -214,8 +214,8 @@ def check_divisible(spec: Sweep, shard: Shard) -> None:
 
 
 def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
-    """Returns the record that the first driver of a divided sweep has written into the directory of the whole sweep;
-    `None` if there is no record yet.
+    """Opens the directory of a sweep that is divided into shards (shares of the trials, each run by its own process),
+    as the first of these processes has created it. Returns `None` if none has created it yet.
 
     Raises:
         UserError: If the directory holds another sweep, or the same sweep with another number of shards.

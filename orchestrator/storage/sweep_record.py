@@ -175,8 +175,8 @@ class SweepRecord(Record):
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """Returns the name of the engine that ran in the environment with the given id; `vmapped` if the sweep's record
-        lacks this environment."""
+        """Returns the name of the engine (implementation of the optimization steps) that ran in the environment
+        (versions and code) with the given id. Returns `vmapped` if the sweep's record lacks this environment."""
         known = self.environments.get(environment or "")
         return known.engine if known else "vmapped"
 

@@ -176,7 +176,7 @@ class OtherSweeps:
         return notices
 
     def close(self) -> None:
-        """Removes this sweep's note from the cluster."""
+        """Removes the note by which this sweep tells the cluster's other sweeps which resources it holds and wants."""
         with suppress(RayError):
             remove_note(self._key, _ANSWER_SECONDS)
 

@@ -105,7 +105,7 @@ class Resources:
 
     @property
     def wanted(self) -> Wanted:
-        """How many trainers the pool requests, and on which devices."""
+        """How many trainer processes the sweep wants, and on which devices."""
         match self.n_trainers:
             case None:
                 return Wanted(device=self.device)
@@ -121,8 +121,8 @@ _starting: "list[Future[bool]]" = []
 
 @contextmanager
 def starting_meanwhile(resources: Resources) -> Iterator[None]:
-    """A context in which a thread starts Ray, if these resources need it, while the driver does other work.
-    `open_resources` then uses this Ray.
+    """A context in which Ray starts in the background while the code inside the context does other work.
+    `open_resources` then uses this Ray. Does nothing if `resources` need no Ray or join a running cluster.
 
     The other work is importing PyTorch and checking the sweep, which takes seconds. If the check finds a mistake in the
     sweep, Ray is not needed; it ends with the context.

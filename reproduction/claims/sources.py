@@ -78,8 +78,8 @@ def measure(source: str, run: Run) -> Numbers:
 
 
 def measure_sweep(trained: Trained, run: Run) -> Rate:
-    """Runs the sweep that measures a claim again, with another seed. Returns the rate of its trainings that have the
-    claimed property, with its interval.
+    """Repeats with another seed the sweep on which a claim rests. Returns the share of its trainings that have the
+    claimed property, with the interval of this share.
     """
     sweep = load_sweep(trained.sweep).fix(assignments(trained.fixed)).but(seed=run.seed)
     if trained.trials is not None:

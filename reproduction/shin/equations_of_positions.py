@@ -80,8 +80,8 @@ def centred_shift_level(N: int, M: int) -> float:
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """Returns the lowest loss of system P over all attention logits, for a value matrix whose two parts have the ratio
-    `rho`.
+    """Returns the lowest loss over all attention logits of a model that attends by positions only (system P). Its value
+    matrix is a sum of two matrices, whose factors have the ratio `rho`.
 
     The value matrix is v = alpha (I - P) + beta P, and rho = beta / alpha. P averages over the N categories; M is the
     number of positions. With a negative `rho`, the loss is one in the valley at infinity, along which the weights grow

@@ -113,15 +113,17 @@ def reproduce_fig2_full(directory: Path, console: Console) -> Comparison:
 
 
 def swept_full(directory: Path, console: Console) -> SweepDirectory:
-    """Runs the sweep of the combined model with four different penalties at the paper's size, or continues it. It uses
-    compiled gradients, which halve the time.
+    """Runs or continues the sweep that trains one model at the paper's size with four variants of the loss: three with
+    a penalty that favours one solution of the task, and one without. It uses compiled gradients, which halve the time.
     """
     return swept("shin_flavours_full", directory, console, engine="auto")
 
 
 def compare_fig2(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares in a finished sweep the losses of the combined model's four flavours (penalties that favour a solution),
-    and draws their curves.
+    """Compares the losses of a model that was trained with four variants of the loss, and draws their curves. Three
+    variants have a penalty that favours one solution of the task, and one has no penalty.
+
+    The model attends by both categories and positions: the paper's combined model. The variants are called flavours.
     """
     final, in_training = (
         {flavour: [loss for (loss,) in queried(sweep, query, flavour)] for flavour in FLAVOURS}

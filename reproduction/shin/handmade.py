@@ -64,8 +64,8 @@ class Handmade:
 
 
 def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of solution 1: attention copies the previous category, and the feed-forward part holds the
-    target table.
+    """Returns weights, set by hand, that solve the category-pairs task. Attention copies the previous category, and the
+    feed-forward part holds the table `target_NN` of the answer for each pair of categories.
     """
     N, M = target_NN.shape[0], n_positions
     categories = torch.eye(N).to(target_NN)
@@ -174,8 +174,8 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
-    """Compares the answers of the handmade solutions with the target table, on all texts of small problems and on
-    random texts of large ones.
+    """Compares the answers of attention models whose weights are set by hand with the answers that the task asks for,
+    on all texts of small problems and on random texts of large ones.
     """
     problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
     large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
@@ -275,8 +275,9 @@ def printed_solution_1(target_NN: Tensor) -> Tensor:
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """Returns the largest error of a model without ReLU that the paper describes. Its answer should be the number whose
-    digits are the previous and the current category.
+    """Returns the largest error, over random texts, of a model without ReLU whose weights are set by hand as the paper
+    describes. At each position the model should answer with the number whose digits are the previous and the current
+    category.
 
     Attention writes ten times the previous token, and the current token is added.
     """

@@ -142,7 +142,7 @@ class _Derivatives:
         return losses, gradients
 
     def second(self, point: Tensor) -> Tensor:
-        """Returns the Hessians of the losses (n_points, n_parameters, n_parameters) at the given points."""
+        """Returns the Hessian of the loss at each of the given points, (n_points, n_parameters, n_parameters)."""
         result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
         return result
 
@@ -164,11 +164,11 @@ def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns for each stationary point of system C (attention by categories) the name of the family to which it
-    belongs, (n_points,); `none` if it belongs to none of them.
+    """Returns for each stationary point of a model that attends by categories only (system C) which known kind of point
+    it is, such as `solution` or `zero`, (n_points,); `none` if it is of no known kind.
 
-    `levels`, each (n_points,), are reference losses by name. Two further families are told by row sums or diagonal
-    entries that are 0.
+    Some kinds are recognized by their loss: `levels`, each (n_points,), are these losses by name. Two further kinds are
+    recognized by row sums or diagonal entries that are 0.
     """
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)

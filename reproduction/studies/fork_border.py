@@ -64,8 +64,8 @@ select replicate, predicted_escape_step from trainings where abs(predicted_escap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Border:
-    """A configuration of system P (attention by positions) whose trainings end at about the step at which they leave
-    the zero of the gradient.
+    """A configuration of an attention model that attends by positions only (system P). It starts near a point where the
+    gradient is zero, and its trainings end at about the step at which they leave this point.
 
     Attributes:
         name: The name of the rows, of the sweep and of its folder.

@@ -160,8 +160,8 @@ def _train(
 
 
 def _n_steps(form: str, sigma: float) -> int:
-    """Returns a number of steps that suffices for all but the slowest seeds to leave the zero of the gradient and solve
-    the task.
+    """Returns a number of steps that suffices for all but the slowest seeds to solve the task. At first trainings are
+    slow, because they start near a point where the gradient is zero.
     """
     if form == "merged":
         return 2000 + round(2 * math.log(1 / sigma) / GROWTH_PLUS)

@@ -143,8 +143,11 @@ def fastest_rate(N: int, M: int) -> float:
 
 
 def coordinates(q_LMK: Tensor, v_LNN: Tensor) -> Floats:
-    """Returns four normalized coordinates of the positions-only model's weights, (n_starts, 4): the logits at the
-    previous position, the logits at all others, and two parts of the value matrix.
+    """Returns four numbers that summarize the weights of each model with attention by positions only, (n_starts, 4):
+    two for the attention logits, and two for the value matrix.
+
+    They are components of the weights along directions of unit length: the logits at the previous position, the logits
+    at all others, and two parts of the value matrix.
 
     The parts of the values are those along I - P and along P, which averages over categories.
     """

@@ -214,7 +214,8 @@ def _borders(trials: Trials) -> Iterator[ComparedValue]:
 
 
 def border(name: str, trials: Trials, sigma: Floats) -> ComparedValue:
-    """Returns a row with the init_sigma at which half of the trainings end at a zero of the gradient."""
+    """Returns, as a row for the study's table, the init_sigma at which half of the trainings end where the gradient is
+    zero, with its interval."""
     counts = zip(trials.n, trials.n_zero, strict=True)
     holds = np.concatenate([np.arange(size) < count for size, count in counts]).astype(np.float64)
     return border_row(name, *half_point(np.repeat(np.log(sigma), trials.n.astype(int)), holds, of_trials=True))

@@ -86,8 +86,11 @@ def _freed(rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> ComparedValu
 
 
 def _curves(sweep: SweepDirectory, rows: list[dict[str, Any]], stays: NDArray[np.bool_]) -> dict[str, Trials]:
-    """Returns the trials of each curve of the figure, by the curve's name. A trial's `n_zero` is the number of its
-    trainings that end at a zero of the gradient.
+    """Returns the trials behind each of three curves, by the curve's name: those in float32, those in float64,
+    and those in float32 once more, where only the trainings count that are stuck in float64 too.
+
+    A curve shows the share of trainings that end where the gradient is zero. A trial's `n_zero` is the number of its
+    trainings that count so.
     """
     trials = Trials.read(sweep)
     trainings = Ledger(sweep.place).trainings(columns=["trial"], filter=pc.field("outcome") != "failed")

@@ -105,8 +105,9 @@ def _level(ended: Ended) -> NDArray[np.float64]:
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains positions-only models (system P) from starts near the zero of the gradient. Draws their losses, and as
-    lines the losses at which they may rest, such as that of the output 1/N for all N categories.
+    """Trains models that attend by positions only (system P) from small weights, near a point where the gradient is
+    zero. Draws the loss of each training by step. Dashed lines show the losses at which a training may stay for long,
+    such as that of the output 1/N for all N categories.
     """
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)

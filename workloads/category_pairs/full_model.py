@@ -105,10 +105,11 @@ def _share(part_BM: Tensor, text_BM: Tensor) -> float:
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Returns masks of the weights that the combined model's penalty pulls to zero. The variant (`flavour`) tells which
-    of three solutions the penalty favours; for `unconstrained`, which has no penalty, all masks are 0.
+    """Returns masks of the weights that a penalty in the loss pulls to zero. The variant of the loss (`flavour`) tells
+    which of three solutions the penalty favours; for `unconstrained`, which has no penalty, all masks are 0.
 
-    The paper names the flavours and does not print their losses; these are ours:
+    The penalty is part of the loss of the paper's combined model, which attends by both categories and positions. The
+    paper names the flavours and does not print their losses; these are ours:
 
         added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1, w_2 that the solution leaves zero)
 

@@ -83,8 +83,8 @@ def sizes(parameters: State) -> State:
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """Returns the parameters of each training with normal noise added. Its standard deviation is `relative_size` times
-    the root mean square of the tensor (`sizes`).
+    """Returns the parameters of each training with normal noise added. The noise of each tensor has the standard
+    deviation `relative_size` times the root mean square of this tensor, as `sizes` computes it.
 
     The noise of a tensor is drawn from the random stream `kick/<name>`.
     """

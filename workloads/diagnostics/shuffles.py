@@ -226,8 +226,8 @@ class _Distances:
         return _Distances(*parts, self.n_tokens)
 
     def sentences_first(self) -> "_Distances":
-        """Returns the distances with the axis of sentences moved to the front, and an axis of length 1 in its former
-        place."""
+        """Returns the same distances (of attention to structured matrices) with the axis of sentences moved to the
+        front, and an axis of length 1 in its former place."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 

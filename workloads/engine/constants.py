@@ -124,7 +124,8 @@ def digest_of(module: nn.Module) -> str:
 
 
 def constants_of(module: nn.Module) -> dict[str, str]:
-    """Returns by name the constants of a module and its submodules, each described as text.
+    """Returns descriptions, by name, of the constants of a module and its submodules: all that they hold besides
+    parameters and buffers, such as numbers and functions.
 
     An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
@@ -173,8 +174,8 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content. A list, or another value whose parts are compared one
-    by one, is described by its type alone."""
+    """Describes a value by its type and a digest of its content. A list, mapping, module or other value with parts is
+    described by its type alone, because its parts are described separately."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):

@@ -27,7 +27,7 @@ from attnsweep.workloads.identities.identity import Conserved
 
 
 class Objective:
-    """The training loss of all trainings of a pack, as a function that the optimizer minimizes.
+    """Computes for the optimizer the losses and gradients of all trainings that run in one batched program.
 
     Attributes:
         n_evaluations: The number of evaluations of the loss so far.

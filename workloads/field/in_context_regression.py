@@ -128,8 +128,9 @@ def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that attention has learned: those whose diagonal entry of the
-    model's output M is above half of its optimal value.
+    """Counts the principal directions of the inputs that attention has learned. Each direction has a diagonal entry in
+    the matrix that determines the predictions (`output`); it is learned if this entry is above half of its optimal
+    value.
     """
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()

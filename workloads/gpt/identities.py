@@ -51,8 +51,9 @@ def identities_of(parameters: GPTParameters) -> tuple[Identity, ...]:
 
 
 def _embedding_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields equations for the gradients of the embeddings. If the last layer shares the token embeddings (tied), the
-    equations cover the position embeddings only.
+    """Yields equations that the gradients of the embeddings satisfy at all weights. If the last layer shares the token
+    embeddings (tied), yields only those of the position embeddings: the shared weights also get the last layer's
+    gradient.
     """
     token, position = Part("token.weight"), Part("position")
     is_learned = parameters.positions == "learned"
@@ -95,7 +96,8 @@ def _head_identities(parameters: GPTParameters) -> Iterator[Identity]:
 
 
 def _update_identities(parameters: GPTParameters) -> Iterator[Identity]:
-    """Yields equations for the gradients of low-rank updates, for models in which only these updates are trained."""
+    """Yields equations that the gradients of low-rank updates of the weights satisfy at all weights, for models in
+    which only these updates are trained."""
     query_key = ("query", "key") if parameters.qk == "factored" else ("query",)
     block_layers = [*(f"attention.{name}" for name in (*query_key, "value", "out")), "ffn.first", "ffn.second"]
     layers = [f"blocks.{block}.{layer}" for block in range(parameters.n_blocks) for layer in block_layers]

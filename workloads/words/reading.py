@@ -70,8 +70,8 @@ class Reading:
         return self._cotangent(place, depth=0)
 
     def definitions(self) -> Sequence[str]:
-        """Returns the definitions of the letters that stand for tensors in the texts so far, such as `R1 = a(x)`, in
-        the order of first use.
+        """Returns definitions, such as `R1 = a(x)`, of the letters that stand for tensors in all texts that this object
+        has written, in the order of first use.
         """
         return [f"{letter} = {text}" for letter, text in self._defined.items()]
 

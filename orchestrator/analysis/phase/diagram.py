@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class PhaseDiagram(DrawnAnswer):
-    """The probability that a training ends stuck, or with one outcome, as a smooth function of the parameters `x` and
-    `y`.
+    """The probability that a training has a given ending (is stuck, or has a certain outcome), as a smooth function of
+    the parameters `x` and `y`.
 
     Attributes:
         trials: The observed numbers of trainings of each trial.
@@ -58,8 +58,8 @@ class PhaseDiagram(DrawnAnswer):
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """Returns the lines in the plane of both parameters on which the probability of the ending is 1/2, each an
-        array (n, 2) with columns x and y.
+        """Returns the lines on which the probability that a training has the diagram's ending (is stuck, or has a
+        certain outcome) is 1/2. Each line is an array (n, 2) of values of the two parameters, x and y.
 
         The 95% band of these lines is the region where the band of the probability contains 1/2. There are no lines if
         the surface disagrees with the observed shares in some cell; `note` then begins by saying so.

@@ -106,8 +106,9 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws a dot for each trial, or a square for each of the given cells, coloured by the observed share of trainings
-    with the ending. Returns the mark for the legend, by name."""
+    """Draws a dot for each trial or, if `cells` are given, a square for each cell. The colour is the share of its
+    trainings that have the given ending (are stuck, or have a certain outcome). Returns the dot or square for the
+    legend, by its name there."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))

@@ -53,8 +53,8 @@ class StuckRates(DrawnAnswer):
         return table(columns, ((*labels, *rate.row) for *labels, rate in rows))
 
     def plot(self) -> "Figure":
-        """Draws the rate in each bin with 95% intervals, one panel per parameter; without parameters, the rate over all
-        trials."""
+        """Draws the share of trainings that are stuck, or that have a certain outcome, in each bin of each parameter,
+        with 95% intervals and one panel per parameter. Without parameters, draws the share over all trials."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure, stuck_rate_figure
 
         drawn = [rates for rates in self.by_parameter if rates.bins]

@@ -230,7 +230,8 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Computes rates in the bins of each parameter, like `rates_by`, but from given counts instead of a ledger.
+    """Computes the share of trainings with a given ending (stuck, or a certain outcome) in the bins of each parameter.
+    Like `rates_by`, but from given counts instead of a ledger.
 
     `rows` has each trial's values of the parameters `swept_names`; `counts` has each trial's `(n, k)`, the trainings
     that count and those with the ending.

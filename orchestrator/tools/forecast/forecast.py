@@ -145,7 +145,8 @@ class Forecast:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints when the trainings of each case leave the initial plateau, then the sweep's cost."""
+        """Prints when trainings leave the initial plateau, for each set of trainings that differ only in init_sigma and
+        seed. Then prints what the sweep costs."""
         lines = [self.sweep]
         for case, escapes in self.escapes:
             lines += _case_lines(case, escapes)

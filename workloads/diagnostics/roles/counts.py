@@ -176,8 +176,8 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns the count of the given name. Counts by offset are padded with zeros to the offsets from `first` to
-        `past` - 1."""
+        """Returns the field with the given name, a tensor of counts. If it has an entry for each offset (key - query),
+        it is padded with zeros, so that its offsets run from `first` to `past` - 1."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value

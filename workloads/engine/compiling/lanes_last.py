@@ -227,8 +227,8 @@ def _diagonal_scatter(
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
-    """Creates a constant tensor with a further last axis of size 1, the training: all trainings of a block share the
-    constant."""
+    """Creates a constant tensor that all trainings share. It gets a further last axis of size 1 because the last axis
+    of every tensor stands for the training."""
     value: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
     return value.unsqueeze(-1)
 

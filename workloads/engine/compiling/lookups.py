@@ -131,8 +131,7 @@ def _index(node: fx.Node, table: Tensor, indices: Sequence[Tensor]) -> Tensor:
 
 
 def _one_hot(index: Tensor, n_rows: int, dtype: torch.dtype) -> Tensor:
-    """Makes one-hot vectors of length `n_rows`. Their entries are a new axis just before the last one, which is the
-    training."""
+    """Turns indices (..., n_trainings) into one-hot vectors (..., n_rows, n_trainings)."""
     return (index.unsqueeze(-2) == torch.arange(n_rows, device=index.device).view(-1, 1)).to(dtype)
 
 
