@@ -99,8 +99,8 @@ class StuckSurface:
         return mean_N, deviation_N
 
     def believing(self, points_ND: Array, n: int) -> Self:
-        """Returns the Gaussian process that also counts `n` imagined trainings at each given point, which end as this
-        process predicts.
+        """Returns the Gaussian process that results if `n` imagined trainings at each given point are added to the
+        measured ones. The share of them that ends stuck is the one that this process predicts there.
 
         Source: Ginsbourger, Le Riche & Carraro 2010 (the Kriging believer).
         """

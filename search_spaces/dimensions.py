@@ -113,7 +113,7 @@ class Float(_Range):
         def __init__(self, low: float, high: float, *, log: bool = False, points: int | None = None) -> None: ...
 
     def distribution(self) -> BaseDistribution:
-        """Returns the Optuna distribution from which the number is drawn."""
+        """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
@@ -134,7 +134,7 @@ class Int(_Range):
         def __init__(self, low: int, high: int, *, log: bool = False, points: int | None = None) -> None: ...
 
     def distribution(self) -> BaseDistribution:
-        """Returns the Optuna distribution from which the number is drawn."""
+        """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
         return IntDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:

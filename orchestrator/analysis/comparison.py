@@ -62,7 +62,8 @@ class GroupDifference(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepComparison(DrawnAnswer, Record):
-    """The differences between sweep A and sweep B in the stuck rate and in the rate of each outcome, with intervals.
+    """The differences between two sweeps, A and B, in the share of stuck trainings and in the share of each outcome,
+    with intervals.
 
     Attributes:
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.

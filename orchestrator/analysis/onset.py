@@ -82,8 +82,8 @@ class Onset(DrawnAnswer):
         return f"{self.what}{by}: reached by {came:,} of {n:,} trainings{note}"
 
     def hazard_ratios(self) -> HazardRatios:
-        """Estimates how much sooner the trainings in each bin reach the goal than those in a reference bin. Raises a
-        `UserError` if the trials are not grouped by a parameter."""
+        """Estimates how much sooner the trainings in each bin of a parameter reach a goal, such as an outcome, than
+        those in a reference bin. Raises a `UserError` if the trials are not grouped by a parameter."""
         ratios_and_note = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
         return HazardRatios(self.what, *ratios_and_note)
 

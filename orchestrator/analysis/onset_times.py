@@ -142,7 +142,7 @@ class OnsetTimes:
 
     @property
     def n_came(self) -> int:
-        """The number of trainings that reached the goal."""
+        """The number of trainings that reached the goal, such as an outcome."""
         return int(self.came.sum())
 
     @property

@@ -120,7 +120,7 @@ class Verdict:
 
     @property
     def n_trainings(self) -> int:
-        """The number of trainings of all groups together at the last evaluation."""
+        """The number of trainings of all groups that the claim compares, at its last evaluation; 0 before the first."""
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
@@ -330,9 +330,9 @@ def _power(claim: Claim, margin: float, n_simulated: int) -> Power:
 
 
 def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    """Simulates trainings whose true rates fulfil a claim by a margin, and evaluates the claim after more and more of
-    them. Returns the number of trainings per group at which the claim is supported; infinity if it is refuted or stays
-    undecided."""
+    """Simulates trainings for which a claim about rates or medians is true with a margin to spare, and evaluates the
+    claim after more and more of them. Returns how many trainings each group that the claim compares has when the claim
+    is supported; infinity if it is refuted or stays undecided."""
     drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
     for n in sizes:
         firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]

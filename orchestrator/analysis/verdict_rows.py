@@ -91,7 +91,7 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
 
 
 def is_judged(row: Row) -> bool:
-    """Returns whether a training counts for a verdict. All count except failed and pruned ones."""
+    """Returns whether a training counts when a claim is judged. All count except failed and pruned ones."""
     return row["outcome"] not in UNJUDGED_OUTCOMES
 
 

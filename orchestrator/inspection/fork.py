@@ -78,7 +78,7 @@ class Fork(Answer, Record):
         return table({"outcome": str, **RATE_COLUMNS}, [(share.outcome, *share.rate.row) for share in self.shares])
 
     def print(self, console: Console) -> None:
-        """Prints how many continuations ended with each outcome, with intervals."""
+        """Prints how often one training, continued many times from a step, ended with each outcome, with intervals."""
         heading = f"{self.origin}; {self.n} continuations from step {self.step} with {DRAWS[self.redraw]}"
         for line in (heading, *self.notes):
             console.print(line, soft_wrap=True, markup=False)

@@ -91,8 +91,8 @@ class Sealing(Answer, Record):
 
     @property
     def open_at(self) -> int | None:
-        """The last visited step at which the outcome was still open (a chance below 0.9); `None` if it was open at no
-        visited step."""
+        """The last step, of those from which continuations were trained, at which the training's outcome was still open
+        (a chance below 0.9); `None` if it was open at none of them."""
         return max((visit.step for visit in self.visits if visit.verdict == "open"), default=None)
 
     @property

@@ -271,8 +271,8 @@ def names_in_all(place: Place) -> list[str]:
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Returns whether a compaction has begun to remove files of the ledger since the given names of its fragments (the
-    files of one commit each) were listed."""
+    """Compares the ledger's present files with an earlier listing of them, `names`. Returns whether files were merged
+    or removed since then, which a compaction of the ledger does."""
     return has_overtaken(fragment_names(place), names)
 
 

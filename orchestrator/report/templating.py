@@ -102,7 +102,7 @@ def counts(values: NDArray[np.int64]) -> JsonColumn:
 
 def measures(values: NDArray[np.float64]) -> JsonColumn:
     """Packs numbers for a page's script, in single precision if all keep six correct digits, else in double precision.
-    NaN stands for null."""
+    A missing number (null) must be given as NaN, and the script reads NaN as missing."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     are_whole = bool((np.mod(sizes, 1) == 0).all())
     fits = not len(sizes) or (sizes.min() > _SMALLEST and sizes.max() < (_EXACT if are_whole else _LARGEST))

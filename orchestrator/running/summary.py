@@ -110,7 +110,8 @@ class Summary:
 
     @property
     def fault(self) -> str | None:
-        """A sentence on what the self-check found wrong; `None` if it found nothing wrong."""
+        """A sentence on what the run's self-check found wrong, which repeats some trainings and compares the results
+        with the ledger. `None` if it found nothing wrong, or if no training was repeated."""
         return None if self.replays is None else self.replays.fault
 
     @property

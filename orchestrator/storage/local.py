@@ -63,7 +63,7 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A local folder as the place of a sweep.
+    """A local folder in which a sweep is stored.
 
     A file that is open can be read even after it was removed, as POSIX guarantees.
     """

@@ -130,7 +130,7 @@ class LeaseStore(Protocol):
         """Reads an object's text and version; returns `None` if the object does not exist."""
 
     def now(self) -> datetime:
-        """Returns the current time by the store's clock."""
+        """Returns the current time by the clock of the object store that holds the lock."""
 
 
 class ObjectLock:

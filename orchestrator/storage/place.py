@@ -114,7 +114,8 @@ class Place(Protocol):
         """Returns the names of temporary files that were left when `publish` was interrupted."""
 
     def file_name(self, folder: str, name: str) -> str:
-        """Returns the name of a Parquet file with its folder and place, as messages print it."""
+        """Returns the full name of a Parquet file for messages: where the sweep is stored, the folder and the file's
+        name."""
 
     def open_file(self, folder: str, name: str) -> "NativeFile":
         """Opens a Parquet file for reading. Raises FileNotFoundError if the file does not exist.

@@ -171,8 +171,8 @@ def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
 
 
 def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
-    """Returns the sha256 of each existing file that a workload's recorded values (`pinned`) name, by the file's
-    path."""
+    """Returns the sha256 of each existing file whose path is among the values that a workload records about its files
+    (`pinned`), by path. Values that are not paths of files are skipped."""
     digests = {}
     for path in named_files(pinned):
         with Path(path).open("rb") as file:

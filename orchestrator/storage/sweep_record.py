@@ -166,7 +166,8 @@ class SweepRecord(Record):
 
     @property
     def engine_reason(self) -> str:
-        """The reason why the sweep uses this engine, as a part of a sentence; empty if it was not recorded."""
+        """The reason why the sweep is trained by its engine and not by another one, as a part of a sentence; empty if
+        it was not recorded."""
         return str(self.provenance.get("engine_reason", ""))
 
     @property

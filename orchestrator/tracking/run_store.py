@@ -92,7 +92,7 @@ class Runs(ABC):
         """Marks the sweep as running in the store."""
 
     def interrupt(self) -> None:  # noqa: B027  # not every store can record it
-        """Marks the sweep in the store as interrupted, until `begin` or `finish` is called."""
+        """Marks the sweep as interrupted in the store of runs, such as MLflow, until `begin` or `finish` is called."""
 
     def finish(  # noqa: B027  # not every store can record it
         self, findings: SweepResults, ended: int | None, trials: str | None

@@ -282,10 +282,8 @@ def misprints() -> list[list[str]]:
 
 
 def multiplying_mask() -> tuple[float, float]:
-    """Measures what goes wrong if the causal mask multiplies the logits of later tokens by 0, as equation 13 prints it,
-    instead of adding minus infinity.
-
-    Returns the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
+    """Measures what goes wrong if the causal mask multiplies the logits of later tokens by 0, as equation 13 of Boue
+    2025 prints it, instead of adding minus infinity.
 
     The errors are the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
     """

@@ -101,8 +101,8 @@ def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
 
 
 def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
-    """Returns an encoder with LayerNorm and one more layer than `plain` that gives the same answers. The additional
-    layer erases all activations but the answer.
+    """Returns an encoder that gives the same answers as `plain`, but has LayerNorm and one more layer. The additional
+    layer sets all activations to 0 except those that hold the answer.
 
     At epsilon 0 its logit is +l or -l at every length, where l is chosen so that the cross-entropy is
     `cross_entropy_bits`.
@@ -150,8 +150,8 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Makes a layer's feed-forward part set every activation x to 0 except the answer, by subtracting relu(x) -
-    relu(-x).
+    """Sets the weights of a layer's feed-forward part so that every activation x becomes 0, except those that hold the
+    encoder's answer. It does so by subtracting relu(x) - relu(-x), which is x.
     """
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()

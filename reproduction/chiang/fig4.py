@@ -120,8 +120,8 @@ def read_curves(sweep: SweepDirectory, metrics: Sequence[str]) -> Curves:
 
 
 def cells_of(curves: Curves) -> list[Cell]:
-    """Returns the configurations of the curves, sorted by attention scale (in the order of the figure's columns) and
-    then by training length."""
+    """Returns the configurations (attention scale and training length) for which there are learning curves. They are
+    sorted by attention scale, in the order of the columns of figure 4, and then by training length."""
     order = list(SCALES)
     return sorted({cell for cell, _ in curves}, key=lambda cell: (order.index(cell.attention_scale), cell.train_length))
 

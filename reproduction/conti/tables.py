@@ -185,8 +185,8 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """The distance of each attention head from the nearest of many random structured matrices, in several runs of the
-    thesis's sampling procedure.
+    """The distance of each attention head from the nearest of many random structured matrices (diagonal, banded or with
+    blocks), in several runs of the sampling procedure of Conti's thesis.
 
     Attributes:
         distance: The least distance in each run, (runs, n_heads).
@@ -198,8 +198,9 @@ class SampledDistances:
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Runs the thesis's sampling procedure several times. Returns the distance of each attention head from the nearest
-    of the random structured matrices, which are the same for all heads of a run.
+    """Runs the sampling procedure of Conti's thesis several times: each run draws random structured matrices (diagonal,
+    banded or with blocks), the same for all attention heads. Returns each head's distance from the nearest of them, for
+    every run.
     """
     families = list(_FAMILIES)
     runs = []

@@ -197,8 +197,9 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Checks the formula for system P's loss in the valley at infinity, along which the weights grow without end.
-    Compares it with the loss of the best attention, computed on all texts.
+    """Checks the formula for the loss along a descent on which the weights grow without end (the valley at infinity),
+    for attention that depends on positions only (system P). Compares it with the loss of the best attention, computed
+    on all texts.
 
     Also checks the limit of the formula far out in the valley.
     """
@@ -224,8 +225,8 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Checks that a barrier of the loss separates the solution of system P from the valley at infinity, a descent along
-    which the weights grow without end.
+    """Checks that a region of higher loss (a barrier) separates the solution of the task from a descent along which the
+    weights grow without end (the valley at infinity), for attention that depends on positions only (system P).
 
     If tr(v (I - P)) or tr(v P) is 0 (P averages over categories), the loss is at least 1/N. On the way along the
     valley's coordinate, the loss is highest at the stationary point "centred shift".

@@ -31,8 +31,8 @@ order by score_match_logits_target
 
 
 def compare_fig1(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Compares a finished sweep with figure 1 of the paper, and draws the training whose correlation between attention
-    logits and target table is the median.
+    """Compares a finished sweep with figure 1 of Shin & Matzinger. Draws the learned attention logits beside the random
+    table that the model should learn, for the training whose correlation between the two is the median.
     """
     matches = queried(sweep, _MATCH)
     middle = matches[len(matches) // 2][0]
@@ -108,7 +108,8 @@ select role, count(*) from (
 
 
 def reproduce_fig2_full(directory: Path, console: Console) -> Comparison:
-    """Reproduces figure 2 (losses of the combined model with four different penalties) at the paper's size."""
+    """Reproduces figure 2 of Shin & Matzinger at the paper's size: the losses with four different penalties, for the
+    model whose attention sees both categories and positions."""
     return compare_fig2(swept_full(directory, console), directory)
 
 

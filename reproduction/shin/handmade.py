@@ -232,8 +232,8 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Draws the target and the answers of each solution, as printed and as corrected, for all pairs of previous and
-    current category.
+    """Draws the target of the category-pairs task and the answers of each hand-programmed solution, as printed in the
+    paper and as corrected, for all pairs of previous and current category.
     """
     N = 6
     target = _target(N, "signed")

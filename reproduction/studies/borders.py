@@ -120,8 +120,8 @@ def fit_border(sigma: Floats, terms: Floats, n: Floats, k: Floats) -> BorderMode
 
 
 def pair_table(pairs: Sequence[tuple[str, str]], p_values: Sequence[float | None]) -> list[list[str]]:
-    """Returns a table of tests whether pairs of parameters interact: the p-value of each pair, and the p-value adjusted
-    for the number of tests.
+    """Returns a table of tests whether the effect of one parameter depends on another one. For each pair of parameters
+    it has the p-value, and the p-value adjusted for the number of tests.
     """
     cells = zip(pairs, p_values, adjusted(p_values), strict=True)
     lines = [[" x ".join(pair), *("-" if p is None else f"{p:.2g}" for p in both)] for pair, *both in cells]
@@ -215,8 +215,8 @@ def _inside(borders: Floats, profiles: list[Floats], n: Floats, k: Floats, least
 
 
 def _unbounded(border: float, grid: Floats) -> float:
-    """Returns the border, but plus or minus infinity if it is at an end of the grid of candidates, where the data do
-    not bound it.
+    """Returns the estimated value at which a rate crosses one half (the border); but plus or minus infinity if it is at
+    an end of the grid of tried values, because the data set no limit there.
     """
     return -math.inf if border <= grid[0] else math.inf if border >= grid[-1] else border
 

@@ -154,15 +154,17 @@ class Cell:
 
     @property
     def committor(self) -> float:
-        """The predicted probability that a continuation is still at the zero of the gradient, if trainings leave it
-        exactly when predicted (without a delay).
+        """The predicted probability that a training that is continued with random noise is still near the point of zero
+        gradient at its last step. It assumes that trainings leave this point exactly at the predicted step, without a
+        delay.
         """
         return float(self.predicted[_NO_DELAY])
 
     @property
     def excess(self) -> Floats:
-        """The measured minus the predicted share of continuations that are still at the zero of the gradient. There is
-        one prediction for each delay in `DELAYS`, (n_delays,).
+        """The measured minus the predicted share of a training's continuations that are still near the point of zero
+        gradient at their last step. There is one prediction for each number of steps by which they may leave it later
+        than predicted (`DELAYS`), (n_delays,).
         """
         return self.k / self.n - self.predicted
 

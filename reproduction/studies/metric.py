@@ -85,7 +85,7 @@ _COLOURS = {"merged": "#0072B2", "factored": "#D55E00"}
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
     """The measurements that `metric_figure` draws: how many trainings are runaways, whose weights grow without end, and
-    at which steps trainings leave the zero of the gradient.
+    after how many steps trainings move away from the weights at which the gradient is 0.
 
     Attributes:
         runaways: By form: (sigma, runaways, trainings) of each draw.

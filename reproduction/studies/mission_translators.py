@@ -80,8 +80,8 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _parts(sigma: Floats, eps: Floats, texts: Mapping[str, NDArray[np.str_]]) -> dict[str, Floats]:
-    """Returns for each swept parameter, by name, the columns that stand for it in the regression, (n_trials,
-    n_columns).
+    """Returns the columns by which each swept parameter enters a regression of the logarithm of the excess loss,
+    (n_trials, n_columns) by the parameter's name.
     """
     decades = np.log10(sigma / _CENTRE)
     parts = {"init_sigma": np.column_stack([decades, decades**2, decades**3]), "layer_norm_eps": np.log10(eps)[:, None]}

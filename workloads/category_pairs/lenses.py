@@ -176,8 +176,8 @@ def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, 
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:
-    """Returns a full model's attention weights on one text, for the queries at all positions but the first, where
-    nothing is predicted.
+    """Returns the attention weights on one text, for a model with a feed-forward part; `None` for attention alone. The
+    queries are those at all positions but the first, where nothing is predicted.
     """
     if not isinstance(model, FullModel):
         return None

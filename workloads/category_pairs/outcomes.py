@@ -161,8 +161,8 @@ variance, and its train error below 0.7 of it."""
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes attention is dead, (n_trainings, n_probes) bool. Attention is dead if the answers stay
-    the same when its output is replaced by 0.
+    """Returns at which measured steps attention is dead, (n_trainings, n_steps) bool. Attention is dead if the answers
+    stay the same when its output is replaced by 0.
 
     Under softmax, small k and q are no sign of dead attention: they make attention uniform, not absent.
     """

@@ -280,8 +280,9 @@ class _Sums:
         return bands_W.gather(-1, place).squeeze(-1)
 
     def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns each head's smallest mean distance to the identity with blocks, and the height w and number p of
-        blocks at which it is smallest."""
+        """Returns how far each head's attention is from the nearest matrix with blocks, as the mean over sentences,
+        with the height w and the number p of the blocks of that matrix. It is the identity, except that all rows of a
+        block attend to one column."""
         blocks_WP = torch.as_tensor(self._blocks_WP)
         fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences

@@ -171,8 +171,9 @@ class EngineForms(TorchFunctionMode):
         return rule(*args, **(kwargs or {}))
 
     def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the engine's version of a PyTorch function, with replacement switched on for the functions that it
-        calls. PyTorch switches replacement off during `__torch_function__`."""
+        """Runs the engine's version of a PyTorch function such that functions called inside it are replaced by the
+        engine's versions too. PyTorch alone would not replace them, because it disables this context while
+        `__torch_function__` runs."""
         with self:
             return form(*args, **kwargs)
 

@@ -90,8 +90,8 @@ def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.b
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns a lower bound of each training's `eval_loss`. A training whose loss is below the bound counts as
-    diverged.
+    """Returns a lower bound of each training's `eval_loss`. A loss below the bound cannot be right, so the training
+    counts as diverged.
 
     The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
     training's reference levels (losses of simple predictors) is negative.

@@ -86,8 +86,8 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the second moment of each component of b, the mean of y * x over the pairs (input x, target y) of a
-    context: (dimension,).
+    """Returns the mean square, over random contexts, of each component of the vector b, (dimension,). A context is a
+    list of pairs (input x, target y), and b is the mean of y * x over its pairs.
 
     For N pairs with input covariance Lambda it is Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem.
     """

@@ -45,7 +45,7 @@ class Part:
 
     @property
     def column(self) -> "Part":
-        """All entries of the parameter, or of the piece of it, as a matrix with one column."""
+        """Selects all entries of this parameter, or of this piece of a parameter, as a matrix with one column."""
         return replace(self, steps=(*self.steps, _COLUMN))
 
     @property
@@ -54,8 +54,8 @@ class Part:
         return replace(self, steps=(*self.steps, _ROW))
 
     def of(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Selects the parameter, or the piece of it, from the weights of one training, or from tensors of the same
-        names and shapes, such as gradients.
+        """Selects this parameter, or this piece of a parameter, from tensors given by name: the weights of one
+        training, or tensors of the same names and shapes, such as gradients.
 
         Raises:
             SpecError: If there is no parameter of this name.
@@ -80,7 +80,8 @@ def stacked(parts: Sequence[Part], state: Mapping[str, Tensor]) -> Tensor:
 
 
 def parameters_of(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Returns the names of the parameters to which the given parts belong, each name once."""
+    """Returns the names of the parameters of which the given parts are pieces, each name once. A part may also be a
+    whole parameter."""
     return tuple(dict.fromkeys(part.parameter for part in parts))
 
 

@@ -186,7 +186,8 @@ class Passes:
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """Returns `Passes.sequence` of the current pass from a cache, because drawing the order of the buckets is slow."""
+    """Returns the order in which one pass over the data takes its groups of sentence pairs. The order is cached,
+    because drawing it is slow."""
     return passes.sequence(turn)
 
 

@@ -261,7 +261,7 @@ def _scores(
 
 
 class _Measures:
-    """Collects statistics of the attention heads of one layer from one bucket of sentences after the other, and
+    """Collects statistics of the attention heads of one layer, from one group of sentences after the other, and
     computes the heads' scores from them.
     """
 

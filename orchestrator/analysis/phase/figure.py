@@ -79,8 +79,8 @@ def _draw_model(
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
-    """Draws the fitted probability of an ending with the line where it is 1/2. Returns the marks that the legend lists,
-    by name."""
+    """Draws the fitted probability that a training ends in the given way, such as stuck, over two parameters, and the
+    line where it is 1/2. Returns what was drawn for the legend, by the name to print there."""
     x, y, probability, _, _ = surface.grid
     panel.pcolormesh(
         x,

@@ -204,8 +204,9 @@ class Surface:
         return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability of the ending at the given values of the parameters, with its pointwise 95% band; NaN
-        outside of the range tried."""
+        """Returns the fitted probability that a training ends in a certain way, such as stuck, at the given values of
+        the two parameters, and the ends of its pointwise 95% band. All are NaN outside of the range of values that was
+        tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
         logit, deviation = self.logit.at(*places)
         spread = self.quantile * deviation
@@ -213,8 +214,9 @@ class Surface:
 
     @cached_property
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """The surface on a grid of G values of each parameter: x (G,), y (G,), the probability (G, G), and the bounds
-        of its band (G, G). The rows of the matrices belong to the values of y."""
+        """The fitted probability on a grid of G values of each of two parameters. Returns the values x (G,) and y (G,),
+        the probability (G, G), and the lower and the upper bound of its 95% band, (G, G) each. The rows of the matrices
+        belong to the values of y."""
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])

@@ -173,7 +173,7 @@ def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float,
 
 
 def _power_label(edge: float) -> str:
-    """Formats an edge, given as a power of ten, as a value: `1e-4` for -4, `3.16e-4` for -3.5."""
+    """Formats the edge of a bin, given by its decimal logarithm: `1e-4` for -4, `3.16e-4` for -3.5."""
     power = math.floor(edge)
     return f"1e{power}" if edge == power else f"{10 ** (edge - power):.2f}e{power}"
 

@@ -60,7 +60,8 @@ class Ending:
 
     @property
     def file_label(self) -> str:
-        """The ending's label without spaces, for the names of figure files."""
+        """The label of the outcome that a rate counts, with underscores in place of spaces, for the names of figure
+        files."""
         return self.label.replace(" ", "_")
 
 
@@ -258,7 +259,8 @@ def binned_rates(
 def rates_in_bins(
     parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
 ) -> ParameterRates:
-    """Computes a rate in each bin of one parameter, from the counts of each trial.
+    """Computes the share of trainings that ended in a certain way, such as stuck, in each bin of one parameter, from
+    counts of the trainings of each trial.
 
     `counted` has for each trial the parameter's value and `(n, k)`: the trainings that count, and those with the
     ending. `where` is the condition that selected the trials.

@@ -129,8 +129,8 @@ def adjusted(p: Sequence[float | None]) -> list[float | None]:
 
 @dataclass(frozen=True, slots=True)
 class CellRate:
-    """The rate over the trials in one cell of two parameters (one bin of each). Trainings that failed or were pruned
-    are left out.
+    """The share of trainings that ended in a certain way, such as stuck, over the trials in one cell of two parameters
+    (one bin of each). Trainings that failed or were pruned are left out.
 
     `place` has the numbers of the cell's bins, `labels` their labels.
     """

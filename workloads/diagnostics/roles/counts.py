@@ -75,8 +75,9 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence: once by the true
-    frequency ranks of the vocabulary, and again by each of several permutations of them. Also counts all queries.
+    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence. Returns this count by
+    the true frequency ranks of the vocabulary, the same counts by several permutations of the ranks, and the number of
+    all queries.
 
     The permuted ranks show what chance explains: a head that prefers certain tokens for a reason other than rarity
     scores as much with permuted ranks. All counts are of the same sentences: those whose rarest token is rare. Source:

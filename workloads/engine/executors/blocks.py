@@ -152,8 +152,8 @@ class _Blocks:
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the inputs of a block of trainings that have frozen entries, each with a mask that is false at these
-        entries."""
+        """Returns the tensors that have frozen (untrained) entries, for one block of trainings, which the program
+        computes together. Each comes with a mask that is false at the frozen entries."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
