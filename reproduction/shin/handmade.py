@@ -66,6 +66,8 @@ class Handmade:
 def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
     """Returns weights, set by hand, that solve the category-pairs task. Attention copies the previous category, and the
     feed-forward part holds the table `target_NN` of the answer for each pair of categories.
+
+    With `printed`, returns the weights that the paper prints for solution 1, which answer some pairs wrongly.
     """
     N, M = target_NN.shape[0], n_positions
     categories = torch.eye(N).to(target_NN)
