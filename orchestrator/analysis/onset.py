@@ -164,8 +164,8 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates by step the share of trainings that have reached a goal, such as an outcome. There is a curve for each
-    group of trainings that belong together by all `factors`, if the group is not empty.
+    """Estimates by step the share of trainings that have reached a goal, such as an outcome: one curve for each group
+    of trainings that are in the same bin of every factor, such as a parameter. Groups without trainings have no curve.
 
     The curves are sorted by the bin of the first factor, then by that of the next.
     """

@@ -61,8 +61,8 @@ def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
-    """Returns the user's code that a sweep in a JSON file needs. Returns `None` if it needs none, or if `reference` is
-    no JSON file.
+    """Returns the user's code that a sweep needs, if the user named the sweep by a JSON file. Returns `None` if
+    `reference`, by which the user named it, is no JSON file, or if the sweep needs no such code.
 
     If the sweep starts from weights of another sweep and is read from a sweep directory, the weights are loaded from
     this directory.

@@ -125,8 +125,8 @@ class Regions:
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
-    """Reads from a ledger how the rate that the report is about depends on the two parameters that best explain why it
-    differs between trials: one rate for each pair of bins.
+    """Reads from a ledger how the rate that the report is about depends on two parameters, with one rate for each pair
+    of their bins. They are the parameters that best explain why the rate differs between trials.
 
     Returns `None` if the sweep varies no parameter that all trials have.
 

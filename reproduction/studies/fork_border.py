@@ -224,8 +224,8 @@ class LinearLaw:
 
 def reproduce(directory: Path, console: Console, seed: int = 0, borders: Sequence[Border] = BORDERS) -> Comparison:
     """Tests formulas that predict how often a training is still close to a point where the gradient vanishes after its
-    last step. To measure it, trainings that are about to leave this point are continued with random noise added to
-    their weights.
+    last step. To measure how often, trainings that are about to leave this point are continued with random noise added
+    to their weights.
     """
     cells: dict[str, list[Cell]] = {}
     for border in borders:

@@ -181,9 +181,9 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Picks for each head the distance of its attention to a band matrix (0 farther from the diagonal than a
-    half-width), at the head's own half-width `window_H`. The last axis of `bands` holds the distances for all
-    half-widths.
+    """Picks for each head, from the distances of its attention to band matrices of all half-widths (the last axis of
+    `bands`), the one at the head's own half-width, `window_H`. A band matrix is 0 farther from the diagonal than its
+    half-width.
     """
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)

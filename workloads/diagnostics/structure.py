@@ -146,8 +146,8 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The nearest structured matrix to each attention matrix: its distance, and where its blocks are. It is the
-    identity, except for blocks of rows that all attend to one column.
+    """The nearest structured matrix to each attention matrix: its distance, and where its blocks are. A structured
+    matrix is the identity, except for blocks of rows; all rows of a block attend to one column.
 
     The structured matrices are those of Sigma_3: the identity with p blocks of w rows that attend to one column.
 

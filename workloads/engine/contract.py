@@ -361,8 +361,8 @@ class Workload(ABC, Generic[P]):
         """Computes the loss that one training minimizes, a scalar."""
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the held-out loss of one training, a scalar. Its comparison with the reference levels decides how
-        the training is labelled.
+        """Computes the held-out loss of one training, a scalar. The training is labelled by comparing this loss with
+        reference levels, such as the losses of simple predictors.
 
         Args:
             batch: The evaluation batch, with the entries of `answers` added.

@@ -56,7 +56,8 @@ class Splines:
 
     @classmethod
     def for_trials(cls, n_trials: int) -> "Splines":
-        """Chooses the number of splines of each axis: the more trials, the more splines, within limits."""
+        """Chooses how many B-splines each axis of the fitted surface has: the more trials, the more splines, within
+        limits."""
         return cls(int(np.clip(round(2.5 * n_trials**0.25) + 3, _FEWEST_SPLINES, _MOST_SPLINES)))
 
     @property

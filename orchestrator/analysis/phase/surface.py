@@ -51,7 +51,7 @@ class PlaneAxis:
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
 
     def values(self, scaled: Floats) -> Floats:
-        """Converts scaled values back to values of the parameter: the inverse of `scaled`."""
+        """Converts coordinates on the axis, from -1 to 1, back to values of the parameter. The inverse of `scaled`."""
         share = (np.asarray(scaled) + 1) / 2
         if self.log:
             return np.asarray(self.low * (self.high / self.low) ** share)

@@ -100,8 +100,8 @@ updates its inputs in place."""
 
 
 class VmappedStep:
-    """Takes steps of a group of trainings at once, with `vmap` and PyTorch's kernels. The steps change the group's
-    tensors, a `Bucket`, in place."""
+    """Takes steps of a group of trainings at once, with `vmap` and PyTorch's kernels. A `Bucket` holds the tensors of
+    the group, and the steps change them in place."""
 
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
