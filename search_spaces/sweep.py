@@ -180,9 +180,8 @@ class Sweep(SpecModel):
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Returns the number n with which curves are thinned out: of a training's probes (measured steps), every n-th
-        is stored, and always the first and the last.
-        """
+        """Returns n, where stored learning curves hold every n-th of a training's probes (steps at which it is
+        measured), and always the first and the last."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:

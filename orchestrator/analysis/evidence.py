@@ -109,8 +109,8 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence (natural logarithm of an e-value) that the median step at which trainings of the group
-    `lower` reach a goal is not below that of the group `upper`.
+    """Computes the evidence against a claim: that trainings of the group `lower` reach a goal at an earlier median step
+    than those of the group `upper`. The evidence is the natural logarithm of an e-value.
 
     The arguments are those of `medians_ordered`, but `last` is the last step of group `lower`.
     """

@@ -143,7 +143,8 @@ class JournalPieces:
 
 
 def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
-    """Reads the journal of a study from its pieces (objects of a store), even while a writer adds and joins pieces.
+    """Reads the journal of a study, which an object store holds in pieces, one object each. Works even while another
+    process adds pieces, or joins several to one.
 
     Raises:
         UserError: If a piece is missing or damaged. The error names the piece.

@@ -156,8 +156,8 @@ class Follower:
         self.state = State()
 
     def claim(self) -> None:
-        """Takes the lock that keeps other processes from logging this sweep to this store. Raises TakenError if another
-        process has it."""
+        """Takes the lock that keeps other processes from logging the same sweep to the same store of runs, such as
+        MLflow. Raises TakenError if another process has the lock."""
         if self._lock is None:
             self._lock = self._place.lock(self._store.command[0], self._store.lock_file)
         self._lock.confirm()

@@ -147,9 +147,8 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shift(M: int) -> Tensor:
-    """Returns the matrix (n_positions, n_predicted) that selects the previous position: 1 where the row is one position
-    before the predicted position, else 0.
-    """
+    """Returns the matrix (n_positions, n_predicted) with which each predicted position reads the position before it: 1
+    where the row's position is the one before the column's predicted position, else 0."""
     return torch.eye(M, M - 1, dtype=torch.float64)
 
 

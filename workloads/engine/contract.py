@@ -462,7 +462,8 @@ class Workload(ABC, Generic[P]):
         return module
 
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """Lets ended trainings write texts, such as translations, which are then scored by BLEU; by default none.
+        """Returns the texts that ended trainings write, such as translations, which are then scored by BLEU. By default
+        there are none.
 
         The names of the sets must be the same for all trainings.
         """

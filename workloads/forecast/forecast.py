@@ -246,8 +246,8 @@ _Ladder = list[tuple[float, tuple[Order, ...]]]
 def _ladder(
     workload: Workload[Any], parameters: TrainingParameters, scales: Sequence[float], seeds: Sequence[int]
 ) -> _Ladder:
-    """Measures to which power of init_sigma each parameter's gradient is proportional. Does so at values of init_sigma
-    that fall from the largest of `scales` to the smallest, by factors of at most 3."""
+    """Measures for each parameter to which power of init_sigma its gradient is proportional. Repeats this at values of
+    init_sigma that fall from the largest of `scales` to the smallest, each by a factor of at most 3."""
     n_rungs = math.ceil(math.log(scales[0] / scales[-1], _RATIO) - 1e-9)
     rungs = [*(scales[0] / _RATIO**rung for rung in range(n_rungs)), scales[-1]]
     return [(sigma, orders(workload, parameters, sigma, seeds)) for sigma in rungs]

@@ -388,9 +388,8 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Looks up probabilities in each training's table `law_LN`, at the given indices, and returns minus their logs,
-    (n_trainings, n_sequences, n_tokens).
-    """
+    """Looks up the entries of each training's table of probabilities `law_LN` at the given indices, and returns minus
+    their logs, (n_trainings, n_sequences, n_tokens)."""
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)
 

@@ -209,7 +209,8 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Returns the dependency arcs of the given sentence pairs. The arcs number a sentence by its place in `pairs`.
+    """Returns the dependency arcs of the given sentence pairs. In the arcs, the number of a sentence is its place in
+    `pairs`.
 
     `shift` is added to the positions of tokens. It is 1 where SOS precedes the sentence.
     """

@@ -140,8 +140,8 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket of sentences the model's logits, and the negative log-probability of each target
-        word.
+        """Returns for each bucket (group of sentence pairs of similar length) the model's logits, and the negative
+        log-probability of each target word.
 
         They are named `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and `<bucket>/nats`, (n_sentences,
         n_target_tokens).

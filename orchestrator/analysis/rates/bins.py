@@ -112,8 +112,8 @@ def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins of a parameter for showing a rate in the cells of two parameters: the more trials, the narrower
-    the bins."""
+    """Makes the bins of one of two parameters, for showing a rate in every combination of a bin of the one and a bin of
+    the other: the more trials, the narrower the bins."""
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 

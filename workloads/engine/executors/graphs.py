@@ -126,7 +126,7 @@ class VmappedStep:
             take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
 
     def store(self, bucket: Bucket) -> None:
-        """Does nothing: `take` works on the bucket's own tensors, so there are no copies to read back."""
+        """Does nothing, because `take` changes the tensors of `bucket` itself: no results have to be copied to them."""
 
 
 class MergedPrograms:

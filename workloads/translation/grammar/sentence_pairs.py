@@ -87,9 +87,8 @@ class Choices:
         """-log p of the outcomes requested so far, in nats."""
 
     def __call__(self, place: str) -> int:
-        """Returns the outcome of the random choice at a place of the sentence, and adds its -log p to `nats`. A place
-        may be requested only once.
-        """
+        """Returns the outcome of the random choice at a place of the generated sentence, and adds minus the log of the
+        outcome's probability to `nats`. Each place may be requested only once."""
         column = self._columns[place]
         outcome = self._outcomes[column]
         self.nats += self._law_nats[column][outcome]
@@ -97,7 +96,8 @@ class Choices:
 
 
 def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
-    """Yields without end the random choices of sentence number `first`, of the next sentence, and so on."""
+    """Yields the random choices by which sentences are generated: those of sentence number `first`, then those of the
+    next sentence, and so on without end."""
     draw, skipped = divmod(first, SENTENCES_PER_DRAW)
     while True:
         for outcomes in laws.outcomes(seed, draw)[skipped:]:
