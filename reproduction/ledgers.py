@@ -98,8 +98,8 @@ def _tables(ledger: Ledger, n_trials: int, *, ends_only: bool, last_heads: bool)
 
 
 def _have_ended(sweep: SweepDirectory, trials: int) -> bool:
-    """Returns whether the first trials of an unfinished sweep can be published alone: all of them have ended, and the
-    sampler would choose the same parameters in a sweep of these trials only.
+    """Returns whether the first `trials` trials of an unfinished sweep can be published as a sweep of their own. For
+    this, all of them must have ended, and the sampler must choose the same parameters if there are no further trials.
     """
     if sweep.is_extended or sweep.spec.sampler not in _INDEPENDENT or not isinstance(sweep.spec.replicates, int):
         return False

@@ -56,8 +56,8 @@ class ParameterImportance:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Importance(DrawnAnswer):
-    """How much each swept parameter decides whether a trial is among the best by one objective: its importance,
-    computed by PED-ANOVA.
+    """How much each swept parameter decides whether a trial is among the best by one objective. The numbers are the
+    importances that PED-ANOVA computes.
 
     Attributes:
         objective: What makes a trial good, such as `stuck_rate, to minimize`.

@@ -235,8 +235,8 @@ def compare_pruned(books: Books) -> Iterator[Fault]:
 
 
 def changed_parameters(books: Books) -> Problem | None:
-    """Returns a problem if the workload's present parameters are not those that the ledger has columns for; else
-    `None`.
+    """Compares the parameters that the workload declares now with the columns for parameters in the ledger. Returns a
+    problem if they do not fit; else `None`.
 
     Rows of earlier versions may lack a parameter that was added later, and may have a parameter that was retired.
     """

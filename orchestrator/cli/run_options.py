@@ -153,7 +153,7 @@ def parse_more(text: str | None, option: str, what: str) -> int:
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
-    """Parses the number of trainers (processes that train), given as N or MIN..MAX; returns `None` if there is no text.
+    """Parses the number of trainers (processes that train), given as N or MIN..MAX; `None` stays `None`.
 
     Raises:
         UserError: If the text is neither.

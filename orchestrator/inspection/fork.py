@@ -250,8 +250,8 @@ class Committors(Answer, Record):
     differences: tuple[str, ...]
 
     def at(self, step: int) -> tuple[Committor, ...]:
-        """Returns the estimated chance of the outcome at a step, for each training of the trial in the order of
-        replicates."""
+        """Returns, for each training of the trial in the order of replicates, the estimated chance that it ends with a
+        certain outcome, given its state at a step."""
         return tuple(committor for committor in self.committors if committor.step == step)
 
     def to_arrow(self) -> pa.Table:

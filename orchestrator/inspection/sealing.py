@@ -34,7 +34,8 @@ Verdict: TypeAlias = Literal["open", "sealed", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Visit(Record):
-    """A step from which continuations of a training were trained, and the share of them that ended like the training.
+    """One of the steps from which a training was continued many times, and the share of its continuations that ended as
+    the training itself did.
 
     Attributes:
         step: The step from which the continuations began.

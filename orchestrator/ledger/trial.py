@@ -148,7 +148,8 @@ def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) 
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
-    """Reads the columns of the table `trainings` that determine whether a trial is complete, and what its value is.
+    """Reads the columns of the table `trainings` that determine whether a trial is complete, and the value of its
+    objective.
 
     Args:
         connection: From `Ledger.connect`.

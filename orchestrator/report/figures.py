@@ -61,8 +61,8 @@ _MANYFOLD = 100.0
 
 @house_style()
 def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, str]]:
-    """Draws the share of trainings with an ending, such as stuck, in a grid of two parameters, with one cell for each
-    pair of bins.
+    """Draws the share of trainings that end in a certain way, such as stuck, over two parameters, with one cell for
+    each pair of bins.
 
     Args:
         regions: Regions with two axes.

@@ -77,7 +77,7 @@ class OpenTrials:
         return ended
 
     def ask(self, batch: int) -> None:
-        """Draws one trial from the study, and queues its trainings.
+        """Draws the parameters of one trial, and queues its trainings.
 
         With the sampler `tpe`, `batch` consecutive trials are drawn from one fitted model.
         """
@@ -211,7 +211,8 @@ class Pruning:
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        """Reports a trial's value at a step to the study, once all its trainings have reached the step."""
+        """Reports the value of the trial's objective at a step to the Optuna study, once all trainings of the trial
+        have reached the step."""
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:

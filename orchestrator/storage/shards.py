@@ -73,7 +73,8 @@ class Shard:
         return range(self.index, self.trial(n_trials), self.count)
 
     def n_of(self, n_trials: int) -> int:
-        """Returns how many of the first `n_trials` trials of the whole sweep belong to the shard."""
+        """Returns how many of the sweep's first `n_trials` trials belong to this shard, which is a part of the sweep
+        that runs by itself."""
         return len(range(self.index, n_trials, self.count))
 
 

@@ -25,7 +25,7 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 
 class Shipment:
-    """A workload in the form in which the driver sends it to trainers on other machines.
+    """A workload in the form in which the process that runs a sweep sends it to trainers on other machines.
 
     The code is sent as text, and the receiver imports it under the same module name. So objects that are pickled later
     (parameters, errors) can name their class, as for an installed workload.

@@ -309,8 +309,8 @@ def low_rank_without_the_weight() -> float:
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
-    """Returns the relative error of the paper's gradient of LayerNorm (equation 40) for a LayerNorm that adds epsilon
-    to the standard deviation instead of the variance.
+    """Returns the relative error of the gradient of LayerNorm in Boue 2025 (equation 40), if LayerNorm adds epsilon to
+    the standard deviation instead of the variance.
 
     LayerNorm is then (x - mean) / (s + eps), with the standard deviation s.
     """

@@ -162,8 +162,8 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """Returns the translations of the long test sentences by the training with the median BLEU score among those with
-    the given attention scale.
+    """Returns translations of the long test sentences. They are those of one training: the one with the median BLEU
+    score among the trainings with the given attention scale.
     """
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])

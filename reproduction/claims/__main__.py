@@ -245,8 +245,8 @@ def _group_named(name: str) -> list[Stated]:
 
 
 def measured_again(chosen: list[Stated], run: Run, sweep: Path | None = None) -> list[tuple[Stated, Measured]]:
-    """Measures the claims of a group again on another seed. Returns each claim for which a new value was found, with
-    that value.
+    """Measures numbers that the documentation states (claims) again, on another seed. Returns each claim for which a
+    new value was found, with that value.
 
     Args:
         chosen: The claims.

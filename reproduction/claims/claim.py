@@ -98,8 +98,8 @@ class Claim(_Strict):
 
 
 class Group(_Strict):
-    """Claims (numbers with intervals) of one page that the same command measures. Fields that all of them share are
-    stored once.
+    """Claims (numbers with intervals) of one page of the documentation that were measured by the same command. Fields
+    that all of them share are stored once.
 
     Attributes:
         name: The name of the group.

@@ -133,8 +133,8 @@ def reproduce_full(directory: Path, console: Console) -> Comparison:
 
 
 def plateaus_of(sweep: SweepDirectory, by: str) -> Mapping[Any, Plateau]:
-    """Returns for each value of the parameter `by` how long the trainings of a sweep stay on the loss plateau, and the
-    metrics of their answers there.
+    """Groups the trainings of a sweep by their value of the parameter `by`. Returns for each group how long the
+    trainings stay on the loss plateau, and metrics of their answers on the plateau and after it.
     """
     rows: dict[Any, list[tuple[float, ...]]] = {}
     for factor, left_at, is_left, first_at, _, *curves in queried(sweep, _CURVES.format(by=by)):

@@ -55,7 +55,7 @@ from trainings group by all order by all
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
     """Trains 64 seeds for each form of keys and queries (merged or separate), and compares these trainings and those of
-    a finished sweep with the paper.
+    a finished sweep with Zhang et al. 2025.
     """
     with one_thread():
         white, stairs = _trained(_WHITE), _trained({"n_steps": _STAIRS_STEPS})

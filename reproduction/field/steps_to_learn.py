@@ -126,7 +126,8 @@ def compare_data(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def reproduce_full_weight_decay(directory: Path, console: Console) -> Comparison:
-    """Repeats the weight-decay sweep at the size of Nanda et al.: p = 113, 30% of the pairs, 50,000 steps."""
+    """Repeats the sweep over weight decays for modular addition at the size of Nanda et al.: modulus p = 113, training
+    on 30% of the pairs of numbers, 50,000 steps."""
     sizes = _NANDA | {"train_fraction": 0.3}
     return compare_weight_decay(_full("modular_addition", sizes, directory, console), directory)
 

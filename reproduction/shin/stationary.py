@@ -193,8 +193,8 @@ Verdict = Literal["holds", "misprinted", "needs an assumption", "missed", "ours 
 
 @dataclass(frozen=True, slots=True)
 class EquationCheck:
-    """The result of checking one equation of the paper numerically: the errors of the printed and of the right form,
-    and how the forms differ.
+    """The result of checking one equation of Shin & Matzinger 2025 numerically: the error of the equation as printed,
+    the error of its right form, and how the two forms differ.
 
     Attributes:
         equation: The equation's numbers in the paper, or the section it belongs to.

@@ -310,7 +310,8 @@ def _over_trainings(cells: Iterable[Cell]) -> Floats:
 
 
 def delay_of(excess: Floats) -> tuple[float, float, float]:
-    """Returns by how many steps trainings leave the zero of the gradient later than predicted, with a 95% interval.
+    """Returns by how many steps later than predicted trainings move away from the weights where the gradient is 0, with
+    a 95% interval.
 
     It is the delay at which the mean of measured minus predicted probabilities is 0; the ends of the interval are the
     delays at which an end of that mean's interval is 0.

@@ -189,8 +189,8 @@ Factors = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Change:
-    """What a variant changes in the GPTs of a sweep: parameters, the scale of some weights' starting values, or the
-    size of some weights' steps.
+    """A change that turns the GPTs of a sweep into a variant: other parameters, another scale of some weights' starting
+    values, or another size of some weights' steps.
 
     Attributes:
         row: The name of the change in the table.

@@ -102,7 +102,7 @@ class Measured:
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
     """Trains some 200,000 small models to test formulas for the share of runaways (trainings whose weights grow without
-    end) and for the steps at which trainings leave the zero of the gradient.
+    end) and for the steps at which trainings move away from the weights where the gradient is 0.
     """
     rows: list[ComparedValue] = []
     with one_thread():

@@ -354,7 +354,7 @@ never 0."""
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
     """For the trainings at one `init_sigma`: which of them ran away, so that their weights grew without end, and for
-    which the formula predicted it.
+    which of them a formula predicted it.
 
     Attributes:
         sigma: The `init_sigma` of the trainings.

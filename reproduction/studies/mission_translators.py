@@ -189,8 +189,8 @@ def _hazards(data: SweepData, role: str, layer: int) -> Iterator[ComparedValue]:
 
 
 def _emerged(onsets: Mapping[str, Onset]) -> list[list[str]]:
-    """Returns a table of how often attention heads have taken each role: a line for each value of a parameter, a column
-    for each role.
+    """Returns a table of the share of trainings in which an attention head has taken a role: a line for each value of
+    one parameter, a column for each role.
     """
     [first, *_] = onsets.values()
     lines = [[first.by, "trainings", *onsets]]

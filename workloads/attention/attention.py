@@ -283,8 +283,8 @@ class Attention(HoldableHeads):
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """Computes the queries (n_sequences, n_heads, n_queries, n_channels) of tokens, multiplied by the logits' scale
-        and the heads' factors.
+        """Computes the queries of tokens, (n_sequences, n_heads, n_queries, n_channels), multiplied by the scale of the
+        attention logits and by each head's own logit factor, if it has one.
         """
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
 

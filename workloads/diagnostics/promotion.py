@@ -69,7 +69,7 @@ def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: Stat
 
 
 def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State) -> NDArray[np.bool_]:
-    """Repeats stuck trainings in float64. Returns for each training whether it is stuck there as well.
+    """Repeats stuck trainings in float64. Returns for each training whether it is stuck in float64 as well.
 
     The result is false if the training in float64 is not stuck when it begins from the first state. It is also false
     if, continued from the final state, it is stuck in its own precision but not in float64.

@@ -71,8 +71,8 @@ class FirstOrder(Optimizer):
         return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
     def corrections(self, steps: range) -> State:
-        """Computes the numbers that an update rule derives from the step, such as Adam's bias corrections: by name,
-        (n_steps, n_trainings, 1)."""
+        """Computes the numbers that an update rule derives from the number of the step, such as Adam's bias
+        corrections. Returns them by name, each (n_steps, n_trainings, 1)."""
         by_step = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
         return {
             name: self._of_lanes([[kind[name] for kind in by_kind] for by_kind in by_step]) for name in by_step[0][0]

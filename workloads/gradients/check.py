@@ -272,7 +272,7 @@ _MOVED = (
 
 def check_sgd_step(subject: Subject, points: Sequence[Point]) -> Iterator[Finding]:
     """Checks quantities that gradient flow conserves: one step of gradient descent must change them by the amounts that
-    the gradients predict. Each quantity gets one finding.
+    the gradients predict. Yields the result of the check for each quantity.
 
     The engine takes one step, at most as long as the norm of the weights. Errors are relative to the size of the
     weights; those of charges (conserved products of two weights) are relative to its square.

@@ -42,8 +42,8 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Scales values of the parameter so that the range that was tried becomes -1..1; by logarithms on a logarithmic
-        axis."""
+        """Maps values of the parameter linearly, so that the range of values that was tried becomes -1..1. On a
+        logarithmic axis, it maps their logarithms."""
         if self.log:
             # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):

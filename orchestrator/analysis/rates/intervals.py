@@ -257,7 +257,8 @@ def exact_interval(k: int, n: int) -> tuple[float, float]:
 
 
 def _exact(share: float, n: float) -> tuple[float, float]:
-    """Returns the exact (Clopper-Pearson) interval of a share strictly between 0 and 1; `n` need not be whole."""
+    """Returns the exact (Clopper-Pearson) interval of a share that was observed in a sample of size `n` and is strictly
+    between 0 and 1. The size need not be a whole number."""
     from scipy import special
 
     k, tail = share * n, NormalDist().cdf(-_Z)

@@ -193,7 +193,8 @@ many steps takes no more kernels than copying those of one step."""
 
 
 class Graph(Protocol):
-    """A captured sequence of GPU operations. A replay runs them on the present contents of their tensors."""
+    """A captured sequence of GPU operations. A replay runs the operations again, on the values that their tensors have
+    by then."""
 
     def capture(self, run: Callable[[], None]) -> None:
         """Records the GPU operations that the function `run` launches, without executing them."""
