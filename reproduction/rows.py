@@ -279,9 +279,9 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns means of each row of `values_CN` under random weights, (n_cases, n_draws). Before that, each row is
-    extended by the value `end`, one end of the range of possible values.
-    """
+    """Returns means of each row of `values_CN` with random weights, (n_cases, n_draws), whose quantiles give an
+    interval of the row's mean. Each row first gets one entry more: `end`, the lower or the upper end of the range of
+    possible values."""
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T
     return means

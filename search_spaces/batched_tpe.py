@@ -213,10 +213,10 @@ class Mixture:
         return {name: drawn[name] for name in self._kernels}
 
     def _number(self, name: str, kernel_P: NDArray[np.int64], quantile_P: _Floats) -> _Floats:
-        """Computes values of a numeric parameter, one for each point: a quantile of the kernel that was chosen for the
-        point, by a closed formula.
+        """Computes a value of a numeric parameter for each of several points. It is a quantile of the distribution
+        (kernel) that was chosen for the point, one of those from whose mixture TPE samples.
 
-        Optuna instead inverts each cumulative distribution by Newton's method.
+        A closed formula gives the quantile. Optuna instead inverts each cumulative distribution by Newton's method.
         """
         from scipy import special
 
@@ -254,9 +254,8 @@ def _choice_column(logs_VK: _Floats) -> Callable[[float], _Floats]:
 
 
 def _integer_column(kernels: Any) -> Callable[[float], _Floats]:
-    """Returns a function that maps an integer value to the log probabilities, (n_kernels,), which the kernels give to
-    the interval of width `step` around the value.
-    """
+    """Returns a function of an integer value. The function returns how probable each distribution (kernel) of TPE's
+    mixture makes the interval of width `step` around the value, as log probabilities (n_kernels,)."""
     scale = math.log if kernels.is_log else float
     half = kernels.step / 2
 

@@ -28,7 +28,8 @@ class NamedBase:
 
 
 def base_name(training_id: str, text: str) -> str:
-    """Returns the name of trained weights, `<training_id>-<digest>`, where the digest is that of `text`, their JSON."""
+    """Returns the name under which trained weights are stored, `<training_id>-<digest>`. The digest is that of `text`,
+    which holds the weights as JSON."""
     return f"{training_id}-{_digest(text)}"
 
 

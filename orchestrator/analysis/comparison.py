@@ -114,8 +114,8 @@ class SweepComparison(DrawnAnswer, Record):
         return self.by or None
 
     def sentence(self) -> str:
-        """Says in one sentence by how much the compared rate differs between the two sweeps, and whether the data show
-        a change."""
+        """Says in one sentence by how much the share of trainings that ended in a certain way differs between sweep A
+        and sweep B, and whether the data show a change."""
         if self.rate.value is None:
             return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.rate.is_shown else ": no difference is shown"
@@ -144,8 +144,8 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields the name, the label and the difference of each compared rate. The rate of an outcome has the outcome
-        as its label, the rate of a group of trials the group; other labels are empty."""
+        """Yields a name, a label and the difference for each rate that is compared between the two sweeps. The label is
+        the outcome whose rate it is, or the group of trials; the labels of other rates are empty."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())

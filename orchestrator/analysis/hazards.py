@@ -251,8 +251,8 @@ def _regression(
 
 
 def _counts(times: OnsetTimes, weight_R: Floats, row_R: Ints, n_rows: int) -> tuple[Floats, Floats]:
-    """Counts, for each interval between probes, the trainings that had not reached the goal before the interval, and
-    those that reached it within.
+    """Counts, for each interval between measured steps, the trainings that had not reached the studied goal (an
+    outcome, a role of attention heads or an event) before the interval, and those that reached it within the interval.
 
     Both counts are weighted and have the shape (rows, intervals). A row is a trial in one combination of bins.
     """

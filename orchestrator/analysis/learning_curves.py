@@ -145,8 +145,8 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """Computes the quartiles of the loss by step for each outcome, in the order of `OUTCOMES`. Outcomes whose trainings
-    were never probed are left out."""
+    """Computes the quartiles of the loss by step for each outcome, in the order of `OUTCOMES`. Outcomes for which no
+    training has a measured loss are left out."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
 

@@ -117,8 +117,8 @@ class Onset(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws the share of trainings that have reached the goal, by step: one line per group of trials, with a
-        pointwise 95% band."""
+        """Draws, by step, the share of trainings that have reached the outcome, role or event in question: one line per
+        group of trials, with a pointwise 95% band."""
         return onset_figure(self.what.replace("_", " "), self.curves, by_label(self.by))
 
 

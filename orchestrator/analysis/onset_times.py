@@ -100,8 +100,8 @@ def share_by_step(
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """Returns how many independent trainings would estimate the share as precisely as the given trainings, and a lower
-    bound of this number of independent trainings.
+    """Returns how many independent trainings would estimate the given share as precisely as the trainings that were
+    made, which are not independent within a trial. Also returns a lower bound of this number.
 
     The bound is one training per trial, or less where trainings are censored.
 

@@ -38,7 +38,7 @@ MOST_SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class BestTrial(Record):
     """The trial with the best value of the sweep's objective: its number, the objective's value and name, the
-    parameters that the sweep varies, and the trial's stuck rate."""
+    parameters that the sweep varies, and the rate of the trial's trainings that got stuck."""
 
     trial: int
     value: float
@@ -47,8 +47,8 @@ class BestTrial(Record):
     objective: str
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the trial's number, objective, parameters and stuck rate as plain values for JSON; `rate` becomes a
-        nested record."""
+        """Returns the trial's number, objective and parameters, and the rate of its trainings that got stuck, as plain
+        values for JSON. The rate becomes a nested record."""
         return dataclasses.asdict(self)
 
 

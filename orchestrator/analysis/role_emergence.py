@@ -110,7 +110,8 @@ class RoleHistory:
 
     @property
     def onsets(self) -> OnsetTimes:
-        """The step at which the role emerged in each training that has enough probes to confirm it."""
+        """For each training, the step at which the role of attention heads emerged, or up to which it had not.
+        Trainings with too few measured steps to confirm it are left out."""
         return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
@@ -153,8 +154,8 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """Lists the pairs of a layer and a role that have a history, sorted by layer; within a layer, built-in roles come
-    before a workload's own."""
+    """Lists the pairs of a layer and a role of its attention heads for which it is computed when the role emerged. They
+    are sorted by layer; within a layer, built-in roles come before a workload's own."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
@@ -233,8 +234,8 @@ def role_emergence(
 
 
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
-    """Estimates when roles of attention heads emerge, like `role_emergence`, but from histories that were already
-    read."""
+    """Estimates when each role of attention heads emerges, from given histories: a history holds for one layer and one
+    role at which step the role emerged in each training."""
     emergences = []
     for history in histories:
         onsets, lengths = history.onsets, np.unique(history.n_steps[history.is_followed])
@@ -273,8 +274,8 @@ def read_emergence(
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """Returns a sentence that says how many trainings ended before their step budget, and how the curves of emerging
-    roles count these trainings; empty if there are none."""
+    """Returns a sentence that says how many trainings ended before their step budget, and how they count in the curves
+    of when attention heads took on a role. Empty if no training ended early."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

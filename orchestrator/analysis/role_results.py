@@ -127,8 +127,8 @@ def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer:
 def role_rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> RoleRatesByParameter:
-    """Computes the share of trainings in which some attention head has each role, in the bins of each parameter that
-    the sweep varies. The arguments are those of `role_rates`."""
+    """Computes the share of trainings in which some attention head has a role, such as attending to the previous token,
+    for each role and in the bins of each parameter that the sweep varies. The arguments are those of `role_rates`."""
     return _rates_by(role_histories(connection, any_layer=any_layer), connection, spec)
 
 

@@ -176,9 +176,9 @@ def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides whether a claim is supported, refuted or undecided. The decision depends on the rows alone, so it is the
-    same after a resumed and after an uninterrupted run. Raises a `UserError` if a row belongs to none of the claim's
-    groups.
+    """Decides from the trainings of a claim's sweep whether the claim is supported, refuted or undecided. Nothing but
+    their rows in the ledger counts, so a sweep that was interrupted and resumed leads to the same decision as an
+    uninterrupted one. Raises a `UserError` if a training belongs to none of the claim's groups.
 
     Args:
         trainings: The rows of the claim's sweep, as `read_rows` returns them.

@@ -96,8 +96,9 @@ def is_judged(row: Row) -> bool:
 
 
 def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
-    """Extracts the data of a rate or a median from a group's rows, one entry for each training: for a rate, whether the
-    training has what is counted, such as an event; for a median, its step or its value of a metric."""
+    """Extracts from the ledger's rows of several trainings the data of a rate or a median, one entry for each training.
+    For a rate, the entry says whether the training has what the rate counts, such as an event; for a median, it is the
+    step of this event, or the value of a metric."""
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
         values = np.array([row[_column(quantity)] for row in judged], np.float64)

@@ -166,7 +166,8 @@ class Source:
         return checkpoints
 
     def continued(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Continued:
-        """Trains continuations from a step to their ends, and returns their results.
+        """Continues a training from a step to its end, once for each of `numbers`, and returns the results of these
+        continuations.
 
         Args:
             states: What `states` returned.
@@ -292,8 +293,8 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Adds noise to the weights of all continuations except number 0. Returns for each continuation the step at
-        which it is predicted, from its weights, to leave the initial plateau.
+        """Adds noise to the weights of all continuations of a training but number 0, which is the training itself.
+        Returns for each continuation the step at which it is predicted, from its weights, to leave the initial plateau.
 
         The prediction is NaN where `predicted_escapes` has no formula.
         """

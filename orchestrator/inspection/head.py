@@ -41,8 +41,8 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The kind of matrix that the attention map resembles most, with its sizes: `S3(4, 1)` means blocks (`S3`) of 4
-        rows each, and 1 such block."""
+        """The name of the kind of matrix that the attention map resembles most, with the kind's sizes. For example,
+        `S3(4, 1)` is an identity matrix in which 1 block of 4 adjacent rows attends to one column instead."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 

@@ -86,8 +86,8 @@ class Sealing(Answer, Record):
 
     @property
     def sealed_at(self) -> int:
-        """The first visited step from which on the outcome was nearly certain (a chance of at least 0.9); without one,
-        the step of the training's end."""
+        """The first of the examined steps from which on the training's outcome was nearly certain (a chance of at least
+        0.9). If there is none, it is the step at which the training ended."""
         return min((visit.step for visit in self.visits if visit.verdict == "sealed"), default=self.origin.n_steps)
 
     @property
@@ -200,8 +200,9 @@ def bisected(steps: Sequence[int], look: Callable[[int], Visit]) -> tuple[Visit,
 
 
 def decided(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-    """Trains up to `most` continuations of a training from `step`, until it is clear whether over 90% of them end like
-    the training. Returns the step with the share that did.
+    """Continues a training from `step` up to `most` times, with new random numbers each time, until it is clear whether
+    over 90% of these continuations end like the training itself. Returns the step, and the share of continuations that
+    ended so.
 
     An anytime-valid interval for this share decides when it is clear.
 

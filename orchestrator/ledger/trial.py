@@ -22,8 +22,8 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended: the columns of its row from which a trial's objectives are computed, and which decide
-    whether the trial is complete.
+    """How a training ended: some columns of its row in the ledger. A trial's objectives are computed from these
+    columns, and they decide whether the trial is complete.
 
     `eval_loss` is `None` if the loss was not finite.
     """

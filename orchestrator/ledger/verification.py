@@ -199,8 +199,8 @@ def set_damage_aside(place: Place) -> dict[str, str]:
 
 
 def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
-    """Finds trainings that are in two fragments (the files of one commit each), and moves the smaller fragment to the
-    folder `set_aside`.
+    """Finds trainings that are in the files of two commits to the ledger, and moves the files of the smaller commit
+    (its fragment) to the folder `set_aside`.
 
     A training is in two fragments if a writer that has lost its lock still completes an upload, or if a disk grants a
     lock to two hosts. Only the holder of the sweep's lock may call it.

@@ -88,7 +88,8 @@ def _in_words(dimension: Varied | Conditional | Scalar) -> str:
 
 
 def read_atlas(places: Sequence[PlaceName], pass_over: Callable[[OSError], object]) -> list[AtlasSweep]:
-    """Reads what the atlas shows of the sweeps in these directories and below them, sorted by workload and name.
+    """Reads what the atlas, a page about many sweeps, shows of the sweeps in the given directories and below them. The
+    result is sorted by workload and name.
 
     Args:
         places: Sweep directories, or folders with sweep directories below them.

@@ -160,8 +160,8 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
-    """Computes what share of the trainings with a stuck outcome each certificate confirms. A certificate is a test of
-    second derivatives that confirms or contradicts the outcome.
+    """Computes, for each stuck outcome and each test of second derivatives (certificate) that confirms or contradicts
+    it, the share of the tested trainings in which the test confirms the outcome.
 
     Intervals allow for dependence between trainings of one trial.
     """

@@ -203,7 +203,8 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    """Chooses the best cell of two parameters by the rule that `Regions.best` describes."""
+    """Chooses the best cell (a pair of bins of two parameters): the one whose rate has the highest lower bound or, if a
+    low rate is better, the lowest upper bound. `Regions.best` describes the rule in full."""
     is_stuck, more = question.ending == STUCK, question.ending == STUCK or question.is_sought
 
     def merit(rated: tuple[Cell, Rate]) -> tuple[bool, float, float]:

@@ -71,7 +71,8 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What earlier runs of a sweep have left: numbers of trials and of trainings.
+    """What a run of a sweep has found of earlier runs: how many trainings are finished, how many complete trials had
+    not been reported to the study, and how many trainings are still to train.
 
     Attributes:
         n_kept: Number of trainings whose rows are in the ledger.

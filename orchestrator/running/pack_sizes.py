@@ -90,8 +90,9 @@ class PackSizes:
 
     @classmethod
     def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Makes the `PackSizes` of a sweep. It starts from the sizes that other sweeps found, unless the sweep has a
-        pruner, or a sampler that `learns` from results."""
+        """Makes the `PackSizes` of a sweep: how many trainings share a batched program. They start from the sizes that
+        other sweeps found, unless the sweep has a pruner, which needs other sizes, or a sampler that `learns` from
+        results, whose draws must not depend on other sweeps."""
         spec = directory.spec
         # Pack sizes (trainings per batched program) that other sweeps found are not used if the sampler learns from
         # results, because draws must not depend on other sweeps. Nor are they used with a pruner, which needs other

@@ -71,7 +71,7 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the owner was a process of this machine that is not running any more."""
+        """Whether the process that holds the lock ran on this machine and is not running any more."""
         if self.processes is None or self.processes != _processes():
             return False
         try:

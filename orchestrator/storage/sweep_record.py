@@ -188,9 +188,8 @@ class SweepRecord(Record):
         return known.machine if known else None
 
     def changes(self, environment: Environment) -> list[str]:
-        """Returns in words how the versions and code of an environment differ from those of the sweep's latest
-        environment.
-        """
+        """Returns in words how the software versions and the code of the given environment differ from those with which
+        the sweep ran last; empty if it has not run."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> Self:

@@ -104,8 +104,8 @@ class Mirror:
         return self._ledger.ask(ask)
 
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
-        """Logs those of the given complete trials that the store does not have. After each batch, yields the trials in
-        it.
+        """Logs those of the given complete trials that are not logged yet, in batches. Yields the numbers of a batch's
+        trials as soon as they are logged.
 
         A caller that stops early may call it again: no trial is logged twice.
         """

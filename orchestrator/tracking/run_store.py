@@ -97,7 +97,7 @@ class Runs(ABC):
     def finish(  # noqa: B027  # not every store can record it
         self, findings: SweepResults, ended: int | None, trials: str | None
     ) -> None:
-        """Writes the sweep's summary to the store. Call it when each complete trial has its run.
+        """Writes the sweep's summary to the store, such as MLflow. Call it last, after the complete trials are logged.
 
         Args:
             findings: The results of the current ledger.

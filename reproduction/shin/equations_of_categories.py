@@ -66,8 +66,8 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns the gain of value matrices, (n_ratios,): how much lower the loss is with the best attention logits than
-    with outputs of 0.
+    """Returns how much each of several value matrices can lower the loss, (n_ratios,): the loss of outputs that are 0,
+    minus the loss of the value matrix with the attention logits that suit it best.
 
     Each matrix v has the entry p at the predecessor and the entry o at all other positions: the cosine and the sine of
     its angle in `angle_R`.

@@ -44,7 +44,8 @@ e^-10, and still falling."""
 
 
 def checks_of_positions() -> list[EquationCheck]:
-    """Returns all checks of the equations of system P (attention sees positions only), in the paper's order."""
+    """Returns all checks of the paper's equations for a model whose attention depends on positions alone, in the
+    paper's order."""
     return [
         loss(),
         gradient_of_attention(),
@@ -62,9 +63,8 @@ def checks_of_positions() -> list[EquationCheck]:
 
 
 def printed_levels(n_categories: int) -> dict[str, float]:
-    """Returns by name the losses at the stationary points that the paper analyses for system P (attention by
-    positions).
-    """
+    """Returns by name the losses that the paper prints for points where the gradient is 0, if attention depends on
+    positions alone."""
     return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
 
 
@@ -312,9 +312,9 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Checks the formula for system P's loss when softmax puts all attention of each query on one position, which need
-    not be the right one. Compares the formula with the loss of the best value matrix, computed on all texts.
-    """
+    """Checks the formula for the loss of attention by positions alone, if softmax puts all attention of each query on
+    one position, right or wrong. The formula is compared with the smallest loss that a value matrix can reach with this
+    attention, computed on all texts."""
     errors = []
     for N, M in SIZES:
         draw = generator(8)

@@ -121,7 +121,8 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Computes losses, gradients and Hessians at several points at once, given as vectors (n_points, n_parameters)."""
+    """Computes the loss of a model, its gradient and its Hessian at several points at once. A point is a vector of the
+    model's parameters; all points are given as one tensor (n_points, n_parameters)."""
 
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
@@ -137,7 +138,8 @@ class _Derivatives:
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the losses (n_points,) and their gradients (n_points, n_parameters) at the given points."""
+        """Returns the model's losses (n_points,) at the given points, which are vectors of its parameters, and the
+        gradients of the losses (n_points, n_parameters)."""
         gradients, losses = self._first(point, self._objective.buffers, self._objective.batch)
         return losses, gradients
 
@@ -216,9 +218,9 @@ class EquationCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the printed equation `holds`; if only the corrected form holds, what is wrong with the printed one
-        (`flaw`); if neither holds, `refuted`.
-        """
+        """The verdict on an equation of the paper: `holds` if the printed form is right; what is wrong with the printed
+        form (`flaw`), if only our form is right; `refuted` if neither is right. Without a printed form, `ours holds` or
+        `refuted`."""
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
         # The condition is `not ... <=` instead of `>`: every comparison with NaN is false, and NaN must count as

@@ -91,9 +91,8 @@ class FoundPoints:
 
 
 def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = SIZES) -> FoundPoints:
-    """Searches for stationary points of system `P` or `C` (attention by positions or categories), from `n_solves`
-    random starts for each size of the problem.
-    """
+    """Searches for points where the gradient of the loss is 0, from `n_solves` random starts for each size of the
+    model. Its attention depends on positions alone if `system` is `P`, and on categories alone if it is `C`."""
     parts = []
     for size, (N, M) in enumerate(sizes):
         if system == "P":

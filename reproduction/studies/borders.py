@@ -46,9 +46,8 @@ class BorderModel:
     n_trials: int
 
     def border(self, at: Floats) -> tuple[float, float, float]:
-        """Returns the border in init_sigma (where half of the trainings get stuck), with its 95% interval, if the
-        regression's terms of other parameters have the values `at`.
-        """
+        """Returns the init_sigma at which, by the logistic model, half of the trainings get stuck, with its 95%
+        interval. `at` has the values of the model's terms for the other parameters."""
         return self._exponential(np.array([1.0, 0.0, *at]))
 
     def factor(self, term: int, units: float = 1.0) -> tuple[float, float, float]:

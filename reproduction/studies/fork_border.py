@@ -171,8 +171,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class LinearLaw:
-    """Predicts how gradient descent of the positions-only model (system P) moves near the zero of the gradient: four
-    coordinates of the weights each grow or shrink by a constant factor per step.
+    """Predicts how gradient descent moves near the point where all weights and the gradient are 0, for attention by
+    positions alone: four coordinates of the weights each grow or shrink by a constant factor per step.
 
     Attributes:
         rates: (4,) the rate lambda of each mode (direction of growth); those of unstable modes are positive.

@@ -56,9 +56,8 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """The name of the sweep and of its folder. Cases that differ only in the size of the noise added to the weights
-        share one sweep.
-        """
+        """The name of the sweep that trains this case (a configuration whose trainings are continued), and of the
+        sweep's folder. Cases that differ only in the size of the noise added to the weights share one sweep."""
         return "fork_" + "_".join(self.name.lower().replace(",", "").split())
 
     def spec(self, seed: int) -> Sweep:

@@ -357,9 +357,8 @@ _CUT: dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": "--"}
 
 
 def clusters_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
-    """Draws for each training the relative gradient against the strength of attention, coloured by outcome, with the
-    thresholds that decide the outcome.
-    """
+    """Draws a point for each training, in the colour of its outcome: the norm of the gradient, relative to weights and
+    loss, against the strength of attention. Lines show the thresholds that decide the outcome."""
     figure = Figure(figsize=(9.6, 4), layout="constrained", dpi=160)
     left, right = figure.subplots(1, 2, sharey=True)
     no_softmax = judged.column("param_attention_activation") != "softmax"

@@ -73,9 +73,8 @@ class Stages:
 
 
 def compare_stages(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Tests a prediction of the steps at which the trainings of a finished sweep complete the two stages of learning,
-    and draws the measured steps.
-    """
+    """Tests a prediction of when GPTs learn to predict from the current token, and then from the previous one too: of
+    the steps at which the trainings of a finished sweep have learned each. Draws the measured steps."""
     stages = stages_of(sweep)
     return Comparison(
         title="gpt-stages: when does the attention of a GPT begin to select?",
@@ -117,7 +116,8 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Tests a prediction of the steps at which models with untied embeddings complete the two stages of learning.
+    """Compares with a prediction the steps at which GPTs with untied embeddings have learned to predict from the
+    current token, and then from the previous one too.
 
     Models with tied embeddings are left out: some complete a stage so late that a mean says little.
     """

@@ -226,7 +226,8 @@ def _slope_rows(name: str, counts: list[tuple[float, int, int]]) -> list[Compare
 
 
 def _escape_probes(form: str, sigma: float) -> Sequence[int]:
-    """Returns the steps at which the study tests whether a training has left the zero of the gradient.
+    """Returns the steps at which the study tests whether a training has moved away from its start, near which the
+    gradient is 0.
 
     These are all steps if keys and queries are one matrix; if they are two, each step is about 1% after the last.
     """

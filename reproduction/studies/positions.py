@@ -42,7 +42,7 @@ _PASSING_SIGMA = 1e-3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """How many seeds and steps the study of system P (attention by positions) uses for each of its three figures.
+    """The number of seeds, and of steps, for each of the three figures in this study of attention by positions alone.
 
     Attributes:
         n_passing, n_valley, n_softmax: The numbers of seeds for the plateaus, for the valley at infinity, and for

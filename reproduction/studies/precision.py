@@ -143,8 +143,8 @@ def reproduce_forms(
     seeds: range = range(N_FORM_SEEDS),
     values: Mapping[str, Value] = FULL_VALUES,
 ) -> Comparison:
-    """Finds the init_sigma at which half of the trainings of full models end stuck, once with keys and queries trained
-    as two matrices, and once with their product trained as one.
+    """Finds the init_sigma at which half of a model's trainings end where the gradient is 0: once with keys and queries
+    trained as two matrices, and once with their product trained as one.
 
     The models are the variants whose attention depends on positions only.
     """

@@ -142,9 +142,8 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """Intermediate results from which the gradients of a categories-only model (system C) are computed, named as in
-    docs/theory.md.
-    """
+    """Intermediate results of the formulas for the gradients of a model whose attention depends on the tokens'
+    categories alone. The fields are named as in docs/theory.md."""
 
     p_K: Tensor
     d_K: Tensor

@@ -303,9 +303,8 @@ class FullModel(nn.Module):
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean squared error over texts and predicted positions, and the answers (n_texts, n_positions - 1)
-        detached from the graph.
-        """
+        """Returns the mean squared error over texts and predicted positions, and the model's predictions (n_texts,
+        n_positions - 1), which are detached from autograd's graph."""
         error, answer_BK = self._by_parts(text_BM, n_results=2)
         return error, answer_BK
 

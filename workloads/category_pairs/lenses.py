@@ -156,8 +156,8 @@ def _weights_of(system: nn.Module) -> dict[str, Tensor]:
 
 
 def _by_trained_weights(terms: list[Term], factor: float, weights: Mapping[str, Tensor]) -> Iterator[Term]:
-    """Converts gradient terms with respect to the product of keys and queries into terms with respect to the trained
-    weights, and multiplies them by `factor`.
+    """Converts the gradient's terms for the product of keys and queries into terms for the weights that are trained.
+    All terms are multiplied by `factor`.
 
     If k and q are trained separately, a term S with respect to k^t q becomes q S' for k, and k S for q (chain rule).
     """

@@ -107,8 +107,8 @@ SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """Returns the gradient of system P's loss with respect to the attention logits, (n_positions, n_predicted), by
-    formula.
+    """Returns by formula the gradient of the loss with respect to the attention logits, (n_positions, n_predicted), for
+    a model whose attention depends on positions alone.
 
     It is dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i). `components` computes a, b, A and B; s_i is the sum of
     column i.

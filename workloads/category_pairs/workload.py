@@ -73,9 +73,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """Returns which tensor of texts a compiled program of a full model processes in parts, and how many texts a
-        part has at most; `None` for systems P and C, whose texts are not divided.
-        """
+        """Returns which tensor of texts a compiled program processes in parts, and how many texts a part has at most.
+        Returns `None` for models of attention alone, whose texts are not divided."""
         if not parameters.is_full:
             return None
         return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])

@@ -235,8 +235,8 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """How much each possible block (adjacent rows that all attend to one column) lowers the distance between an
-    attention matrix and the identity.
+    """How much nearer an attention matrix is to the identity if, in the identity, some adjacent rows (a block) all
+    attend to one column instead. This is computed for each possible block.
 
     The head is the last axis of all tensors.
     """
@@ -301,8 +301,8 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """Returns the distances of attention matrices to the nearest matrices that are zero outside `support_TT`, except at
-    0 to `n_free` entries anywhere (free entries).
+    """Returns the distances of each attention matrix to the nearest matrices that are zero outside `support_TT`, apart
+    from a few free entries, which may lie anywhere. There is one distance for each number of free entries.
 
     The number of free entries, 0 to `n_free`, is the last axis.
     """

@@ -50,8 +50,9 @@ class Rule:
 
     @classmethod
     def diverged(cls, level: str = "zero", looks: str = "") -> Self:
-        """Returns the row that gives `diverged`: the loss is not finite, or far above a reference level, by default
-        `zero` (the loss of the output 0)."""
+        """Returns the row, for a table that decides outcomes by conditions, that gives the outcome `diverged`. Its
+        condition is that the loss is not finite, or far above a reference level, by default `zero` (the loss of the
+        output 0)."""
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),

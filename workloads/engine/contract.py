@@ -152,8 +152,8 @@ class Verdicts:
 
     @classmethod
     def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
-        """Labels each training at each probe (measured step) with the first of several labels whose condition holds
-        there.
+        """Labels each training at each measured step: with the first of the labels in `cases` whose condition holds
+        there, or with `otherwise` if none holds.
 
         Args:
             cases: For every label, an array (n_trainings, n_probes), true where it holds; in order of precedence.
@@ -196,7 +196,8 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadScores:
-    """The scores and roles of all attention heads of several trainings, at one measured step.
+    """The scores of all attention heads of several trainings at one measured step, and what each head does (its role),
+    such as attending to the previous token.
 
     Attributes:
         scores: Arrays (n_trainings, n_layers, n_heads) by score name; NaN where a score is not defined.
@@ -390,8 +391,8 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes by name the reference levels of one training, which are losses of simple predictors: `solved`, and
-        any of `level_names`.
+        """Computes by name the losses that one training's loss is compared with: `solved`, below which the task is
+        solved, and any of those in `level_names`, which are losses of simple predictors.
 
         A training is solved once its `eval_loss` is below the level `solved`.
 

@@ -146,7 +146,8 @@ class LaneStore(LaneState, Generic[P]):
         return self.all.select(lanes), selected(state, lanes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns by name, as arrays, all state that steps have changed; `restore` loads it again."""
+        """Returns the state of the trainings as arrays by name, for a checkpoint from which `restore` loads it again.
+        Contains only what steps have changed."""
         tensors = {"rows": self._all_rows(), **prefixed("optimizer", self.optimizer.state_dict())}
         return {
             "position": self.position,
@@ -156,7 +157,8 @@ class LaneStore(LaneState, Generic[P]):
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Loads the state from a checkpoint. The same trainings must be active in it."""
+        """Loads the state of the trainings from a checkpoint. The trainings that had not ended when it was made must be
+        the same as those that have not ended now."""
         self._ended_rows = self.on_device(checkpoint["rows"]).to(self.lanes.dtype)
         self.rows = self._ended_rows[self._filled_up(self.position)]
         state = {name: self.on_device(array) for name, array in under("optimizer", checkpoint).items()}

@@ -58,7 +58,7 @@ class _Iterates:
             setattr(self, name, value)
 
     def shown(self) -> State:
-        """Returns by name what a pack reads from L-BFGS: each training's current parameters, loss and gradient norm."""
+        """Returns by name each training's current parameters, loss and gradient norm, for use outside of L-BFGS."""
         grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 
@@ -275,8 +275,8 @@ def flattened(state: State) -> Tensor:
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """Splits each training's row into tensors with the names and shapes of those in `like`; the inverse of
-    `flattened`."""
+    """Splits a matrix with one row of numbers for each training into tensors with the names and shapes of those in
+    `like`; the inverse of `flattened`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
     # The tensors are made contiguous, because PyTorch may use different kernels for a strided view and for the

@@ -79,8 +79,9 @@ class CurvaturePairs:
         self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """Computes each training's L-BFGS direction: minus its gradient times the approximate inverse Hessian (the
-        identity if there are no pairs)."""
+        """Computes each training's search direction by L-BFGS: minus its gradient, multiplied by an approximate inverse
+        Hessian. The approximation is made from pairs (a change of the parameters, and the change of the gradient with
+        it); without pairs it is the identity."""
         q = -gradient
         slots = range(self._n_used)
         weights: list[Tensor] = []

@@ -137,8 +137,7 @@ class Record:
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
     def prune(self, lanes: NDArray[np.int64], step: int) -> None:
-        """Records that the given trainings are pruned at this step. Trainings that were pruned earlier stay
-        unchanged."""
+        """Records that the given trainings are pruned at `step`. Trainings that were pruned earlier keep their step."""
         new = lanes[self.pruned_step[lanes] == _NEVER]
         self.pruned_step[new] = step
 

@@ -254,9 +254,9 @@ def _ladder(
 
 
 def _law(parameter_orders: Sequence[Order], parameters: TrainingParameters) -> tuple[int | None, str]:
-    """Returns the power of init_sigma to which the first gradient is proportional, and in words how the time on the
-    initial plateau depends on init_sigma. If there is no law, returns `None` and the reason.
-    """
+    """Returns the power of init_sigma to which the gradient at the first step is proportional, and in words how the
+    time on the initial plateau depends on init_sigma. If the two cannot be told, returns `None` in place of the power,
+    and the reason in place of the words."""
     measured = start_order(parameter_orders)
     if measured is None:
         return None, "no law: no gradient at the start"

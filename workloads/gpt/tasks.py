@@ -312,9 +312,8 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns a mask of the tokens in the first round of the repeated segment, at which a previous-token head
-        stores what induction heads read in the second round.
-        """
+        """Returns a mask of the tokens in the first of the two rounds in which a sequence repeats a segment. There a
+        previous-token head stores which token came before, and induction heads read this in the second round."""
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
 

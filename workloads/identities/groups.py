@@ -205,8 +205,8 @@ def norm_before(
 
 
 def merged_keys(query: Layer, n_heads: int, d_model: int) -> list[Part]:
-    """Returns each head's pieces of the query weight and bias, for attention whose key weight is merged into the query
-    weight: the output of a norm serves as the keys.
+    """Returns each head's parts of the query weight and bias, for attention that has no key weight, because it was
+    merged into the query weight. The keys are then the outputs of the norm before the attention.
 
     The rows of these parts are the channels of the keys.
     """

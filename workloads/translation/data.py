@@ -200,7 +200,8 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns training batches, with dropout masks, for the first of the given steps.
+    """Returns the training batches, with dropout masks, of the first of the given steps: of as many as are drawn at
+    once.
 
     It returns at most 64 batches at once, only one if there is dropout, and none beyond the current pass over the data.
     Each training takes the sentence pairs in its own order.

@@ -93,7 +93,8 @@ def traced_words(program: Program, groups: Groups) -> GradientWords:
 
 
 def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], batch: Batch) -> GradientWords:
-    """Returns the gradient of each weight as a single term, because a loss that cannot be traced has no known terms."""
+    """Returns the gradient of each weight undivided, as a single term. This serves for a loss that cannot be traced
+    operation by operation, so that the parts of its gradient are unknown."""
     weights = dict(module.named_parameters())
     with without_dropout():
         value = loss(module, batch)

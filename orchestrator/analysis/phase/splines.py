@@ -260,8 +260,9 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Returns the sum, over all places (groups of trials at nearly equal points), of `factor` times t tᵀ, where t
-        has the values of the B products of splines at the place: (B, B)."""
+        """Returns a weighted sum of matrices (B, B), one for each place (a group of trials at nearly equal points). A
+        place's matrix has the products of each two of the B basis functions there, and its weight is the place's entry
+        in `factor`."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 

@@ -222,8 +222,8 @@ class Surface:
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns how far the value 1/2 lies inside the probability's 95% band at each point of the grid: the distance
-        to the band's nearer end, negative where 1/2 is outside.
+        """Returns, at each point of a grid over the two parameters, how far the value 1/2 lies inside the 95% band of
+        the fitted probability: the distance to the band's nearer end, negative where 1/2 is outside.
 
         The result is (G, G). Where all trials end alike the band may contain 1/2 far from any line of probability 1/2
         (border), since the logit of a share near 0 is hardly known. So only the parts of the band that a border crosses
@@ -238,8 +238,9 @@ class Surface:
         return np.where(np.isin(part, crossed[crossed > 0]), depth, np.minimum(depth, -1e-9))
 
     def contour(self) -> list[Floats]:
-        """Returns the lines in the plane of both parameters on which the probability is 1/2, each (n, 2) with columns x
-        and y; none if the surface does not fit."""
+        """Returns the lines on which the fitted probability of an ending, such as stuck, is 1/2, in the plane of the
+        two parameters: each (n, 2) with columns x and y. There are none if the fitted surface does not agree with the
+        data."""
         if not self.fits:
             return []
         axis = np.linspace(-1, 1, _GRID)

@@ -175,8 +175,8 @@ def are_written(panel: Axes) -> bool:
 
 
 def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
-    """Draws a colour scale for the shares of an ending beside a map of cells, if the cells have no numbers written
-    in."""
+    """Draws a colour scale beside a map of two parameters whose colours show the share of trainings that ended in a
+    certain way. Does nothing if the shares are written into the map as numbers."""
     if not are_written(panel):
         colours = ScalarMappable(Normalize(0, 1), figures.share_colours(ending.outcome))
         figures.fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)

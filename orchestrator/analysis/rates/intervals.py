@@ -111,8 +111,8 @@ def binomial_rate(k: int, n: int) -> Rate:
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Returns the rate over the trainings of one trial. The interval allows for `Sequential` replicates, where the
-    number of trainings depends on how the first ones end."""
+    """Returns the rate over the trainings of one trial, with an interval. If `replicates` is `Sequential`, the number
+    of trainings depends on how the first ones end, and the interval allows for this."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
@@ -211,8 +211,8 @@ def decimals(low: float, high: float) -> int:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns the factor by which the effective number of trainings is multiplied because a variance is estimated from
-    only `n_trials` trials. It is below 1, which makes the interval wider.
+    """Returns a factor below 1 that makes an interval wider, because the rate's variance is estimated from only
+    `n_trials` trials. The factor multiplies the number of independent trainings from which the interval is computed.
 
     It is (z / t)^2, from quantiles of the normal and Student's t distributions.
     """
@@ -233,8 +233,9 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the 95% interval of a rate over several trials: Wilson's, or the exact one if only few trials have any
-    training with the property, or only few have any training without it.
+    """Returns the 95% interval of the share of trainings with some property, over several trials. It is Wilson's
+    interval, or the exact one if only few trials have any training with the property, or only few have any training
+    without it.
 
     Args:
         n: The effective number of trainings.

@@ -257,7 +257,8 @@ class Graphs:
         return self._merged[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
-        """Returns `None`: if only loss and gradient are needed, PyTorch computes them without a captured CUDA graph.
+        """Returns `None`: no CUDA graph is captured for loss and gradient without an optimizer step. PyTorch computes
+        them in the usual way.
 
         They are needed for line searches, whose evaluations differ from each other, so a captured graph could not be
         replayed for them.

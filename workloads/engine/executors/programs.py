@@ -52,7 +52,8 @@ class KnownPrograms:
     gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
 
     def as_sent(self) -> "KnownPrograms":
-        """Replaces all program files by their contents, for sending them to a process on another machine."""
+        """Returns the known compiled programs in a form for a process on another machine: with the contents of each
+        program's file in place of the file."""
         return KnownPrograms(
             {shape: program and program.as_sent() for shape, program in self.steps.items()},
             {shape: program and program.as_sent() for shape, program in self.gradients.items()},
