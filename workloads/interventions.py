@@ -234,7 +234,8 @@ def pattern_number(pattern: str) -> int:
 
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
-    """Returns the steps just before which some intervention begins, ends or adds noise."""
+    """Returns the steps just before which some intervention (a change to a training while it runs) begins, ends or adds
+    noise."""
     ends = {end for intervention in interventions for end in (intervention.steps.start, intervention.steps.until)}
     return frozenset(step for step in ends if step is not None)
 

@@ -27,7 +27,8 @@ DEFAULT_N, DEFAULT_SIZE = 256, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Share(Record):
-    """How many continuations of a training had one outcome, as a number and as a share."""
+    """One outcome, and how often a training had it when it was continued several times from the same step, as a number
+    and as a share."""
 
     json_keys = ("outcome", "**rate")
 

@@ -177,7 +177,8 @@ class StudyLog(BaseJournalBackend):
             self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Adds an entry that the next `save` writes. Optuna's study in memory does not see it."""
+        """Adds an entry to the journal, which the next `save` writes. Optuna's study, as it stands in memory, is not
+        changed by it."""
         assert self._asked is None
         self._unsaved.append(_line(entry))
 

@@ -75,7 +75,8 @@ class PackSizer:
 
     @property
     def has_found(self) -> bool:
-        """Whether there is a result to store: the speed of a pack, or a limit of the pack size because of memory."""
+        """Whether anything was learned about the pack size that is worth storing: the speed of a pack, or that memory
+        limits the size."""
         return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:

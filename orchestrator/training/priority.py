@@ -190,7 +190,7 @@ def _parsed(text: str) -> Note | None:
 
 
 def _missing(notes: Sequence[Note], earlier: Sequence[Note]) -> list[Note]:
-    """Returns those of `notes` whose driver and sweep have no note in `earlier`."""
+    """Returns those of `notes` whose driver has no note about the same sweep in `earlier`."""
     drivers = {(note.driver, note.sweep) for note in earlier}
     return [note for note in notes if (note.driver, note.sweep) not in drivers]
 

@@ -123,7 +123,7 @@ class Group(_Strict):
     claims: tuple[dict[str, Any], ...]
 
     def rows(self) -> Iterator[Claim]:
-        """Yields the claims of the group, each with the fields that are stored once for the whole group filled in."""
+        """Yields the claims of the group. Fields that all of them share are stored once, and are filled in here."""
         for fields in self.claims:
             yield Claim(**(self.shared | fields))
 

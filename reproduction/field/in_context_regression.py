@@ -81,8 +81,9 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def closed_form(result: Trained[Any]) -> Floats:
-    """Returns the loss over time by an exact formula, (n_trainings, n_probes). It holds for attention with keys and
-    queries merged into one matrix, and for inputs of equal variances.
+    """Returns the loss of in-context linear regression at the measured steps by an exact formula, (n_trainings,
+    n_probes). The formula holds for attention with keys and queries merged into one matrix, and for inputs of equal
+    variances.
 
     The seeds of the trainings must be 0, 1, 2, ...
 

@@ -47,9 +47,8 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the weights with which the model mixes tokens, as attention weights of one layer and head, (1,
-        n_sequences, 1, n_tokens, n_tokens).
-        """
+        """Returns the weights with which the model of the histogram task mixes its tokens, in the form of attention
+        weights of one layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:

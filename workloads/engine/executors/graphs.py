@@ -76,8 +76,8 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """Returns the bucket (state at fixed memory addresses) of the given trainings, after moving their state into it.
-    Makes a new one if needed."""
+    """Returns the bucket (memory at fixed addresses) that holds the state of the given trainings, after moving their
+    state into it. Trainings that have no bucket yet get a new one."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
