@@ -279,14 +279,14 @@ class LocalFolder:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            with opened:
+            with reading(str(path)), opened:
                 opened.seek(0)
                 owner = Owner.from_json(opened.read().decode(errors="replace"))
             raise taken(
                 str(self.path), owner, "wait until the process that works on the sweep ends, or stop it"
             ) from error
         except OSError as error:
-            with opened, self.writing(), naming(path):
+            with self.writing(), naming(path), opened:
                 raise error
         lock = FileLock(opened)
         try:
