@@ -301,11 +301,17 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
     return {name: torch.as_tensor(np.ascontiguousarray(value), device=device) for name, value in arrays.items()}
 
 
+@functools.lru_cache(maxsize=4)
+def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
+    # Kept on the device: a step would wait for each copy.
+    return [torch.as_tensor(bucket.pairs, device=device) for bucket in passes.buckets]
+
+
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
     """Returns for each bucket (group of sentence pairs of similar length) the order in which every training takes the
     bucket's sentence pairs in the current pass over the data, (n_trainings, n_pairs).
     """
-    pairs = [torch.as_tensor(bucket.pairs, device=drawn_LN.device) for bucket in passes.buckets]
+    pairs = _pairs(passes, drawn_LN.device)
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]
 
