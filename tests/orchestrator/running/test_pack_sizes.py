@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -196,7 +195,7 @@ def test_rows_do_not_depend_on_what_other_sweeps_found(
         place = LocalFolder(file.parent)
         kept = pack_sizes._read(place)
         rates = {
-            accelerator: dict.fromkeys(shapes, {"rates": {16: 2.0, 32: 1.0}, "limit": 4096})
+            accelerator: {shape: {"rates": {16: 2.0, 32: 1.0}, "limit": 4096} for shape in shapes}
             for accelerator, shapes in kept.items()
         }
         pack_sizes._KEPT.write(place, pack_sizes._Kept.model_validate({"sizes": rates}))
