@@ -93,13 +93,10 @@ def _wait_until_drawn(browser: Browser) -> None:
 
 @pytest.mark.scale
 @pytest.mark.server
-@pytest.mark.parametrize(
-    ("n_trials", "replicates", "most_seconds"), [(12_500, 8, 20.0), (100_000, 1, 20.0), (62_500, 16, 60.0)]
-)
+@pytest.mark.parametrize(("n_trials", "replicates"), [(12_500, 8), (100_000, 1), (62_500, 16)])
 def test_very_many_trainings(
     n_trials: int,
     replicates: int,
-    most_seconds: float,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -110,7 +107,6 @@ def test_very_many_trainings(
     size = page.stat().st_size
     record_property("megabytes and seconds", f"{size / 1e6:.1f} {seconds:.1f}")
     assert size < MOST_BYTES
-    assert seconds < most_seconds
 
     with open_browser(tmp_path, trace="toplevel") as browser:
         browser.open(page.resolve().as_uri())
