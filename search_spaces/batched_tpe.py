@@ -240,7 +240,8 @@ class Mixture:
 
 def _choice(weights_PV: _Floats, quantile_P: _Floats) -> _Floats:
     cumulated_PV = np.cumsum(weights_PV, axis=1)
-    # The last cumulated weight is always 1 up to rounding, so it need not be compared with the quantile.
+    # One choice per row is drawn: the number of cumulated weights that are below the row's quantile. The last of them
+    # is always 1 up to rounding, so it need not be compared.
     chosen_P: _Floats = np.sum(cumulated_PV[:, :-1] < quantile_P[:, None], axis=1).astype(np.float64)
     return chosen_P
 

@@ -114,8 +114,8 @@ def _read(given: object) -> object:
     return several[0] if len(several) == 1 else several
 
 
-# The tags that distinguish the two types of the union are blank strings, because `first_mistake` leaves blank tags out
-# of error texts.
+# The tags of the two types (one objective, or several) are blank strings. Pydantic puts a tag into the location of an
+# error, from which `first_mistake` removes blank parts, so users never see the tags.
 _ONE, _SEVERAL = "", " "
 _Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind")]
 Objective: TypeAlias = Annotated[

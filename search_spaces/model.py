@@ -52,8 +52,8 @@ def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecErr
     # If a required field is misspelled, Pydantic reports two mistakes: an unknown field and a missing field. The
     # unknown field is shown, because it tells the user more.
     first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
-    # The location of a mistake also names the type that was chosen from each union of types, by a tag that users do not
-    # know. These tags are blank strings (`measured._SEVERAL`), and blank parts of the location are left out here.
+    # Where a field may have several types, Pydantic adds to the location of a mistake a tag for the type that it chose,
+    # which users do not know. Our tags are blank strings, so blank parts of the location are left out.
     place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (

@@ -36,8 +36,8 @@ def _registered() -> importlib.metadata.EntryPoints:
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
-    """Returns by name the parameter classes of all other registered workloads. Workloads that cannot be loaded are left
-    out."""
+    """Returns by name the parameter classes of all registered workloads but the given one. Workloads that cannot be
+    loaded are left out."""
     parameters = {}
     for name in registered_names():
         if name != workload:

@@ -99,7 +99,7 @@ def check_workload(
 def _shortened(parameters: P) -> P:
     try:
         return replace(parameters, n_steps=min(parameters.n_steps, _QUICK_STEPS))
-    except UserError:  # Another parameter determines `n_steps`, so the workload refuses a lower value.
+    except UserError:  # Another parameter determines `n_steps`, so it cannot be lowered.
         return parameters
 
 

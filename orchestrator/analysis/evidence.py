@@ -83,9 +83,9 @@ def _ratios(factor: float) -> Numbers:
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
     below_line_P = lower_P < factor * upper_P
     lower_P, upper_P = lower_P[below_line_P], upper_P[below_line_P]
-    # For each pair of rates, `line_P` is the upper rate of the nearest pair with `lower = factor * upper`: the solution
-    # of a quadratic equation. The usual formula for this solution would subtract nearly equal numbers and lose digits,
-    # so an equivalent one is used.
+    # `line_P` is the upper rate of the pair with `lower = factor * upper` that is nearest, in relative entropy, to each
+    # given pair of rates. It solves a quadratic equation. The usual formula for the solution would subtract nearly
+    # equal numbers and lose digits, so an equivalent formula is used.
     both_P, middle_P = lower_P + upper_P, 1 + factor + lower_P + factor * upper_P
     line_P = 2 * both_P / (middle_P + np.sqrt(np.maximum(middle_P**2 - 8 * factor * both_P, 0)))
     pairs = ((lower_P, factor * line_P), (upper_P, line_P))

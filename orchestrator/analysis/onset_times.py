@@ -80,8 +80,9 @@ def share_by_step(
     n_of_trial = np.bincount(trial_R)
     points = []
     for at in np.unique(np.linspace(0, n_times - 1, _MOST_POINTS).round().astype(int)).tolist():
-        # `without_T` estimates the share of trainings that have not reached the goal by each step. `pull_R` is the
-        # derivative of this estimate's logarithm with respect to the weight of each training.
+        # Every training has a weight in the estimate `without_T` of the share of trainings that have not reached the
+        # goal. `pull_R` tells how strongly each training affects the estimate at one time: it is the derivative of the
+        # estimate's logarithm with respect to the training's weight.
         pull_R = hazard_T[np.minimum(place_R, at)] - np.where(came & (place_R <= at), 1.0 / still_T[place_R], 0.0)
         spread = without_T[at] ** 2 * (weight_R * np.square(pull_R)).sum()
         spread_of_trials = without_T[at] ** 2 * np.square(np.bincount(trial_R, weight_R * pull_R)).sum()

@@ -153,8 +153,9 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
             check_links(connection),
         )
     )
-    # In a running sweep, the Optuna study may have got new trials, with rows, since it was read. Therefore the study is
-    # read again after the rows.
+    # The study (Optuna's record of the trials) was read before the ledger's rows. If the sweep runs, trials may have
+    # been added between these two reads, so that there are rows of trials that the study did not have yet. Therefore
+    # the study is read once more.
     later = trials if finished or _is_untouched(directory, finished=finished) else read_trials(directory)
     known = frozenset(trial.number for trial in later)
     books = Books(

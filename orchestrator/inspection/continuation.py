@@ -254,9 +254,9 @@ class Source:
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # The next batch may draw no random numbers although later batches do, because the order of the data may be
-        # drawn only at the beginning of each pass over them. So the last batch of the training is checked for draws
-        # too.
+        # In the middle of a pass over the data, a batch may draw no random numbers, because the order of the data was
+        # drawn at the beginning of the pass. Therefore the last batch of the training is tried too: it may belong to a
+        # later pass, whose order is still to be drawn.
         for batch_step in (step, n_steps - 1):
             store.batch_at(batch_step)
         return bool(redraw.found)

@@ -141,8 +141,8 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
     """
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
-    # Repeating the training takes long. So `looked_at` is called before, without weights: it raises an error if the
-    # model has no heads or the sentence is missing.
+    # `looked_at` raises an error if the model has no attention heads, or the data have no such sentence. Therefore it
+    # is called first, without trained weights: `ends_of` repeats the training, which takes long.
     looked_at(workload, training, {}, sentence)
     (end,) = ends_of(directory, [row["training_id"]])
     maps = looked_at(workload, training, end.state, sentence)

@@ -179,8 +179,8 @@ def open_snapshot(place: Place) -> Snapshot:
     """
     if shards := shards_of(place):
         allow_many_files()
-        # The fragments of all shards can be mixed, because the digests at the end of their names make all names
-        # different.
+        # The files of all shards (parts of the sweep) go into one dictionary. File names end in digests, so no two of
+        # them are equal.
         united: dict[str, dict[str, OpenFile]] = {"trainings": {}}
         for shard in at_once(_open_snapshot, shards, place.n_at_once):
             for table, files in shard.files.items():

@@ -169,8 +169,8 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 def set_aside(place: Place, name: str) -> None:
     """Moves the files of one commit (a fragment) to the sweep's folder `set_aside`, so that the trainings in them do
     not count any more. Idempotent."""
-    # A fragment is listed as long as its file of `trainings` is in place. This file is moved last: if the process is
-    # killed before, the fragment is still listed, and another call moves the rest.
+    # A commit counts as long as its file of the table `trainings` is in place. This file is moved last: if the process
+    # is killed before, the commit still counts, and the next call of this function moves the rest.
     for table in TABLES:
         if name in place.names(table):
             place.set_aside(table, name)

@@ -150,7 +150,8 @@ def read_regions(
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
     values = {rates.parameter: [row[3 + index] for row in rows] for index, rates in enumerate(swept)}
     explained = [Explained(rates, _epsilon_squared(share, _places(rates, values, fine_bins))) for rates in swept]
-    # Parameters that explain nothing keep the order of the search space, because the sort is stable.
+    # The sort is stable, so parameters that explain none of the differences between trials keep the order of the search
+    # space.
     explained.sort(key=lambda entry: -entry.share)
     binning = cell_bins if len(explained) > 1 else fine_bins
     counts = list(zip(n.tolist(), asked.tolist(), strict=True))

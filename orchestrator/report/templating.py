@@ -112,7 +112,8 @@ def measures(values: NDArray[np.float64]) -> JsonColumn:
 def coded(values: Sequence[object], known: Sequence[object]) -> tuple[list[object], NDArray[np.int64]]:
     """Encodes values for a page's script: returns the list of the distinct values, and the index of each value in
     this list. Values that are also in `known` come first, in the order of `known`."""
-    # Keys contain the type of each value, because Python treats 1 and True as equal, while a reader distinguishes them.
+    # 1 and True get different places in the list, although Python treats them as equal. So the keys of the dictionaries
+    # contain the type of each value.
     keys = [(type(value), value) for value in values]
     present = dict.fromkeys(keys)
     first = {(type(value), value): None for value in known if (type(value), value) in present}

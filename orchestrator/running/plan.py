@@ -88,8 +88,8 @@ class PackSizer:
         if self._fixed is not None:
             return self.limit
         wanted = self._wanted()
-        # If only a few more trainings are left for this trainer than fit into a pack of the wanted size, one larger
-        # pack takes them all. A second, small pack would cost nearly as much as a full one.
+        # The last trainings for this trainer run as one batch, even if they are a few more than wanted. A second, small
+        # batch would take nearly as long as a full one.
         is_last = fair_share <= min(self._last_may_be * wanted, self._most)
         return max(fair_share if is_last else wanted, 1)
 
@@ -110,8 +110,8 @@ class PackSizer:
             return
         n_lanes = self._wanted()
         smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
-        # A pack of this size must be clearly faster, per training, than smaller packs. Otherwise it is recorded as no
-        # faster than they are, and the search for the fastest size ends.
+        # The search for the fastest size goes on to larger packs only while they are clearly faster, per training, than
+        # smaller ones. A smaller gain is recorded as none, so that the search ends.
         gains = lane_steps_per_second > self._worth_it * smaller
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 

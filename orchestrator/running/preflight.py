@@ -152,8 +152,8 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
     workload, until = sample.workload, time.monotonic() + seconds
     with training_settings():
         for trainings in sample.shapes:
-            # The module of the first training is compared with those of the other trainings of its program, in groups.
-            # If there are no others, it is compared with itself, built again.
+            # The module of the first training is compared with the modules of the other trainings in the list, a few at
+            # a time. If there are no others, it is compared with itself, built again.
             others = trainings[1:] or trainings
             try:
                 _compute(workload, trainings[:1])
@@ -245,8 +245,8 @@ def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until:
     """
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
-    # The first prediction takes longer because programs are loaded. So the prediction for one training is timed a
-    # second time, to estimate the time of the following ones.
+    # The first prediction takes longer than the later ones, because it also loads programs. So the second prediction is
+    # for a single training again, and its time serves to estimate the time of the next ones.
     for n_next in (1, 1, 4, 16, 64):
         n_known, started = sum(map(len, parts)), time.monotonic()
         if n_known >= len(trainings) or started + expected > until:

@@ -65,8 +65,9 @@ def replay_some(
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
-        # A pack is left out of this check if no machine in the pool has the type of the machine that trained it. Until
-        # the first trainer has started, the pool does not know its types of machines, so no pack is left out.
+        # Trainings are repeated on the type of machine that trained them. If the pool has no such machine, they are
+        # left out. The pool knows its types of machines only when the first trainer has started, so before this nothing
+        # is left out.
         machines = pool.machines
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)
@@ -119,7 +120,8 @@ def _packs(
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
-    # Packs of this check are no larger than those of the sweep, because larger ones might not fit into memory.
+    # The trainings are repeated in groups no larger than those of the sweep, because larger groups might not fit into
+    # memory.
     most_lanes = min(_MOST_LANES, max(sizes.values()))
     chosen = list(tasks)
     alike: dict[tuple[Shape, int | None, str | None], list[str]] = defaultdict(list)

@@ -126,8 +126,9 @@ class JournalPieces:
         if journal.number != self._number:
             raise self._taken(journal.number)
         name = f"joined-{journal.number:08d}.jsonl"
-        # A store cannot refuse a large upload because the object exists already. So this upload may replace a joined
-        # file that another process has just written. This does no harm, because both contain the same text.
+        # Two processes may join the journal's files at the same time. Then this upload replaces the file of the other
+        # process, because a store cannot refuse a large upload if the object exists already. This does no harm, because
+        # both files contain the same text.
         self._prefix.put_text(f"{self._folder}/{name}", "".join(f"{line}\n" for line in journal.lines))
         spare = [name for name in journal.passed if not _PIECE.fullmatch(name)]
         self._prefix.remove(self._folder, sorted({*journal.names, *spare} - {name, *journal.first}))
@@ -197,8 +198,8 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
                 f"a part of the study's journal from line {begins} on; the part before it, with the lines {len(lines)}"
                 f" to {begins - 1}, is missing",
             )
-        # A piece whose first line has been read already is skipped: it has been joined into the first piece, but not
-        # yet removed.
+        # If the first line of this part of the journal has been read already, the part is skipped: a process has copied
+        # it into the first part, but not removed it yet.
         if begins is None or begins == len(lines):
             lines += _lines(texts[name])
             ends[name] = len(lines)

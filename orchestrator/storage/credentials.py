@@ -18,8 +18,9 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _PORT = r"\d{1,5}(?:[/?#\s,;.)'\"]|$)"
-# A password may contain any character, even blanks, slashes and @. In an error message, it is assumed to end at the
-# last @ before a slash or quote, or at the last @ of the same word.
+# A password may contain any character, even blanks, slashes and @. So everything up to the last @ before a slash or
+# quote is taken for a part of it. If the word goes on after this @ and contains a further @, everything up to the last
+# @ of the word is.
 _PASSWORD = rf"(?<=://)(?!\[)[^\s/:]*:(?:(?!{_PORT})[^\n]*?@(?:[^\n/'\"]*@)?(?:\S*@)?|\S*@)"
 _USER = r"(?<=://)[^\s/]*@"
 _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"

@@ -64,9 +64,9 @@ class Runs(ABC):
             retried: For each trial of which a failed training was repeated: when its last training ended, in
                 milliseconds since the epoch; `None` while a training is missing.
         """
-        # A run that was logged before replicates were added has as many trainings as trials had then: one of the
-        # numbers in `n_before`. Such a run counts as unfinished now. If a rule chooses the number of replicates of each
-        # trial, `n_before` is empty, because a complete trial stays complete.
+        # Replicates may have been added to all trials since a run was logged. Such a run has as many trainings as each
+        # trial had before: one of the numbers in `n_before`. It counts as unfinished. If a rule chooses the number of
+        # replicates for each trial, `n_before` is empty, because a complete trial then stays complete.
         n_before = frozenset(self._directory.stages[:-1])
         finished, unfinished = set(), {}
         for trial, run, is_finished, n_trainings, ended in self._found():

@@ -229,8 +229,9 @@ def _make_database(database: Path) -> None:
         is_kept = kept is not None and _copied_whole(kept, draft)
         # With this first request, MLflow creates the tables of the database and the default experiment.
         MlflowClient(uri_of(draft)).search_experiments(max_results=1)
-        # The draft does not become the sweep's database itself. MLflow keeps it open, and a process that closes a file
-        # loses all its locks on this file. So the database is a copy of the draft.
+        # MLflow keeps the file `draft` open. If this file became the sweep's database, this process might lose its
+        # locks on the database, because a process that closes a file loses all its locks on the file. So the database
+        # is a copy.
         shutil.copyfile(draft, copy)
         if kept is not None and not is_kept:
             _keep(copy, kept)

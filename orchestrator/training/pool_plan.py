@@ -234,9 +234,9 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # A trainer that has to end gives its pack (trainings that share one batched program) back, without waiting
-            # for an answer to this measurement. The trainer that continues the pack reports the measurement again. So
-            # here it is left out, and only the pack's progress is reported.
+            # This trainer has to end. It hands its trainings over at once, and does not wait until the driver has
+            # decided, from this measurement, which of them to prune. The trainer that continues them reports the
+            # measurement again, so here only their progress is reported.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]

@@ -191,7 +191,8 @@ class TrainerPool:
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:
-            # More reports may have arrived meanwhile, so all that are ready are taken at once.
+            # After the first report, more trainers may have reported. So all reports that have arrived are taken at
+            # once.
             ready, _ = ray.wait(waited_for, num_returns=len(waited_for), timeout=0)
         reports: Reports = []
         for reference in ready:

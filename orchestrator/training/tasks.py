@@ -12,9 +12,8 @@ from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # The fingerprint of the trainers' code covers all modules that trainers import, and this module is one of them.
-    # These two modules are imported only for type checkers, so that changes of the storage do not change the
-    # fingerprint.
+    # Trainers import this module, and the fingerprint of their code covers all modules that they import. The two
+    # modules below are imported only for type checkers, so that they do not count in the fingerprint.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
 

@@ -89,8 +89,8 @@ class TrainerActor(Trainer):
     """A trainer in a process of its own, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        # When Arrow makes its first scalar or array, it imports pandas, which takes time. So the first scalar is made
-        # here, where pandas seems not to be installed, and Arrow does without pandas from then on. Only if the user's
+        # When Arrow makes its first scalar or array, it imports pandas, which takes time. So a first scalar is made
+        # here, while the import of pandas is blocked, and from then on Arrow does without pandas. Only if the user's
         # workload has already imported pandas, Arrow uses it.
         with importing(without=("pandas",)):
             pa.scalar(0)

@@ -375,16 +375,16 @@ def reproduce_confidence(
     console.print("answering random strings by transformers that are as confident as wished")
     rows = []
     for language, own in lengths.items():
-        # Proposition 2: an extra layer sets all entries to 0 except those of the answer, so LayerNorm gives the answer
-        # a fixed size.
+        # Proposition 2 of the paper: an extra layer sets all entries of the vector to 0 except those that hold the
+        # answer, so LayerNorm gives the answer a fixed size.
         for bits in WANTED_BITS:
             most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, own, n_strings)
             agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
             name = f"Proposition 2, {language.upper()}: most bits at any length"
             rows.append(value_row(name, most, bits, agrees=agrees))
     for wanted in (None, *WANTED_BITS):
-        # Proposition 3: with a larger weight of the answer, the cross-entropy of each string is at most `wanted` bits.
-        # If `wanted` is None, the weight is not changed.
+        # Proposition 3 of the paper: if the output weights of the answer are multiplied by a large enough number, the
+        # cross-entropy of each string is at most `wanted` bits. If `wanted` is None, the weights are not changed.
         encoder, at_most = exact_first(1.0, "log_n_inv_sqrt_d"), math.log2(1 + math.exp(-_LEAST_LOGIT))
         if wanted is not None:
             at_most = wanted

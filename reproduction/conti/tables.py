@@ -70,8 +70,9 @@ def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, 
     a random part of the matrices.
     """
     streams = Streams(torch.tensor([seed]))
-    # The thesis varies three coefficients of its random matrices, but each family depends on only one of them. The
-    # other two only multiply the number of draws.
+    # The thesis draws matrices for all combinations of three coefficients, but the matrices of each family depend on
+    # only one of them. So for each value of this one, the number of draws is multiplied by the number of combinations
+    # of the other two.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -106,9 +107,9 @@ def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: i
     The blocks are at random places along the diagonal.
     """
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # To get disjoint blocks, `num_pos` distinct rows of a matrix with only `n_places` rows are drawn. Each of them
-    # becomes a block of `window` rows, and every other row stays a single row. Every arrangement of disjoint blocks can
-    # result.
+    # A matrix has T rows: `num_pos` blocks of `window` rows each, and single rows. If each block counts as one place,
+    # there are `n_places` places. Of these, `num_pos` distinct ones are drawn to be the blocks, so blocks never
+    # overlap, and every arrangement of disjoint blocks can result.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)

@@ -115,7 +115,8 @@ def rows_of(cells: Mapping[str, Sequence[Stages]], n_states: int) -> Iterator[Co
         agrees_within=(0.0, 0.999),
     )
     # With two states, half of all keys come after a token that equals the query. So even a head that attends to all
-    # keys alike has the induction score 0.5, and counts of heads would say nothing.
+    # keys alike has the induction score 0.5, and the score does not tell which heads do induction. Therefore heads are
+    # counted only with more states.
     for name, block in (("previous", "first"), ("induction", "second")) if n_states > 2 else ():
         reached = [training for training in any_chain if training.bigram < float("inf")]
         yield share_row(

@@ -191,14 +191,14 @@ def zeros(index: int = 3) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(20, N)
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
-        # In this family of points with zero gradient, the attention logits q are orthogonal to three matrices: the
+        # With values of 0, the gradient is 0 at all attention logits q that are orthogonal to three matrices: the
         # target minus the mean of its rows, this mean in every row, and this mean on the diagonal.
         centred = target - target.mean(1, keepdim=True)
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # In this family of points with zero gradient, the values v (queries by keys) have the sum 0 over each of three
-        # sets of entries: keys right before their query, keys at the query's own position, and keys at any other
+        # With attention logits of 0, the gradient is 0 at all values v (queries by keys) whose sum is 0 over each of
+        # three sets of entries: keys right before their query, keys at the query's own position, and keys at any other
         # position.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
@@ -269,15 +269,17 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # First subfamily: every row of the attention logits is the mean of the target's rows divided by a number c.
-        # Each query's values sum to c, and over all queries the values of the key right before the query sum to 0.
+        # First of two sets of points with zero gradient: every row of the attention logits is the mean of the target's
+        # rows divided by a number c. For each query, the values of all keys sum to c. The values of the keys right
+        # before their queries sum to 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # Second subfamily: a query has the value c at its own position and 0 elsewhere. The diagonal of the attention
-        # logits is the mean of the target's rows divided by c. The logits are orthogonal to the target minus this mean.
+        # Second of two sets of points with zero gradient: the value of a key is c if it is at the query's own position,
+        # and 0 otherwise. The diagonal of the attention logits is the mean of the target's rows divided by c. The
+        # matrix of logits is orthogonal to the target minus this mean.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)
@@ -309,8 +311,8 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
     chosen = np.flatnonzero((names == family) & points.converged.numpy())
-    # If the search finds no point of the family, the error is set to NaN, so that the claim counts as refuted. With an
-    # empty list of errors it would pass unverified.
+    # If `_search` finds no point of the wanted family, the error is set to NaN, so that the check of the equations
+    # fails. With an empty list of errors it would pass, although nothing was checked.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
         n_predicted, M = points.parameters["v_KM"].shape[1:]

@@ -143,8 +143,8 @@ def mean_predictor() -> EquationCheck:
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
         q = q - _trace(q) / (M - 1) * shift(M)
-        # The last position precedes no predicted position, so the last row of the attention logits may have any values.
-        # They are chosen such that each column has the sum s, as in all members of this family.
+        # The last position precedes no predicted position, so the trace does not contain the last row of the attention
+        # logits. This row is chosen such that each column has the sum s.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
@@ -265,8 +265,9 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
     for N in sizes.int().tolist():
         v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
         abAB = torch.stack([torch.stack(components(member)) for member in v])
-        # v is drawn with standard deviation 1. With init_sigma instead, the linear term of the gradient is multiplied
-        # by init_sigma and the cubic term by init_sigma^3. So both are equal where init_sigma^2 = linear / cubic.
+        # The value matrices `v` are drawn with standard deviation 1. With the standard deviation init_sigma, the linear
+        # term of the gradient would be init_sigma times as large, and the cubic term init_sigma^3 times. So both are
+        # equal where init_sigma^2 = linear / cubic.
         crossings.append((abAB[:, 0].square().mean().sqrt() / abAB[:, 2].mean()).sqrt())
     steps = torch.stack(crossings).log()
     x = sizes.log() - sizes.log().mean()

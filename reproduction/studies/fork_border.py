@@ -215,8 +215,9 @@ class LinearLaw:
         (own_F,) = coordinates(q_MK[None], v_NN[None])
         noise_LF = np.random.default_rng(0).standard_normal((_N_DRAWS, 4))
         rest = float(q_MK.square().sum() + v_NN.square().sum()) - float((own_F**2).sum())
-        # Only four coordinates of the weights are followed. The others matter only through their squared norm `rest`.
-        # The noise changes this norm at random, but only the mean increase is added.
+        # Only four coordinates of the weights are followed. The others matter only through the sum of their squares,
+        # `rest`. The random noise that is added to the weights changes this sum at random, but only the mean increase
+        # is added here.
         rest += size**2 * (rms_F[0] ** 2 * (q_MK.numel() - 2) + rms_F[2] ** 2 * (v_NN.numel() - 2))
         kicked_LF, rest_L = own_F + size * rms_F * noise_LF, np.full(_N_DRAWS, rest)
         return np.array([self.is_at_zero(kicked_LF, rest_L, n).mean() for n in n_steps])
@@ -320,8 +321,8 @@ def delay_of(excess: Floats) -> tuple[float, float, float]:
         excess: (training, delay) measured minus predicted probabilities of staying at the zero.
     """
     mean, low, high = np.array([mean_interval(of_delay.tolist()) for of_delay in excess.T]).T
-    # `np.interp` finds the delay at which the excess (measured minus predicted probability) is 0. It needs ascending
-    # values, but the excess falls as the assumed delay grows, so it gets the negative excess.
+    # `np.interp` finds the delay at which the measured minus the predicted probability is 0. It needs ascending values,
+    # but this difference falls as the delay grows, so its negative is given.
     delay, least, most = (float(np.interp(0.0, -each, DELAYS)) for each in (mean, low, high))
     return delay, least, most
 

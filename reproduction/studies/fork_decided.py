@@ -206,7 +206,7 @@ def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> N
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])
     bounds = np.array([[each.low, each.high] for _, each in shares]).reshape(-1, 2).T
-    # The points of different cases are shifted sideways, so that their intervals at the same step do not overlap.
+    # Each series of points is shifted sideways, so that intervals of several series at the same step do not overlap.
     x = np.array([step for step, _ in shares]) + 0.012 * number
     panel.errorbar(
         x,

@@ -255,8 +255,8 @@ def factored_exponent(n_categories: int, n_positions: int) -> float:
     """
     N, M, K = n_categories, n_positions, n_positions - 1
     shift, ones = np.eye(M, K), np.ones((M, K))
-    # While the weights grow without end, the matrices of keys and queries drive each other through the matrix `pull`.
-    # It is scaled such that both grow at the rate 1.
+    # While the weights grow without end, the matrix of keys grows in proportion to the matrix of queries times the
+    # matrix `pull`, and the other way round. `pull` is scaled such that both grow at the rate 1.
     b = -2 / M
     pull = shift + b * ones
     z = np.zeros((2, K))

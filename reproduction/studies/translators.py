@@ -204,8 +204,8 @@ PLANTED = {"encoder_self": (-1, 0, 1), "decoder_self": (-1, 0)}
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The settings of `reproduce_power`: how many translators are trained, and which shares of their attention are
-    moved to the key at one fixed distance from each query.
+    """The settings of `reproduce_power`: how many translation models are trained, and how much of each query's
+    attention is then moved, as a test, to the key at a fixed distance from the query.
 
     Attributes:
         n_trainings: The number of translators, which have the workload's default parameters.

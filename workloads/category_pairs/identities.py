@@ -52,7 +52,7 @@ def _identities_of_full_model(parameters: CategoryPairsParameters) -> Iterator[I
     if parameters.attention_scale != "learned":
         yield NoGradient(name="log_scale", part=Part("log_scale"), because="attention_scale is not learned")
     if parameters.variant == "combined" and parameters.flavour != "unconstrained":
-        return  # This `flavour` adds a loss that depends on single weights, so the symmetries below do not hold.
+        return  # The loss has a penalty that pulls single weights to 0, so the symmetries below do not hold.
     first, first_bias = Part("first.weight").T, Part("first.bias")
     yield RowSums(name="what values write", part=Part("v_VV").T)
     yield norm_gain("the norm", (Part("gain_V"), Part("bias_V")), (first,))

@@ -80,8 +80,9 @@ def standing(
     places: dict[Label, NDArray[np.bool_]] = {}
     for k, name in enumerate(names):
         holds_LP = (nearest_LP == k) & at_level(loss, level_LK[:, k]) & where.get(name, True)
-        # Some levels (losses of simple predictors) may nearly equal level k. For each training, `set_L` tells which, as
-        # a number with one bit for each level: NumPy finds equal numbers ten times as fast as equal rows.
+        # A level is the loss of a simple predictor. For each training, `set_L` tells which levels nearly equal the
+        # level called `name`, as a number with one bit for each level: NumPy finds equal numbers ten times as fast as
+        # equal rows.
         set_L = alike_LKK[:, k] @ (1 << np.arange(len(names)))
         for number, lane in zip(*np.unique(set_L, return_index=True), strict=True):
             in_set_L = set_L == number

@@ -256,7 +256,8 @@ class _Sums:
         more = self._longest - T
         self._n_sentences += B
         self._diagonal = self._diagonal + distances.diagonal_B.sum(-1) / T
-        # Bands that are wider than the sentence get the distance 0, because a band over all keys fits every matrix.
+        # A band matrix that is wider than the sentence covers all keys, so its distance to the attention is 0.
+        # Therefore the distances are padded with 0.
         bands = distances.bands_BW.sum(-2) / T
         self._bands_W = self._bands_W + torch.nn.functional.pad(bands, (0, more))
         summed = distances.blocks_BWP.sum(-3) / T

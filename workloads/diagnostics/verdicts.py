@@ -62,8 +62,8 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Returns the rule that gives the outcome `solved` to trainings whose loss is below the level from which on the
-        workload's task counts as solved. `says` is this condition in words."""
+        """Returns the rule that gives the outcome `solved` to trainings whose loss is below the workload's limit for a
+        solved task. The documentation shows `says` as the condition of the rule."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod

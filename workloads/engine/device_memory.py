@@ -101,8 +101,9 @@ class MemoryOfPacks:
         """Fits the model of memory to two measured packs (batched programs), each given as its number of trainings and
         its peak in bytes."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
-        # The allocator hands out memory in large pieces, so the peaks of the small and the large pack may be nearly
-        # equal. Therefore each training counts as needing at least half of the large pack's mean bytes per training.
+        # Memory is allocated in large pieces, so the peaks of the two measured programs may be nearly equal, although
+        # one has more trainings. Therefore a training is assumed to need at least half of the larger program's mean
+        # bytes per training.
         per_lane = max((bytes_of_many - bytes_of_few) / (many - few), bytes_of_many / many / 2)
         return cls(max(bytes_of_few - per_lane * few, 0.0), per_lane)
 

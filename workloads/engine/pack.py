@@ -287,8 +287,8 @@ class Pack(Generic[P]):
     def count_numbers(self) -> int:
         """Counts the numbers that PyTorch's basic operations output while they compute one training's first loss and
         gradient: a measure of the work."""
-        # The numbers are counted for all trainings together. There are at least 2, because a single training is
-        # computed twice, side by side.
+        # The numbers that the operations output are counted for all trainings together and divided by how many
+        # trainings are computed. A single training is computed twice, side by side, so the divisor is at least 2.
         return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
 
     def compiled_graph(self) -> StepGraph | GradientGraph:

@@ -103,8 +103,8 @@ def model(
         activation="gelu_tanh",
     )
     factor_TT = torch.ones(T, T, dtype=torch.float64)
-    # `optimal_scale` does not change the attention for the first answer, because the model learns this answer at once.
-    # Gopalani & Hu do the same.
+    # `optimal_scale` multiplies the attention to the tokens that the model needs for each answer. The first answer is
+    # left out, because the model learns it at once. Gopalani & Hu leave it out too.
     factor_TT[T - length + 1 :][optimal_keys(task, length)[1:]] = optimal_scale
     for block in transformer.blocks:
         block.attention = BiasedAttention(d_model, n_heads, attention, factor_TT)

@@ -51,7 +51,7 @@ def key_frequencies(
     """
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
-    waves = torch.stack([angle.cos(), angle.sin()])  # shape (2, n_frequencies, p), cosines first
+    waves = torch.stack([angle.cos(), angle.sin()])  # cosines and sines, shape (2, n_frequencies, p)
     power = (waves @ module.token.weight[:p]).square().sum((0, 2))
     largest: Tensor = power.topk(min(n_key, len(power))).values.sum() / power.sum()
     return largest

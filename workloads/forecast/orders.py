@@ -178,7 +178,8 @@ def norm_threshold(workload: Workload[Any], parameters: TrainingParameters, seed
             for eps in (epsilon, 4 * epsilon)
         ]
     except UserError:
-        # A model without LayerNorm refuses a changed `layer_norm_eps`. For such a model there is no threshold.
+        # The model has no LayerNorm, so it refuses a changed `layer_norm_eps`. Without LayerNorm, there is no
+        # init_sigma below which LayerNorm hardly normalizes its input.
         return None
     gradients = Start(workload, [Training(member, seed) for member in pair]).gradients()
     return sigma if any(not torch.allclose(pair_g[0], pair_g[1]) for pair_g in gradients.values()) else None

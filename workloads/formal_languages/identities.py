@@ -68,9 +68,9 @@ def _norm_identities(parameters: FormalLanguagesParameters, layer: int) -> Itera
     if following == parameters.n_layers:
         readers = [Reader(Part("answer_bias_1"), Part("answer_weight_D1"))]
     elif parameters.attention_scale == "log_n_query_inv_sqrt_d":
-        # With this `attention_scale`, the queries are multiplied by log n before the query bias is added. A change of
-        # the norm's bias is multiplied too, so no single change of the query bias makes up for it in strings of every
-        # length n. Therefore the norm's bias is not redundant.
+        # With this `attention_scale`, the queries are multiplied by log n, where n is the length of the string, before
+        # the query bias is added. So the effect of the norm's bias on the queries depends on n, and no single change of
+        # the query bias makes up for it in all strings. Therefore the norm's bias is not redundant.
         return
     else:
         projection = Reader(_part(following, "in_bias_E"), _part(following, "in_weight_DE"))

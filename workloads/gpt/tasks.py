@@ -183,8 +183,8 @@ class Order2Chain(Task):
     """
 
     name = "order_2_chain"
-    least_words = 4  # the same as in `BigramTable`
-    most_words = 16  # kept small, because the stationary distribution solves a linear system of n_words^2 unknowns
+    least_words = 4  # the same number as in `BigramTable`
+    most_words = 16  # small, because the stationary distribution is computed from n_words^2 linear equations
 
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest contrast (how far transition probabilities are from uniform) at which a loss that is

@@ -303,7 +303,7 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 @functools.lru_cache(maxsize=4)
 def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
-    # Kept on the device: a step would wait for each copy.
+    # The tensors are cached on the device. Otherwise every step would wait until they are copied there.
     return [torch.as_tensor(bucket.pairs, device=device) for bucket in passes.buckets]
 
 

@@ -123,8 +123,8 @@ def program_of(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], ba
     buffers = {name: value.detach() for name, value in module.named_buffers()}
     groups = (weights, buffers, batch)
     try:
-        # The MATH backend splits attention into basic operations, which the program can name. PyTorch's fused attention
-        # would be a single operation.
+        # The MATH backend splits attention into basic operations, so the graph shows the attention weights. PyTorch's
+        # fused attention would be a single operation that hides them.
         with sdpa_kernel(SDPBackend.MATH), OneHotByComparison():
             graph = make_fx(functionalize(one_lane(module, loss), remove="mutations"))(*groups)
     except Exception as error:

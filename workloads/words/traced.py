@@ -115,8 +115,8 @@ def whole_gradients(module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor
 def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, groups: Groups) -> _Judged:
     output = output_of(program, values, term)
     if output is None:
-        # A term of the loss that does not depend on the model's output, such as a penalty on weights, contains neither
-        # the target nor the prediction. So its gradients are neither `pull` nor `brake`, but of the kind `other`.
+        # This term of the loss does not depend on the model's output, for example a penalty on weights. So its gradient
+        # comes neither from the target (kind `pull`) nor from the prediction (kind `brake`), and has the kind `other`.
         return _Judged(term, [_Cotangent("other", "", torch.ones_like(values[term]))], {})
     answer = values[output].detach()
 
@@ -135,8 +135,8 @@ def _judged(program: Program, values: Mapping[fx.Node, Any], term: fx.Node, grou
     ]
     curvature = _curvature(cotangent, pull)
     squares = {split.part: float(split.value.square().sum()) for split in cotangents if split.kind == "pull"}
-    # `levels` estimates how much each part of the target adds to the loss of a model with output 0. The estimate holds
-    # for a quadratic loss, and nearly for a softmax's loss, which is close to quadratic for small outputs.
+    # `levels` estimates how much of the loss of a model with output 0 is due to each part of the target. The estimate
+    # holds for a quadratic loss, and nearly for a softmax's loss, which is close to quadratic for small outputs.
     levels = {
         part: min(square / (2 * curvature), abs(level)) if curvature > 0 else 0.0 for part, square in squares.items()
     }

@@ -127,8 +127,8 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
         place = np.array(halves.place(values))
         if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
             break
-        # Halves that separate no more values than the present bins are not used. The loop goes on all the same, because
-        # the halves of these halves may separate more.
+        # These halved bins are used only if they separate more of the drawn values than the unhalved ones. If they do
+        # not, the loop goes on all the same, because bins that are halved once more may separate more.
         if len(set(place.tolist())) > n_parted:
             bins, n_parted = halves, len(set(place.tolist()))
     return bins

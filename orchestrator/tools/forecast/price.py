@@ -104,7 +104,8 @@ def price_of(spec: Sweep, workload: Workload[Any], engine: Engine, seconds: floa
     shapes.sort(key=len, reverse=True)
     n_drawn = sum(map(len, shapes))
     n_trainings = spec.trials * most_wanted(spec.replicates)
-    # One trainer trains all shapes, because it loads each program only once, as a trainer of a sweep does.
+    # One trainer measures all trainings, because it loads each compiled program only once, as a trainer of a sweep
+    # does.
     trainer = Trainer(workload, RunContext(spec.name, engine=engine, curves_every=spec.one_probe_in()), "cpu")
     measured: list[_Measured] = []
     until = time.process_time() + seconds

@@ -125,7 +125,8 @@ class GradientProgram:
             lanes: The positions (int64) of the trainings to evaluate; `None` for all.
         """
         n_lanes, n_groups = rows.shape[0], -(-rows.shape[0] // _WIDTH)
-        # If the last group is not full, copies of the last training fill it.
+        # The program computes `_WIDTH` trainings at once. If too few are left for its last call, copies of the last
+        # training fill it.
         place_NW = torch.arange(n_groups * _WIDTH).clamp(max=n_lanes - 1).view(n_groups, _WIDTH)
         losses, gradients = [], []
         for place_W in place_NW:

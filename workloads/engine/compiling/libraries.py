@@ -148,8 +148,8 @@ def loaded_bytes(program: bytes) -> Step:
     Raises:
         NoCompilerError: If this user has no folder for programs.
     """
-    # The program is written to a temporary file. It cannot be stored among the programs of this machine, because they
-    # are named by hashes of their sources, and its source is not known.
+    # Programs that are kept on disk are named by hashes of their sources. The other process sends a program without its
+    # source, so this program is written to a temporary file.
     with _with_room(), tempfile.TemporaryDirectory(dir=_folder()) as folder:
         file = Path(folder) / "sent.so"
         file.write_bytes(program)

@@ -147,8 +147,9 @@ def _scatter(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Any)
 
 def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     axis = axis_of(node, dim)
-    # `is_place` has two axes in place of one: the positions in the result, and the entries of `index`. It is true where
-    # an entry belongs to a position. What is added to a position is the sum over its entries.
+    # In `is_place`, two axes stand in place of `axis`: one for the positions in the result, and one for the entries of
+    # `index`. It is true where an entry of `index` names a position. The values of all entries that name the same
+    # position are summed.
     is_place = index.unsqueeze(axis) == _places(node, axis, index).unsqueeze(axis + 1)
     return value + torch.where(is_place, _read_by(index, source).unsqueeze(axis), 0).sum(axis + 1)
 

@@ -118,8 +118,8 @@ class BlockProgram:
             if not drawn:
                 break
             steps = range(start, start + len(drawn))
-            # A block of trainings takes all steps of `drawn` before the next block starts, so that its data stay in the
-            # CPU cache.
+            # Each block of trainings takes all steps whose batches are in `drawn` before the next block starts, so that
+            # the block's data stay in the CPU cache.
             for number, steps_of_block in enumerate(blocks.of_steps(optimizer, steps, drawn)):
                 block, frozen = blocks.of(number), blocks.frozen(number)
                 for step_inputs_of_block in steps_of_block:
@@ -138,7 +138,8 @@ class _Blocks:
     def __init__(self, inputs: State, width: int, masks: State) -> None:
         self._n_lanes = next(iter(inputs.values())).shape[0]
         self.n_blocks = -(-self._n_lanes // width)
-        # If the last block is not full, copies of the last training fill it.
+        # Trainings are computed in blocks of equal size. If too few are left for the last block, copies of the last
+        # training fill it.
         self._lane = torch.arange(self.n_blocks * width).clamp(max=self._n_lanes - 1)
         self._values = {name: self._blocked(name, value, 0) for name, value in inputs.items()}
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
@@ -172,7 +173,7 @@ class _Blocks:
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
         read = prefixed(RATE, rates) | prefixed(BATCH, batch)
         read_SNxW = [self._blocked(name, value, 1) for name, value in read.items()]
-        # `unbind` takes a tenth of the time that indexing each slice would take.
+        # `unbind` takes a tenth of the time of indexing the tensor separately for each block and each step.
         read_N = ([values_of_block.unbind() for values_of_block in value.unbind(1)] for value in read_SNxW)
         return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
