@@ -169,8 +169,8 @@ def _check_grid(sweep: Sweep) -> None:
                 expected="a range with log=True in which high / low is not too large for a float",
                 fix="make the range narrower",
             )
-    # Some points of an Int axis may coincide, so this count may be too high. The distinct points are not counted,
-    # because building the axes of a large grid may take too much memory.
+    # Several grid points of an `Int` parameter may be the same whole number, so `n_points` may be too high. The
+    # distinct points are not counted, because listing them may take too much memory.
     n_points = math.prod(
         len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
         for dimension in sweep.drawn().values()

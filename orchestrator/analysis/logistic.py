@@ -105,9 +105,9 @@ def clustered_covariance(fitted: Logistic, design: Floats, n: Floats, k: Floats)
     terms_PT = np.linalg.solve(root, design.T)
     leverage = expected * (1 - fitted.probability) * np.square(terms_PT).sum(axis=0)
     score_PT = terms_PT * ((k - expected) / (1 - np.minimum(leverage, _MOST_LEVERAGE)))
-    # If the trainings are independent, the score (gradient of the log likelihood) has variance 1 in every direction in
-    # these coordinates. The result must not be below the covariance of independent trainings, so estimated variances
-    # below 1 are raised to 1.
+    # `terms_PT` are coordinates in which the score (gradient of the log likelihood) of independent trainings has
+    # variance 1 in every direction. The result must not be below the covariance of independent trainings, so estimated
+    # variances below 1 are raised to 1.
     variances, directions = np.linalg.eigh(score_PT @ score_PT.T)
     spread = np.linalg.solve(root.T, directions) * np.sqrt(np.maximum(variances, 1.0))
     return np.asarray(spread @ spread.T)

@@ -185,8 +185,8 @@ def set_damage_aside(place: Place) -> dict[str, str]:
         A message for each fragment, by name.
     """
     messages: dict[str, str] = {}
-    # The check is repeated after damaged fragments have been moved. If one of them was a merged file, the fragments
-    # that it had replaced count again, and they may be damaged too.
+    # After damaged files have been moved, the check is repeated. If one of them was a merge of earlier files, these
+    # earlier files count again, and they may be damaged too.
     while suspects := examine(place).damaged:
         # Only damage that is found a second time counts, because a store or a network may once return a wrong answer.
         for name, fault in examine(place).damaged.items():

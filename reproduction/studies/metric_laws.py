@@ -331,8 +331,8 @@ def _opposed(n_categories: int, n_positions: int, n_starts: int, seed: int) -> T
         rates = [move.norm(dim=(1, 2)) / value.norm(dim=(1, 2)) for move, value in zip(moves, (k, q, v), strict=True)]
         step = (_STEP / torch.stack(rates).amax(0)).view(-1, 1, 1)
         k, q, v = (value + step * move for value, move in zip((k, q, v), moves, strict=True))
-        # After each step the weights are scaled back to their first size, which does not change the direction of the
-        # gradient flow.
+        # After each step all weights are divided by the same number, so that they do not grow. The gradients are
+        # quadratic in the weights, so this does not change the direction of the gradient flow.
         size = v.norm(dim=(1, 2)) / first_size
         grown = grown * size
         k, q, v = (value / size.view(-1, 1, 1) for value in (k, q, v))

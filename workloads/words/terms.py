@@ -209,7 +209,8 @@ class GradientWords:
         fed = [part for part in self.zero_levels if part not in starved]
         if not fed:
             return "starved"
-        # Every comparison with NaN is false, so `not ... <` makes NaN count as `moving`.
+        # The condition is `not ... <` instead of `>=`: every comparison with NaN is false, and a part with NaN is not
+        # balanced.
         if not all(self.left(part) < _BALANCED for part in fed):
             return "moving"
         if starved:

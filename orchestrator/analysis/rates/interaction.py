@@ -100,8 +100,8 @@ def interaction_test(n: Floats, k: Floats, first: Ints, second: Ints, cluster: I
     n_B, k_B = (np.bincount(cell, counts).astype(np.float64) for counts in (n, k))
     probability = fit_logistic(main, n_B, k_B).probability
     weight = n_B * probability * (1 - probability)
-    # `terms` are the interaction terms (`extra`) without what the model without interaction (`main`) already explains:
-    # their residuals in a weighted regression on that model's terms.
+    # The two parameters may explain a part of the interaction terms `extra` without any interaction. This part, a
+    # weighted regression of `extra` on the terms of single parameters `main`, is subtracted.
     projection = np.linalg.lstsq(main.T @ (weight[:, None] * main), main.T @ (weight[:, None] * extra), rcond=None)[0]
     terms = extra - main @ projection
     left = k - n * probability[cell]

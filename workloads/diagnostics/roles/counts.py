@@ -251,7 +251,8 @@ def _by_offset(counted: Tensor, strongest: Tensor, allowed: Tensor, place_QK: Te
     mass = summed.new_zeros(*leading, n_offsets).index_add_(-1, where, summed)
     reach = summed.new_zeros(n_offsets).index_add_(0, where, allowed.sum(0).double().flatten())
     place = strongest - torch.arange(Q, device=strongest.device) + Q - 1
-    # Queries without a strongest key are counted in one more bin, which is cut off below.
+    # Queries are counted by the distance to their strongest key. Those without a strongest key are counted in one more
+    # entry of `hits`, which is not returned.
     place = torch.where(strongest >= 0, place, n_offsets).reshape(*leading, B * Q)
     hits = summed.new_zeros(*leading, n_offsets + 1).scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))
     return hits[..., :n_offsets], mass, reach

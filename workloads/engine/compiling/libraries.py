@@ -50,9 +50,9 @@ _OPTIONS = {
     "aot_inductor.precompile_headers": False,
     # Intermediate tensors are put on the stack, because allocating one on the heap costs as much as computing it.
     "aot_inductor.allow_stack_allocation": True,
-    # PyTorch's compiler stores an intermediate value if it is read more often than this. With a lower number, it would
-    # store more values, and compute gradients and the updates of weights in separate loops. Our function
-    # `read_repeatedly` decides what is stored.
+    # PyTorch's compiler stores an intermediate value if it is read more often than this number of times. The number is
+    # so large because our function `read_repeatedly` decides what is stored. With a lower one, the compiler would store
+    # more values, and compute gradients and the updates of weights in separate loops.
     "realize_reads_threshold": 40,
 }
 _STACK_BYTES = 2 * 1024**2
