@@ -49,6 +49,7 @@ class Commands:
 
     def __init__(self, compiler: str, folder: Path) -> None:
         library, state = compiled(compiler, folder), folder / "state"
+        self._n_requests = 0
         self._calls = Calls(state)
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
@@ -67,13 +68,23 @@ class Commands:
         last: int | None = None,
     ) -> Answer:
         """Calls a command, in which one call about files of a folder fails; by default none does."""
-        request = {"command": command, "below": str(below), "number": number, "errors": errors, "last": last}
+        self._n_requests += 1
+        request = {
+            "request": self._n_requests,
+            "command": command,
+            "below": str(below),
+            "number": number,
+            "errors": errors,
+            "last": last,
+        }
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None
         assert answers is not None
         requests.write(json.dumps(request) + "\n")
         requests.flush()
-        answer = json.loads(answers.readline() or '"the process has ended"')
+        answer = json.loads(answers.readline())
+        while answer.pop("request") != self._n_requests:  # A test that timed out has left its answer in the pipe.
+            answer = json.loads(answers.readline())
         made = self.made()
         failed = next((call for call in made if call.error), None)
         return Answer(**answer, failed=failed, n_calls=len(made))
@@ -111,7 +122,8 @@ def _serve(requests: IO[str], answers: IO[str]) -> None:
                 code = end.code if isinstance(end.code, int) else int(end.code is not None)
             except BaseException:  # noqa: BLE001  # Reported to the test.
                 code, trace = 1, traceback.format_exc()
-        print(json.dumps({"code": code, "said": said.getvalue(), "traceback": trace}), file=answers, flush=True)
+        answer = {"request": request["request"], "code": code, "said": said.getvalue(), "traceback": trace}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -178,6 +178,7 @@ def _check_said(answer: Answer, home: Path, failure: Failure) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # Where all calls fail in turn, this is a thousand commands.
 @pytest.mark.sample("run-disk-sample", "merge-disk-sample")
 @pytest.mark.parametrize("how_many", ["sample", "all"])
 @pytest.mark.parametrize("kind", FAILURES)
