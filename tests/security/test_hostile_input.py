@@ -251,7 +251,10 @@ OTHERS: list[Case] = [
     (["compare", "good", "loop"], PATHS["loop"]),
     (["score-heads", "heads.npy", "--window", HUGE], "window: got 1000"),
     (["prepare-corpus", "pairs.tsv", "--out", "o", "--min-frequency", HUGE], "--min-frequency: got 1000"),
-    (["prepare-corpus", "pairs.tsv", "--out", "o", "--held-out", "nan"], "--held-out: got nan, expected the share of the rows"),
+    (
+        ["prepare-corpus", "pairs.tsv", "--out", "o", "--held-out", "nan"],
+        "--held-out: got nan, expected the share of the rows",
+    ),
     (["x" * DEEP], "No such command"),
     (["run", "quickstart", "\ud800"], "argument: got '\\ud800'"),
 ]
