@@ -82,9 +82,11 @@ class Commands:
         assert answers is not None
         requests.write(json.dumps(request) + "\n")
         requests.flush()
-        answer = json.loads(answers.readline())
+        answer = {"request": 0}
         while answer.pop("request") != self._n_requests:  # A test that timed out has left its answer in the pipe.
-            answer = json.loads(answers.readline())
+            line = answers.readline()
+            assert line, "the process has ended"
+            answer = json.loads(line)
         made = self.made()
         failed = next((call for call in made if call.error), None)
         return Answer(**answer, failed=failed, n_calls=len(made))
