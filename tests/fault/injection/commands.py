@@ -13,7 +13,7 @@ import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from tests.fault.injection.calls import NEVER, OF_A_BAD_DISK, Call, Calls, compiled
 
@@ -82,7 +82,7 @@ class Commands:
         assert answers is not None
         requests.write(json.dumps(request) + "\n")
         requests.flush()
-        answer = {"request": 0}
+        answer: dict[str, Any] = {"request": 0}
         while answer.pop("request") != self._n_requests:  # A test that timed out has left its answer in the pipe.
             line = answers.readline()
             assert line, "the process has ended"
