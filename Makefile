@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep quick test test-all test-oldest planted check docs notebooks claims bench release clean
+.PHONY: help sweep quick test test-all test-oldest check docs notebooks bench release clean
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
@@ -12,12 +12,9 @@ help:
 	@echo 'make test    build $(VENV) with the test extras, run the checks and all tests but those of minutes'
 	@echo 'make test-all  run the checks and all tests'
 	@echo 'make test-oldest  run the tests with the oldest libraries that pyproject.toml allows'
-	@echo 'make planted  plant a fault in each room in turn: do the tests notice?'
 	@echo 'make check   format, lint, types, layers'
 	@echo 'make docs    run the tutorial, build the site in docs/_build; warnings are errors'
 	@echo 'make notebooks  run the notebooks in docs/notebooks and store their outputs'
-	@echo 'make claims  decide the claims of docs/claims/stated (docs/verify.md), BUDGET=N trainings of each at most;'
-	@echo '             NAME=...  one of them, or measure numbers of the documents again (docs/claims.md); SEED=N'
 	@echo 'make bench   run every benchmark in benchmarks/'
 	@echo 'make release  build the distributions in dist/ and check them in a clean environment; publishes nothing'
 	@echo 'make clean   remove $(VENV) and the caches; sweeps/ is kept'
@@ -48,9 +45,6 @@ test-oldest:
 	grep '^torch' constraints.txt | $(OLDEST)/bin/python -m uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --constraint - --editable '.[test]'
 	$(OLDEST)/bin/pytest --dist loadgroup --numprocesses 2 -W ignore::DeprecationWarning -m 'not scale and not simulation'
 
-planted: $(VENV)/.installed-test
-	$(BIN)/python -m tests.planted
-
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -63,9 +57,6 @@ docs: $(VENV)/.installed-docs
 
 notebooks: $(VENV)/.installed-test
 	$(BIN)/python docs/notebooks/execute.py
-
-claims: $(VENV)/.installed
-	$(BIN)/python -m attnsweep.reproduction.claims $(if $(NAME),'$(NAME)') $(if $(SEED),--seed $(SEED)) $(if $(BUDGET),--budget $(BUDGET))
 
 bench: $(VENV)/.installed-test
 	set -e; for benchmark in $(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)); do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done

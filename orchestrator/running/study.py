@@ -36,7 +36,7 @@ _REFUSED, _PRUNED = "refused", "pruned_step"
 _WHAT_MATTERS = (
     "what matters?",
     "the importances shown here and the best value measure other things than the report of attnsweep does: the page"
-    " importance (docs/importance.md) in its documentation compares them",
+    " importance in its documentation compares them",
 )
 """A note for users of `optuna-dashboard`, which shows the attributes of a study."""
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.reproduction.ledgers import publish
 from attnsweep.reproduction.trained import block_programs, is_same_but_for_seed, swept
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
@@ -21,10 +20,9 @@ def test_a_directory_with_another_sweep_of_that_name_is_refused(tmp_path: Path) 
         swept("shin_flavours", tmp_path, Console(quiet=True))
 
 
-def test_a_published_sweep_is_read_without_training(tmp_path: Path) -> None:
-    made = sweep_on_disk(tmp_path / "made", load_sweep("quickstart"), trial_rows(0, ["solved"]))
+def test_a_finished_sweep_is_read_without_training(tmp_path: Path) -> None:
+    made = sweep_on_disk(tmp_path / "quickstart", load_sweep("quickstart"), trial_rows(0, ["solved"]))
     made.record_run(finished=True, seconds=1.0)
-    publish(tmp_path / "made", tmp_path / "quickstart", ends_only=False)
     assert swept("quickstart", tmp_path, Console(quiet=True)).finished
 
 

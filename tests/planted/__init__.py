@@ -1,1 +1,0 @@
-"""Does the suite notice a typical mistake in each room? `python -m tests.planted` plants one after the other."""
