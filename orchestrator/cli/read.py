@@ -1,6 +1,5 @@
 """Commands that read sweeps. Fast to import: every command loads its libraries when it runs."""
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -8,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_passed_over, say_shortfall
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_shortfall
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, Trust, opened
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
@@ -151,31 +150,6 @@ def report(
 
         maps = partial(maps_of, most=heads)
     typer.echo(write_report(directories, out, asks, maps, outcome))
-
-
-def atlas(
-    directories: Annotated[
-        list[str],
-        Argument(
-            metavar="DIR...", help="Sweep directories or claims, or folders or s3://BUCKET/PREFIX with some below them."
-        ),
-    ],
-    out: Annotated[Path, Option(help="HTML file to write.")] = Path("atlas.html"),
-    as_json: Annotated[bool, Option("--json", help="Print one JSON array on stdout, and write no file.")] = False,
-) -> None:
-    """Write one HTML file about many sweeps and claims, and print its path."""
-    from attnsweep.orchestrator.report.atlas import read_atlas, write_atlas
-
-    if not as_json:
-        check_output(out)
-    passed_over: list[OSError] = []
-    found = read_atlas(directories, passed_over.append)
-    say_passed_over(passed_over)
-    if as_json:
-        typer.echo(json.dumps([each.as_json() for each in found], allow_nan=False))
-        return
-    write_atlas(found, out)
-    typer.echo(out)
 
 
 def serve(

@@ -69,7 +69,6 @@ LOOKING = {
     "list": [],
     "query": ["from trials"],
     "report": [],
-    "atlas": [],
     "compare": ["s"],
     "compact": [],
     "gc": ["--delete"],
