@@ -12,7 +12,7 @@ from attnsweep.orchestrator.cli.author import check_gradients, new_workload, pre
 from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync, tensorboard_sync, wandb_sync
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.pages import docs
-from attnsweep.orchestrator.cli.read import compare, list_, query, report, serve, status
+from attnsweep.orchestrator.cli.read import compare, list_, query, report, status
 from attnsweep.orchestrator.cli.run import forecast, resume, run, specs, verify
 from attnsweep.orchestrator.cli.training import export, fork, heads, replay, why
 
@@ -29,7 +29,7 @@ All commands: attnsweep --help. One command: attnsweep run --help. Any word: att
 _PANELS = {
     "Learn": (docs,),
     "Run": (run, resume, forecast, verify, specs),
-    "Read": (status, list_, query, compare, report, serve),
+    "Read": (status, list_, query, compare, report),
     "One training": (replay, fork, why, heads, export),
     "Care": (audit, gc, compact, merge, mlflow_sync, wandb_sync, tensorboard_sync, doctor),
     "Author": (new_workload, workloads, check_gradients, prepare_corpus),

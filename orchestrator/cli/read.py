@@ -118,26 +118,11 @@ def report(
         str | None,
         Option(help="Make the report about the rate of this outcome; default: that of the sweep's objective."),
     ] = None,
-    watch: Annotated[
-        bool, Option("--watch", help="Rewrite the report whenever a ledger has changed, until the run ends.")
-    ] = False,
     trust: Trust = False,
 ) -> None:
     """Write a report on sweeps as one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
-    from attnsweep.orchestrator.report.serving import watch_report
 
-    for flag, is_given in (("--why", why), ("--heads", heads), ("--outcome", outcome)):
-        if watch and is_given:
-            raise UserError(
-                flag,
-                given=f"{flag} together with --watch",
-                expected=f"either {flag} or --watch",
-                fix="leave out --watch",
-            )
-    if watch:
-        watch_report(directories, out, typer.echo)
-        return
     for directory in directories:
         say_shortfall(opened(directory, trusted=trust))
     asks = maps = None
@@ -150,13 +135,3 @@ def report(
 
         maps = partial(maps_of, most=heads)
     typer.echo(write_report(directories, out, asks, maps, outcome))
-
-
-def serve(
-    directories: SweepDirs,
-    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
-) -> None:
-    """Show the report in a browser on this machine, and update it while the sweeps run."""
-    from attnsweep.orchestrator.report.serving import serve_report
-
-    serve_report(directories, port, typer.echo)

@@ -133,19 +133,14 @@ def make_report(
     directories: Sequence[PlaceName],
     asks: Asks | None = None,
     maps: Maps | None = None,
-    renewal: int | None = None,
     outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
-    """Makes the page and figures of a report without writing files. Arguments and errors are those of `write_report`.
-
-    Args:
-        renewal: The page's version if `attnsweep serve` serves it, and it can request newer versions; else `None`.
-    """
-    return _drawn([read_sweep_report(SweepDirectory.open(name), outcome) for name in directories], asks, maps, renewal)
+    """Makes the page and figures of a report; writes no file. Arguments and errors are those of `write_report`."""
+    return _drawn([read_sweep_report(SweepDirectory.open(name), outcome) for name in directories], asks, maps)
 
 
 def _drawn(
-    reports: Sequence[SweepReport], asks: Asks | None = None, maps: Maps | None = None, renewal: int | None = None
+    reports: Sequence[SweepReport], asks: Asks | None = None, maps: Maps | None = None
 ) -> tuple[str, list[Picture]]:
     several = len(reports) > 1
     shown = [
@@ -162,8 +157,7 @@ def _drawn(
     overview = draw_overview(reports) if several else None
     pictures = [picture for shown_sweep in shown for picture in shown_sweep.pictures] + ([overview] if overview else [])
     page = _template().render(
-        script=report_script(live=renewal is not None),
-        renewal=renewal,
+        script=report_script(),
         shown=shown,
         overview=overview,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -172,15 +166,11 @@ def _drawn(
     return page, pictures
 
 
-def report_script(*, live: bool = False) -> PageScript:
-    """Joins the JavaScript files of a report's page to one script, with its hash for the page's security policy.
-
-    Args:
-        live: Whether the page is served by `attnsweep serve`, and requests newer versions.
-    """
+def report_script() -> PageScript:
+    """Joins the JavaScript files of a report's page to one script, with its hash for the page's security policy."""
     parts = ("data", "drawing", "scatter", "parallel", "curves", "detail", "tables")
     names = [*(f"explore_{part}.js" for part in parts), "explore.js"]
-    return page_script(*names, *(["live.js"] if live else []))
+    return page_script(*names)
 
 
 @cache

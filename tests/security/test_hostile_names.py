@@ -25,7 +25,6 @@ from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import report_script, write_report
-from attnsweep.orchestrator.report.serving import serve_report
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.place_names import as_argument, new_directory
@@ -77,8 +76,8 @@ LOOKING = {
     "tensorboard-sync": ["--out", "logs"],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
-ALSO_LOOKING = {"merge", "serve"}
-"""The same, of which one takes several sweeps and one goes on until Ctrl-C."""
+ALSO_LOOKING = {"merge"}
+"""The same, which takes several sweeps."""
 LOADING: dict[str, list[str]] = {
     "resume": [],
     "replay": ["0/0"],
@@ -299,19 +298,12 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path, m
 
 @pytest.mark.scale
 @pytest.mark.slow
-def test_neither_merging_nor_serving_runs_its_code(ran: Path, tmp_path: Path) -> None:
+def test_merging_does_not_run_its_code(ran: Path, tmp_path: Path) -> None:
     first = SweepDirectory.open("s")
     second = sweep_on_disk(tmp_path / "t", first.spec.but(name="t"), trial_rows(0, ["solved"] * 4))
     for each in (first, second):
         each.record_run(finished=True, seconds=1.0)
     merge_sweeps("both", ["s", "t"])
-
-    def end(url: str) -> None:
-        assert url.startswith("http://127.0.0.1:")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        serve_report(["both"], 0, end)
     assert not ran.exists()
 
 

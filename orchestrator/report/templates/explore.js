@@ -133,5 +133,4 @@ async function begin(chosen) {
   }
 }
 
-// A page from `attnsweep serve` begins in live.js, which knows what the reader saw before.
-if (document.body.dataset.renewal === undefined) begin({});
+begin({});

@@ -128,8 +128,6 @@ def test_mistakes_leave_nothing_behind(sweep: SweepDirectory, tmp_path: Path, mo
         assert (ended.code, ended.out) == (2, "")
         assert told in ended.err
         assert "Traceback" not in ended.err
-    ended = command("report", place, "--heads", "2", "--watch")
-    assert (ended.code, "--heads: got '--heads together with --watch'" in ended.err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
