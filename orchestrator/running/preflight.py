@@ -86,8 +86,8 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
     sample = Sample.of(spec, workload)
     check_charges(sample)
     check_stop_metrics(sample)
-    check_starts(sample)
-    return [warning for warning in (few_steps_warning(sample), sampler_warning(spec)) if warning is not None]
+    warnings = (check_starts(sample), few_steps_warning(sample), sampler_warning(spec))
+    return [warning for warning in warnings if warning is not None]
 
 
 def check_charges(sample: Sample) -> None:
@@ -132,9 +132,9 @@ def check_stop_metrics(sample: Sample) -> None:
                 Pack(sample.workload, [training]).advance(1, n_probes=1)
 
 
-def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
+def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
     """Refuses a workload whose trainings cannot share one batched program, or whose code labels a training with an
-    outcome that the workload has not declared.
+    outcome that the workload has not declared. Returns a warning if trainings start where the gradient is 0.
 
     Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot
     be batched with `vmap`.
@@ -149,7 +149,7 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
     Raises:
         SpecError: If trainings side by side would differ from trainings alone, or if a label is unknown.
     """
-    workload, until = sample.workload, time.monotonic() + seconds
+    workload, until, n_flat, n_seen = sample.workload, time.monotonic() + seconds, 0, 0
     with training_settings():
         for trainings in sample.shapes:
             # The module of the first training is compared with the modules of the other trainings in the list, a few at
@@ -158,18 +158,30 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
             try:
                 _compute(workload, trainings[:1])
                 if user_code_of(workload) is not None:
-                    _judge(workload, trainings[:_SIDE_BY_SIDE])
+                    grad_norm = _judge(workload, trainings[:_SIDE_BY_SIDE])
+                    n_flat, n_seen = n_flat + int((grad_norm == 0).sum()), n_seen + len(grad_norm)
                     other_seed = Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))
                     _compare(workload, [*trainings, other_seed])
                 for first in range(0, len(others), _SIDE_BY_SIDE):
                     group = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
                     check_alike(workload, Lanes(group, torch.device("cpu")))
                     if time.monotonic() > until:
-                        return
+                        return _flat_warning(n_flat, n_seen)
             except (UserError, *STOPS):
                 raise
             except BaseException:  # noqa: BLE001  # The trainings' rows will contain the error.
                 continue
+    return _flat_warning(n_flat, n_seen)
+
+
+def _flat_warning(n_flat: int, n_seen: int) -> str | None:
+    if not n_flat:
+        return None
+    return (
+        f"warning: {n_flat} of {n_seen} trainings, drawn from this sweep at random, start where the gradient is 0 and"
+        " will stay there. Weights that are 0 in the module stay 0 if init_sigma is null: draw them (nn.init), or set"
+        " init_sigma"
+    )
 
 
 def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
@@ -180,8 +192,9 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
             over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
 
 
-def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Calls the functions with which a user labels trainings, so that their errors appear before the sweep.
+def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> NDArray[np.float64]:
+    """Calls the functions with which a user labels trainings, so that their errors appear before the sweep. Returns the
+    norm of each training's first gradient.
 
     They label a few trainings at their start, and losses near those of simple predictors (reference levels).
     """
@@ -191,6 +204,7 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
     judged(workload, trainings[0].parameters, evidence)
     first_held(workload, trainings[0].parameters, evidence, np.zeros(len(trainings), np.int64))
     check_near_levels(workload, trainings[0].parameters, evidence)
+    return evidence.metrics["grad_norm"][:, 0]
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:

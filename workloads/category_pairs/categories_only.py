@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.initialization import DrawnByEngine
 
-class CategoriesOnly(nn.Module):
+
+class CategoriesOnly(nn.Module, DrawnByEngine):
     """System C of Shin & Matzinger: an attention model that predicts a random function of the previous and the current
     category. Attention depends only on the categories of tokens, and values depend only on their positions.
 

@@ -30,6 +30,7 @@ from attnsweep.workloads.category_pairs.attention import (
     one_hot_texts,
 )
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.engine.initialization import DrawnByEngine
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
@@ -152,7 +153,7 @@ TEXTS_PER_PART = {"cpu": 50}
 the CPU's cache. A device that is not listed takes all texts at once."""
 
 
-class FullModel(nn.Module):
+class FullModel(nn.Module, DrawnByEngine):
     """Predicts a random function of the previous and the current category at all positions but the first, with an
     attention head, LayerNorm and a feed-forward part.
 

@@ -8,8 +8,10 @@ Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); deriva
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.initialization import DrawnByEngine
 
-class PositionsOnly(nn.Module):
+
+class PositionsOnly(nn.Module, DrawnByEngine):
     """System P of Shin & Matzinger: an attention model that predicts the previous category in a text. Attention depends
     only on the positions of tokens, and values depend only on their categories.
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Sight, TransformerBlock
 from attnsweep.workloads.attention.layers import Embedding, LayerNorm, Linear, LowRankLinear, MakesLinear, sinusoids
+from attnsweep.workloads.engine.initialization import DrawnByEngine
 
 POSITIONS = ("learned", "sinusoidal", "none")
 
@@ -49,7 +50,7 @@ class GPTShape:
     lora_rank: int | None = None
 
 
-class GPT(nn.Module):
+class GPT(nn.Module, DrawnByEngine):
     """A GPT that reads tokens and computes at each token the logits of the next one.
 
     Args:

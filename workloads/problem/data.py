@@ -5,8 +5,8 @@ A table is made once per process, and copied into every module with the training
 
 import random
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, Self, TypeAlias
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -35,12 +35,12 @@ class Draw:
         self._streams = Streams(seed.unsqueeze(0))
         self._n_calls = 0
 
-    @property
-    def fixed(self) -> Self:
+    @cached_property
+    def fixed(self) -> "Draw":
         """A `Draw` that gives the same numbers at every step of training and evaluation. Use it for random numbers that
-        define the training's task.
+        define the training's task. Its n-th call in a call of `data` draws the same numbers at every step.
         """
-        return type(self)(self._own_seed, "fixed", 0)
+        return Draw(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
         """Draws independent float64 numbers, uniform in [0, 1), of the given shape."""
@@ -119,15 +119,21 @@ def n_trained_on(train_fraction: float, n_rows: int) -> int:
     return min(max(round(train_fraction * n_rows), 1), n_rows)
 
 
+@lru_cache(maxsize=2)
+def order_of_rows(streams: Streams, n_rows: int, epoch: int, used_from: int) -> Tensor:
+    """Draws each training's order of the table's training rows in an epoch, (n_trainings, n_rows)."""
+    return torch.argsort(streams.uniform("problem/batch", (n_rows,), epoch, used_from), dim=-1)
+
+
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
-    """Calls twice the user's function that makes a table (fixed data set), and checks that both results are equal,
-    because a table must not be random.
+    """Makes a table by two calls of the user's function, with global random generators in two different states: a table
+    serves trainings of all seeds, so it must not be random.
 
     Raises:
         SpecError: If the two tables differ, or inputs and target differ in their number of rows.
     """
-    (inputs, target), again = (checked(_seeded(data, dict(values))) for _ in range(2))
+    (inputs, target), again = (checked(_seeded(data, dict(values), seed)) for seed in range(2))
     if {len(column) for column in inputs} != {len(target)} or len(target) < 2:
         raise SpecError(
             "data",
@@ -141,21 +147,19 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
             given="a function that returns other tensors when it is called again",
             expected="a function that returns the same tensors in every call, because only the split may differ"
             " between seeds",
-            fix="add an argument `draw` for data that differ between trainings, or seed your own generator",
+            fix="add an argument `draw` for data that differ between trainings, or seed a generator within `data`",
         )
     return inputs, target
 
 
-def _seeded(data: Call, values: Mapping[str, Value]) -> Any:
-    """Calls the user's function with global random generators that have a fixed seed, and restores the states of the
-    generators afterwards.
-    """
+def _seeded(data: Call, values: Mapping[str, Value], seed: int) -> Any:
+    """Calls the user's function with seeded global random generators, and restores their states afterwards."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
-            np.random.seed(0)
-            random.seed(0)
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
             return data(values)
     finally:
         random.setstate(python_state)

@@ -127,6 +127,10 @@ _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
             parameter(0.5, "share of the rows trained on; the others are held out", above=0.0, high=1.0, static=True),
         ),
         "batch_size": (int | None, parameter(None, "rows of one step; null = all", low=1, static=True)),
+        "replacement": (
+            bool,
+            parameter(False, "draw the rows of each step anew, not as batches of a random order", static=True),
+        ),
     }
 )
 

@@ -15,7 +15,17 @@ from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.problem.data import TABLE, Data, Draw, checked, columns_in, n_trained_on, rows_in, table_of
+from attnsweep.workloads.problem.data import (
+    TABLE,
+    Data,
+    Draw,
+    checked,
+    columns_in,
+    n_trained_on,
+    order_of_rows,
+    rows_in,
+    table_of,
+)
 from attnsweep.workloads.problem.functions import Call, Loss, output_of
 from attnsweep.workloads.vocabulary import NO_ROLE
 
@@ -78,10 +88,15 @@ class Problem(Workload[Any]):
         if not self._has_table:
             return batch | self._drawn(lanes, "train", step)
         values = _static(lanes.shared)
-        if values["batch_size"] is None:
-            return batch
+        n_drawn = values["batch_size"]
         n_rows = n_trained_on(values["train_fraction"], len(self._table(values)[1]))
-        return batch | {"row": lanes.streams.integers("problem/batch", (values["batch_size"],), n_rows, step)}
+        if n_drawn is not None and values["replacement"]:
+            return batch | {"row": lanes.streams.integers("problem/batch", (n_drawn,), n_rows, step)}
+        if n_drawn is None or n_drawn >= n_rows:
+            return batch
+        epoch, place = divmod(step, n_rows // n_drawn)
+        order = order_of_rows(lanes.streams, n_rows, epoch, used_from=step - place)
+        return batch | {"row": order[:, place * n_drawn : (place + 1) * n_drawn]}
 
     def eval_batch(self, lanes: Lanes[Any]) -> Batch:
         return self._lane_parameters(lanes) | ({} if self._has_table else self._drawn(lanes, "eval", 0))
@@ -209,7 +224,7 @@ class Problem(Workload[Any]):
         return {name: _in_type(value, lanes.dtype) for name, value in batch.items()}
 
     def _lane_parameters(self, lanes: Lanes[Any]) -> Batch:
-        calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values()]
+        calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values(), self.weights_of_heads]
         calls += [self.training_loss.call] if self.training_loss.call else []
         return {f"{_PARAMETER}{name}": value for name, value in _differing(lanes, calls).items()}
 

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from attnsweep.workloads.attention.layers import Embedding, Linear
-from attnsweep.workloads.engine.initialization import draw_parameters
+from attnsweep.workloads.attention.layers import Embedding, Linear, sinusoids
+from attnsweep.workloads.engine.initialization import DrawnByEngine, draw_parameters
 from attnsweep.workloads.engine.streams import Streams
 
 NAN = float("nan")
@@ -33,24 +33,37 @@ def test_a_module_without_an_initialization_starts_as_pytorchs_layers_do() -> No
     torch.testing.assert_close(_draw(embedding, NAN)["weight"].std().item(), 1.0, rtol=0.03, atol=0.0)
 
 
-def test_a_matrix_of_zeros_is_drawn_where_all_are() -> None:
-    module = nn.ParameterDict({"first": torch.zeros(64, 64), "second": torch.zeros(64, 64)})
-    assert _draw(module, NAN)["first"].ne(0).all()
-    module["second"] = torch.eye(64)
-    drawn = _draw(module, NAN)
-    assert torch.equal(drawn["first"][0], torch.zeros(64, 64))
-    assert torch.equal(drawn["second"][0], torch.eye(64))
+class Placeholders(nn.ParameterDict, DrawnByEngine):
+    pass
 
 
-def test_gains_of_1_are_no_initialization() -> None:
-    module = nn.ParameterDict({"weight": torch.zeros(4, 4), "gain": torch.ones(4)})
-    assert _draw(module, NAN)["weight"].ne(0).all()
+def test_zeros_that_are_asked_for_stay() -> None:
+    logistic = nn.Linear(8, 2)
+    nn.init.zeros_(logistic.weight)
+    nn.init.zeros_(logistic.bias)
+    assert not any(value.any() for value in _draw(logistic, NAN).values())
 
 
-def test_whether_a_lane_has_an_initialization_of_its_own_does_not_depend_on_its_neighbours() -> None:
+def test_a_matrix_is_left_to_the_engine_where_it_is_zero_in_the_lane() -> None:
     sigma, streams = torch.tensor([NAN, NAN], dtype=torch.float64), Streams(torch.arange(2))
-    module = nn.ParameterDict({"weight": torch.zeros(4, 4)})
-    built = torch.stack([torch.zeros(4, 4), torch.eye(4)])
-    drawn = draw_parameters(module, sigma, streams, {"weight": built})["weight"]
-    assert torch.equal(drawn[0], _draw(module, NAN)["weight"][0])
-    assert torch.equal(drawn[1], torch.eye(4))
+    module = Placeholders({"weight": torch.zeros(4, 4), "gain": torch.ones(4)})
+    built = {"weight": torch.stack([torch.zeros(4, 4), torch.eye(4)]), "gain": torch.ones(2, 4)}
+    drawn = draw_parameters(module, sigma, streams, built)
+    assert drawn["weight"][0].ne(0).all()
+    assert torch.equal(drawn["weight"][0], _draw(module, NAN)["weight"][0])
+    assert torch.equal(drawn["weight"][1], torch.eye(4))
+    assert torch.equal(drawn["gain"], built["gain"])
+
+
+def test_what_does_not_learn_keeps_its_values_at_any_sigma() -> None:
+    positions = nn.Embedding.from_pretrained(sinusoids(16, 8))
+    own = Embedding(16, 8)
+    own.weight.data.copy_(sinusoids(16, 8))
+    for module in (positions, own.requires_grad_(False)):
+        for lane in _draw(module, 0.5, NAN)["weight"]:
+            torch.testing.assert_close(lane.double(), sinusoids(16, 8), rtol=1e-6, atol=1e-7)
+
+
+def test_random_features_of_our_layers_are_drawn_though_they_do_not_learn() -> None:
+    drawn = _draw(Linear(64, 64).requires_grad_(False), 0.5, NAN)["weight"]
+    torch.testing.assert_close(drawn.std(dim=(1, 2)), torch.tensor([0.5, 1 / math.sqrt(3 * 64)]), rtol=0.05, atol=0.0)

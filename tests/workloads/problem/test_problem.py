@@ -1,6 +1,7 @@
 """A problem put together from functions is a workload: its parameters, its data, its levels and its verdicts."""
 
 import math
+import random
 from typing import Any, Literal
 
 import numpy as np
@@ -127,6 +128,16 @@ def test_what_is_fixed_is_the_same_at_all_steps_and_another_for_each_training() 
     assert not torch.equal(first["inputs/0"], second["inputs/0"])
 
 
+def test_what_is_fixed_is_drawn_from_one_stream_a_call() -> None:
+    draw = at.Draw(torch.tensor(1), "train", 0)
+    hidden, readout = draw.fixed.normal(4, 8), draw.fixed.normal(8, 1)
+    assert not torch.equal(hidden.flatten()[:8], readout.flatten())
+    again = at.Draw(torch.tensor(2), "eval", 7, own_seed=torch.tensor(1))
+    again.normal(3)
+    assert torch.equal(hidden, again.fixed.normal(4, 8))
+    assert torch.equal(readout, again.fixed.normal(8, 1))
+
+
 def test_permutations_are_uniform() -> None:
     drawn = at.Draw(torch.tensor(1), "train", 0).permutation(3, 6000)
     assert drawn.sort(-1).values.eq(torch.arange(3)).all()
@@ -149,8 +160,49 @@ def test_each_training_has_its_own_split_of_the_table() -> None:
         assert len({*map(tuple, pairs.tolist()), *map(tuple, others.tolist())}) == 25
         (some,), _ = problem._trained_on(module, {"row": torch.tensor([0, 14])})
         assert some.tolist() == [pairs[0].tolist(), pairs[-1].tolist()]
-    rows = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=500), 0)["row"]
-    assert (int(rows.min()), int(rows.max())) == (0, 14)
+    rows = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=500, replacement=True), 0)["row"]
+    assert (rows.shape[1], int(rows.min()), int(rows.max())) == (500, 0, 14)
+
+
+def test_an_epoch_takes_full_batches_of_a_random_order() -> None:
+    problem, lanes = ADDING(), _lanes(ADDING, train_fraction=0.6, batch_size=5)
+    steps = [problem.batch(lanes, step)["row"] for step in range(6)]
+    epochs = [torch.cat(steps[first : first + 3], 1) for first in (0, 3)]
+    for order in (*epochs[0], *epochs[1]):
+        assert order.sort().values.tolist() == list(range(15))
+    assert not torch.equal(*epochs)
+    assert not torch.equal(*epochs[0])
+    alone = Lanes([lanes.trainings[1]], CPU)
+    assert torch.equal(problem.batch(alone, 4)["row"][0], steps[4][1])
+    three_of_fifteen = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=4), 2)["row"]
+    assert len(set(three_of_fifteen[0].tolist())) == 4
+
+
+@pytest.mark.parametrize("batch_size", [13, 500])
+def test_batches_as_long_as_the_table_are_the_whole_table(batch_size: int) -> None:
+    given = {"n_steps": 5, "train_fraction": 0.5}
+    whole, batches = (_trained(ADDING, **given, batch_size=size).evidence.metrics for size in (None, batch_size))
+    assert whole["loss"].tolist() == batches["loss"].tolist()
+
+
+def test_batches_of_a_table_train_like_a_plain_loop() -> None:
+    values = {"n_steps": 20, "batch_size": 4, "dtype": "float64", "optimizer": "sgd", "stop_when_solved": False}
+    pack = Pack(ADDING(), list(lanes := _lanes(ADDING, **values).trainings))
+    start = pack.final_state(np.arange(2))[1]
+    pack.train_to_end()
+    ends = pack.final_state(np.arange(2))[1]
+    for lane, training in enumerate(lanes):
+        module = adder().double()
+        module.load_state_dict({name: start[name][lane] for name in module.state_dict()})
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.03)
+        for step in range(20):
+            rows = ADDING().batch(Lanes([training], CPU), step)["row"][0]
+            pairs, sums = (start[f"table_{place}"][lane][rows] for place in range(2))
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(pairs), sums).backward()
+            optimizer.step()
+        for name, value in module.named_parameters():
+            torch.testing.assert_close(ends[name][lane], value.detach(), rtol=1e-10, atol=1e-12)
 
 
 def test_levels_are_those_of_predictors_that_know_little() -> None:
@@ -230,6 +282,24 @@ def test_the_role_of_a_head_is_that_of_its_highest_score() -> None:
     assert heads is not None
     assert heads.role[:, 0, 0].tolist() == ["none", "own", "first"]
     assert heads.scores["own"][:, 0, 0].tolist() == pytest.approx([1 / 3, 1, 1 / 3], abs=1e-3)
+
+
+def test_the_attention_weights_may_depend_on_a_parameter_that_differs_within_a_program() -> None:
+    def sharpened(module: OneHead, inputs: Tensor, sharpness: float = 1.0) -> Tensor:
+        return (sharpness * module.logits).softmax(-1).expand(1, len(inputs), 1, -1, -1)
+
+    kind = at.problem(
+        "heads",
+        model=lambda n: OneHead(n),
+        data=echo,
+        loss="mse",
+        weights=sharpened,
+        heads={"own": lambda weights: weights.diagonal(dim1=-2, dim2=-1).mean((1, 3))},
+    )
+    trainings = [Training(kind.parameters.resolve({"sharpness": each}), 0) for each in (0.0, 9.0)]
+    heads = kind().score_heads(Lanes(trainings, CPU), {"logits": torch.eye(3).expand(2, 3, 3)})
+    assert heads is not None
+    assert heads.scores["own"][:, 0, 0].tolist() == pytest.approx([1 / 3, 1], abs=1e-3)
 
 
 def test_scores_of_heads_of_another_shape_are_refused() -> None:
@@ -343,6 +413,9 @@ def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: s
         ),
         (lambda: (torch.zeros(3, 3), torch.zeros(4, 3)), "data: got 'inputs of [3] rows and a target of 4 rows'"),
         (lambda: (torch.zeros(3, 3), torch.tensor(np.random.default_rng().normal(size=(3, 3)))), "other tensors when"),
+        (lambda: (torch.zeros(3, 3), torch.randn(3, 3)), "other tensors when"),
+        (lambda: (torch.zeros(3, 3), torch.tensor(np.random.normal(size=(3, 3)))), "other tensors when"),
+        (lambda: (torch.zeros(3, 3), torch.tensor([random.random()] * 3)), "other tensors when"),
     ],
 )
 def test_a_wrong_table_is_refused(data: Any, told: str) -> None:
