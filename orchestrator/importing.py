@@ -44,13 +44,14 @@ def importing(*, without: Collection[str]) -> Iterator[None]:
         sys.meta_path.remove(absent)
 
 
-def import_extra(module: str, extra: str, subject: str) -> Any:
+def import_extra(module: str, extra: str, subject: str, otherwise: str = "") -> Any:
     """Imports a library that is installed by one of attnsweep's extras, such as `attnsweep[wandb]`.
 
     Args:
         module: The module's name.
         extra: The name of the extra.
         subject: The command or parameter that needs the library, for the error.
+        otherwise: What the user may do instead, for the error.
 
     Raises:
         UserError: If the library is not installed.
@@ -62,5 +63,5 @@ def import_extra(module: str, extra: str, subject: str) -> Any:
             subject,
             given=f"the library {module.partition('.')[0]} cannot be imported ({error})",
             expected="an installed library",
-            fix=f"install it with: pip install 'attnsweep[{extra}]'",
+            fix=f"install it with: pip install 'attnsweep[{extra}]'{otherwise}",
         ) from error

@@ -89,7 +89,9 @@ def check_workload(
                 try:
                     check(workload, trainings, device)
                 except UserError as error:
-                    raise AssertionError(f"{workload.name}: a check failed: {error}") from error
+                    raise AssertionError(
+                        f"{workload.name}: a check failed: {error.in_terms(workload.terms)}"
+                    ) from error
         with training_settings():
             for sentence in (said_of_places(workload, trainings, device), said_of_forms(workload, trainings[0])):
                 say(f"{workload.name}, shape {number} of {len(shapes)}: {sentence}")

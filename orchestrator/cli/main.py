@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_MISTAKE
 from attnsweep.orchestrator.cli.app import app
 from attnsweep.orchestrator.cli.arguments import check_texts
-from attnsweep.orchestrator.running.signals import sigterm_as_ctrl_c
+from attnsweep.orchestrator.running.signals import signals_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError, is_machines_fault
 from attnsweep.orchestrator.storage.user_state import name_unknown_user
@@ -40,7 +40,7 @@ def main() -> None:
     # hidden.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        with sigterm_as_ctrl_c():
+        with signals_as_ctrl_c():
             check_texts(sys.argv[1:])
             code = app(standalone_mode=False)
             _flush()

@@ -24,14 +24,14 @@ def page_names() -> list[str]:
 
 
 def docs(
-    topic: Annotated[
-        str | None,
+    words: Annotated[
+        list[str] | None,
         Argument(metavar="TOPIC", help="A page, a heading, or a word that pages contain.", autocompletion=page_names),
     ] = None,
 ) -> None:
     """Print a page of the documentation, or the section about a topic; without a topic, list the pages."""
-    pages = _pages()
-    if topic is None:
+    pages, topic = _pages(), " ".join(words or ())
+    if not topic:
         _list_titles(pages)
     elif topic.lower().removesuffix(".md") in pages:
         _show(pages[topic.lower().removesuffix(".md")])

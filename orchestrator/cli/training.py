@@ -11,7 +11,7 @@ from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, Trust, opened
 from attnsweep.workloads.errors import UserError
 
-Target: TypeAlias = Literal["safetensors", "hf", "transformer-lens"]
+Target: TypeAlias = Literal["pt", "safetensors", "hf", "transformer-lens"]
 Redraw: TypeAlias = Literal["data", "noise", "kick"]
 
 

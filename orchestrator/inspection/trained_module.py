@@ -108,7 +108,7 @@ def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
     return End(again.ended, again.difference)
 
 
-_WEIGHTS_FILE = "model.safetensors"
+_TORCH_FILE, _WEIGHTS_FILE = "model.pt", "model.safetensors"
 _TOKENS = 8
 """The largest number of tokens of a sequence on which logits are compared."""
 _TOLERANCE = 1e-4
@@ -119,7 +119,7 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
 
     Args:
         name: The training, as `find_training` accepts it.
-        to: `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
+        to: `pt`, `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
             folder, after TransformerLens has computed the same logits from it.
         out: A new or an empty folder.
         step: The number of steps after which to take the weights; by default the training's end.
@@ -133,7 +133,9 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
     """
     write, needs = _TARGETS[to]
     for module, extra in needs:
-        import_extra(module, extra, f"--to {to}")
+        import_extra(
+            module, extra, f"--to {to}", otherwise=", or export the weights with --to pt, which needs no extra"
+        )
     _check_heads(directory, name, step)
     with writing_folder(out) as folder:
         return write(trained_module(directory, name, step), folder).format(out)
@@ -173,6 +175,12 @@ def _about(trained: TrainedModule) -> dict[str, Any]:
         "outcome": trained.row["outcome"],
         "attnsweep": importlib.metadata.version("attnsweep"),
     }
+
+
+def _write_pt(trained: TrainedModule, folder: Path) -> str:
+    torch.save(trained.module.state_dict(), folder / _TORCH_FILE)
+    (folder / "about.json").write_text(json.dumps(_about(trained), indent=1))
+    return f'module.load_state_dict(torch.load("{{}}/{_TORCH_FILE}"))'
 
 
 def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
@@ -223,7 +231,7 @@ def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
             given=f"a module of the workload {trained.workload.name}, of the class {type(model).__name__}",
             expected="a transformers.PreTrainedModel, or a workload whose method `hugging_face` returns a"
             " PreTrainedModel",
-            fix="export the weights alone with: --to safetensors",
+            fix="export the weights alone with: --to pt",
         )
     model.config.attnsweep = _about(trained)
     model.save_pretrained(folder)
@@ -231,6 +239,7 @@ def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
 
 
 _TARGETS: dict[str, tuple[Callable[[TrainedModule, Path], str], list[tuple[str, str]]]] = {
+    "pt": (_write_pt, []),
     "safetensors": (_write_safetensors, [("safetensors", "safetensors")]),
     "hf": (_write_hugging_face, [("transformers", "hf")]),
     "transformer-lens": (_write_transformer_lens, [("transformers", "hf"), ("transformer_lens", "lens")]),

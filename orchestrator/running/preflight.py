@@ -167,7 +167,9 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
                     check_alike(workload, Lanes(group, torch.device("cpu")))
                     if time.monotonic() > until:
                         return _flat_warning(n_flat, n_seen)
-            except (UserError, *STOPS):
+            except UserError as error:
+                raise error.in_terms(workload.terms) from error
+            except STOPS:
                 raise
             except BaseException:  # noqa: BLE001  # The trainings' rows will contain the error.
                 continue

@@ -1,4 +1,5 @@
-"""Stops a sweep on request: the first Ctrl-C or SIGTERM ends it in order, a second one at once."""
+"""Stops a sweep on request: the first Ctrl-C, SIGTERM or signal of a scheduler ends it in order, a second one at
+once."""
 
 import signal
 import threading
@@ -11,18 +12,24 @@ from typing import Any, Self
 STOP_SECONDS = 5.0
 """Seconds after the signal in which packs are handed back and MLflow may answer. The documented limit is 10 s; the rest
 is for Ray to shut down."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_NOTICES = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""What schedulers send before they take a machine away, and terminals that close. By default they kill a process."""
+
+
+def _unhandled() -> list[signal.Signals]:
+    # A SIGHUP that `nohup` ignores stays ignored, and a handler of the user's program stays.
+    return [number for number in _NOTICES if signal.getsignal(number) in (signal.SIG_DFL, _interrupt)]
 
 
 @contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A context in which SIGTERM raises KeyboardInterrupt, as Ctrl-C does.
+def signals_as_ctrl_c() -> Iterator[None]:
+    """A context in which SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does.
 
-    This also holds while Ray starts: Ray replaces the signal's handler, but `training.cluster` restores it. After a
-    Ctrl-C or SIGTERM, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow and
+    This also holds while Ray starts: Ray replaces the handler of SIGTERM, but `training.cluster` restores it. After
+    such a signal, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow and
     interrupted imports raise errors of their own instead.
     """
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, *_unhandled())}
     # A SIGINT that is ignored, for example under `nohup`, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
@@ -38,12 +45,9 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt if Ctrl-C or SIGTERM has arrived within the context `sigterm_as_ctrl_c`.
+    """Raises KeyboardInterrupt if a signal has arrived within the context `signals_as_ctrl_c`.
 
-    Code that catches all errors calls this function, because Ctrl-C may have caused the error.
-
-    Raises:
-        KeyboardInterrupt: If Ctrl-C or SIGTERM has arrived.
+    Code that catches all errors calls this function, because the signal may have caused the error.
     """
     if _interrupted.is_set():
         raise KeyboardInterrupt
@@ -59,7 +63,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class StopOnSignal:
-    """A context in which a first SIGINT or SIGTERM only sets `requested`. A second one raises KeyboardInterrupt.
+    """A context in which a first signal only sets `requested`. A second one raises KeyboardInterrupt.
 
     Python delivers signals to the main thread. In any other thread, as in a web server, `requested` stays false.
     """
@@ -71,7 +75,7 @@ class StopOnSignal:
 
     def __enter__(self) -> Self:
         is_main = threading.current_thread() is threading.main_thread()
-        for number in _SIGNALS if is_main else ():
+        for number in (signal.SIGINT, signal.SIGTERM, *_unhandled()) if is_main else ():
             self._before[number] = signal.signal(number, self._stop)
         return self
 

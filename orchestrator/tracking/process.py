@@ -30,9 +30,9 @@ from attnsweep.workloads.errors import UserError
 def main() -> None:
     """Runs the process that writes to MLflow: reads requests from standard input, and writes answers to standard
     output."""
-    # Ctrl-C and SIGTERM go to all processes of the process group, so the driver receives them too and decides how this
-    # process ends. Here they are ignored.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # Ctrl-C and schedulers' signals go to all processes of the process group, so the driver receives them too and
+    # decides how this process ends. Here they are ignored.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     # Standard output is redirected to standard error, so that prints of libraries do not mix with the answers to the
     # driver.

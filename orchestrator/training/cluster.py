@@ -127,7 +127,7 @@ def _keep_token_elsewhere() -> None:
 
 
 def _initialize(address: str, **further: Any) -> None:
-    with _keeping_sigterm():
+    with _keeping_signals():
         ray.init(
             address=address,
             include_dashboard=False if address == "local" else None,
@@ -138,10 +138,15 @@ def _initialize(address: str, **further: Any) -> None:
 
 
 @contextmanager
-def _keeping_sigterm() -> Iterator[None]:
+def _keeping_signals() -> Iterator[None]:
     """A context for starting Ray that keeps the program's own SIGTERM handler. Otherwise Ray, when it starts in the
-    main thread, replaces it by a handler that exits."""
+    main thread, replaces it by a handler that exits.
+
+    Ray's processes inherit that schedulers' signals are blocked. These signals go to all processes of a job; by default
+    they would kill those that train before the driver has asked for their state.
+    """
     before = signal.getsignal(signal.SIGTERM)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
     try:
         yield
     except SystemExit as ended:
@@ -149,6 +154,7 @@ def _keeping_sigterm() -> Iterator[None]:
     finally:
         if callable(before) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def usable_nodes() -> list[Node] | None:

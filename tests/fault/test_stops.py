@@ -138,6 +138,20 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert (said.doing, said.n_asked, said.packs) == ("", 2, ())
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_schedulers_signal_hands_back_the_states(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sweeps.sliced())
+    path = tmp_path / "s"
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepLoop, "_receive", sweeps.after_slices(2, lambda: os.kill(os.getpid(), number)))
+        assert not sweeps.run(sweeps.long_sweep(), path, pack_size=4).finished
+    assert len([*(path / "checkpoints").iterdir()]) == 1
+    assert sweeps.resume(path).finished
+    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
+
+
 @pytest.mark.scale
 def test_a_damaged_checkpoint_is_as_good_as_none(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

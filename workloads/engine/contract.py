@@ -297,6 +297,9 @@ class Workload(ABC, Generic[P]):
     find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
     change of the code that trains."""
 
+    terms: ClassVar[Mapping[str, str]] = {}
+    """What the author knows parts of the workload as, by the names in the engine's error messages."""
+
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
         """Builds the module of one training. The engine may replace its parameters by initial values that it draws.

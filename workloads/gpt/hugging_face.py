@@ -83,7 +83,7 @@ def _check(parameters: GPTParameters) -> None:
 
 
 def _without(name: str, given: object, expected: str) -> UserError:
-    return UserError(name, given=given, expected=expected, fix="export only the weights with --to safetensors")
+    return UserError(name, given=given, expected=expected, fix="export only the weights with --to pt")
 
 
 def _weights(module: GPT, parameters: GPTParameters) -> State:

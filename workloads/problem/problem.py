@@ -1,6 +1,7 @@
 """The base class of workloads made by `attnsweep.problem`. Subclass it for what the user's functions cannot express."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,17 @@ class Problem(Workload[Any]):
     the attributes.
     """
 
+    terms = MappingProxyType(
+        {
+            "`batch` from lanes.streams": "`data` with its argument `draw`",
+            "`batch`, from lanes.streams": "`data`, with its argument `draw`",
+            "pass it in the batch": "return it among the inputs",
+            "`batch`": "`data`",
+            "`build`": "`model`",
+            "`measure`": "`metrics`",
+            "`judge`": "`solved` and `outcomes`",
+        }
+    )
     model: ClassVar[Call]
     data: ClassVar[Call]
     training_loss: ClassVar[Loss]

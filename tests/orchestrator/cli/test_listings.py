@@ -256,6 +256,10 @@ def test_a_heading_prints_its_section_alone() -> None:
     assert section.count("\n## ") <= 1
 
 
+def test_several_words_need_no_quotes() -> None:
+    assert printed("keep", "weights") == printed("keep weights")
+
+
 def test_a_comment_in_a_block_of_code_is_no_heading() -> None:
     assert "three_curves.py" in (PAGES / "tutorial.md").read_text()
     assert printed("three_curves.py").startswith("tutorial: ")
@@ -269,7 +273,7 @@ def test_a_word_prints_the_lines_that_contain_it() -> None:
 
 def test_an_unknown_topic_gets_the_nearest_page() -> None:
     with pytest.raises(UserError, match="did you mean tutorial"):
-        docs("tutorail")
+        docs(["tutorail"])
 
 
 def test_without_arguments_the_first_steps_are_shown_and_the_help_has_all() -> None:

@@ -164,6 +164,19 @@ def test_a_file_of_safetensors_has_the_weights_and_where_they_are_from(gpts: Pat
 
 
 @pytest.mark.slow
+def test_a_file_of_pytorch_has_the_weights_and_needs_no_extra(
+    gpts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    found = export(gpts, "pt", tmp_path / "out", "--step", "5")
+    assert (found.code, found.out) == (0, f'module.load_state_dict(torch.load("{tmp_path}/out/model.pt"))\n')
+    module, blank = (open_sweep(gpts).module("0/1", step=step) for step in (5, 0))
+    blank.load_state_dict(torch.load(tmp_path / "out" / "model.pt"))
+    assert torch.equal(blank(TOKENS), module(TOKENS))
+    assert json.loads((tmp_path / "out" / "about.json").read_text())["step"] == 5
+
+
+@pytest.mark.slow
 def test_hugging_face_computes_the_same_logits(gpts: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="no transformers: pip install 'attnsweep[hf]'")
     found = export(gpts, "hf", tmp_path / "out")
@@ -201,9 +214,8 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
         ended = export(sweep, "safetensors", tmp_path / out, training=training)
         assert (ended.code, ended.err.startswith(f"attnsweep: {said}")) == (2, True)
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    assert export(gpts, "safetensors", tmp_path / "out").err.endswith(
-        "expected an installed library; install it with: pip install 'attnsweep[safetensors]'\n"
-    )
+    ended = export(gpts, "safetensors", tmp_path / "out")
+    assert (ended.code, "attnsweep[safetensors]" in ended.err, "--to pt" in ended.err) == (2, True, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["failed", "full"]
 
 

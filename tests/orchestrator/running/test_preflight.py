@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import attnsweep as at
 from attnsweep.orchestrator.running.preflight import (
     Sample,
     check_charges,
@@ -59,6 +60,22 @@ def test_a_loss_that_is_not_one_for_many_trainings_is_refused_in_any_shape() -> 
     check_starts(Sample.of(_spec(), workload))
     with pytest.raises(SpecError, match=r"a random draw, by nn\.RReLU"):
         check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
+
+
+class Noisy(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + torch.randn_like(x))
+
+
+def test_an_error_speaks_of_the_interface_that_the_user_has() -> None:
+    def data(draw: at.Draw) -> tuple[torch.Tensor, torch.Tensor]:
+        return draw.normal(4, 2), draw.normal(4, 2)
+
+    noisy = at.problem("noisy", model=lambda: Noisy(2, 2), data=data, loss="mse")
+    with pytest.raises(SpecError) as raised:
+        check_starts(Sample.of(_spec(n_steps=1), noisy()))
+    assert "`data`" in raised.value.fix
+    assert "lanes" not in raised.value.fix
 
 
 def test_what_else_the_code_raises_is_left_to_the_rows() -> None:
@@ -117,6 +134,7 @@ class Own(AnyModule):
 COUNTING = """
 from tests.workloads.engine.any_module import AnyModule
 from torch import nn
+
 
 
 class Counting(AnyModule):
