@@ -1,12 +1,7 @@
-"""Reads trained models for `attnsweep why`, which shows the terms of the gradients, and for `attnsweep heads`, which
-shows attention maps.
-
-Both work for any workload without a declaration. A workload's attribute `lenses` may declare better ways to read its
-models.
-"""
+"""What `attnsweep heads` and `attnsweep why` ask of a workload beyond its contract; any workload works without."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +14,6 @@ from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, watched_attention
-from attnsweep.workloads.words.program import NotTracedError, program_of
-from attnsweep.workloads.words.terms import GradientWords
-from attnsweep.workloads.words.traced import traced_words, whole_gradients
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
@@ -39,20 +31,15 @@ class Lenses:
             (n_sentences, n_tokens).
         maps: Returns complete maps of the sentence of a given number, or of a default one, where `attention` and
             `vocabulary` do not suffice. If it returns `None`, `attention` and `vocabulary` are used.
-        groups: Returns for every part of the output the group (int64) of its examples: see docs/why.md.
         least_examples: The smallest `batch_size` for which means over examples are meaningful.
         loss: The loss written in basic operations, for workloads whose own loss is written for speed.
-        words: Returns closed formulas of the gradients' words (the matrix products whose sum is a gradient), from
-            parameters and module; `None` where no formula is known.
     """
 
     attention: Callable[[nn.Module, Batch], Sequence[Tensor]] | None = None
     vocabulary: Callable[[Any], Sequence[str]] = lambda _: ()
     maps: Callable[[Workload[Any], nn.Module, Lanes[Any], int | None], SentenceMaps | None] | None = None
-    groups: Callable[[nn.Module, Batch], Mapping[str, Tensor]] = lambda _module, _batch: {}
     least_examples: int = 1
     loss: Loss | None = None
-    words: Callable[[Any, nn.Module], GradientWords | None] = lambda _parameters, _module: None
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
@@ -77,23 +64,6 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
     if "lenses" in vars(type(workload)):
         return lenses
     return Lenses(attention=lenses.attention, vocabulary=lenses.vocabulary, maps=lenses.maps)
-
-
-def gradient_words(workload: Workload[Any], training: Training[Any], module: nn.Module, batch: Batch) -> GradientWords:
-    """Computes the terms ("words") of one training's gradients: the matrix products whose sum is a gradient. Uses
-    closed formulas if they are known, else traces the loss.
-
-    Args:
-        batch: The data, which are not read where closed formulas are known.
-    """
-    lenses, loss = lenses_of(workload), loss_of(workload)
-    if (words := lenses.words(training.parameters, module)) is not None:
-        return words
-    try:
-        program = program_of(module, loss, batch)
-    except NotTracedError:
-        return whole_gradients(module, loss, batch)
-    return traced_words(program, lenses.groups(module, batch))
 
 
 def loss_of(workload: Workload[Any]) -> Loss:

@@ -79,14 +79,6 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         since="0.2",
     )
 
-    record_charges: bool = parameter(
-        False,
-        "measure at each probe what gradient flow conserves, and how far it has drifted: the metrics charge_... and "
-        "..._drift in curves",
-        static=True,
-        since="0.2",
-    )
-
     intervention: str | None = parameter(
         None,
         'what is done to a training while it runs, such as "kick 0.1 at 300" (docs/interventions.md); null = nothing',

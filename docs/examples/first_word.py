@@ -47,7 +47,6 @@ class FirstWord(at.Workload[at.TrainingParameters]):
     lenses = at.Lenses(
         attention=lambda module, batch: [module.logits.softmax(-1).expand(len(batch["token"]), 1, -1, -1)],
         vocabulary=lambda _: WORDS,
-        groups=lambda _, batch: {"current": batch["token"]},
     )
 
     def build(self, parameters: at.TrainingParameters) -> nn.Module:

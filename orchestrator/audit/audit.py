@@ -29,7 +29,6 @@ from attnsweep.orchestrator.audit.check_trials import (
 )
 from attnsweep.orchestrator.audit.merged_and_divided import audit_merged, audit_shards, check_machines
 from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, grouped, in_one_line
-from attnsweep.orchestrator.inspection.gradients import check_sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
 from attnsweep.orchestrator.running.study import read_trials
@@ -54,15 +53,13 @@ from trainings order by trial, replicate
 """
 
 
-def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] | None = None) -> Audit:
+def audit(where: PlaceName, uri: str | None = None) -> Audit:
     """Checks whether a sweep's study (Optuna's record of the trials), ledger, files and MLflow runs agree with each
     other.
 
     Args:
         where: The sweep directory.
         uri: The URI of the MLflow store; `None` means what it means in `tracking_uri`.
-        say: If given, gradients are checked too, for which some trainings are trained again; `say` is called with a
-            line of text before each part.
 
     Raises:
         UserError: If there is no sweep, or the user's code in it is not trusted.
@@ -75,7 +72,7 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
     if directory.sources:
         return audit_merged(directory)
     if directory.shards:
-        return audit_shards(directory, lambda shard: audit(shard, uri, say))
+        return audit_shards(directory, lambda shard: audit(shard, uri))
     _check_trust(directory)
     known, unreadable = check_course(directory)
     finished = bool(known)
@@ -94,19 +91,12 @@ def audit(where: PlaceName, uri: str | None = None, say: Callable[[str], None] |
     )
     journal = check_journal(directory, finished=finished)
     results = (*checks, spec, *unreadable, *journal, files, *_replayed(directory, finished=finished))
-    gradients = None if say is None else _attempt("gradients", RESTORE, lambda: check_sweep(directory, say))
-    if isinstance(gradients, Problem):
-        results, gradients = (*results, Check("gradients were not checked", (gradients,))), None
-    elif gradients is not None:
-        failed = (Problem(f"{row.check} of {row.parameter}, {row.where}", row.message) for row in gradients.failed)
-        results = (*results, Check(f"gradients: {gradients.summary}", tuple(failed)))
     return Audit(
         directory=str(directory.place),
         sweep=directory.sweep,
         finished=known,
         counts=counts,
         checks=results,
-        gradients=gradients,
     )
 
 

@@ -8,7 +8,6 @@ from typing import Self, TypeAlias
 
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.gradients import GradientReport
 from attnsweep.workloads.errors import UserError
 
 _SHOWN = 3
@@ -67,7 +66,6 @@ class Audit:
         counts: The number of trials that should be trained (asked), are trained, are reported to the study (told), and
             are logged in MLflow, without trials that the workload refused; `None` for a number that is unknown.
         checks: The checks, in the order in which they are printed.
-        gradients: The results of the checks of gradients, if they were requested.
     """
 
     directory: str
@@ -75,7 +73,6 @@ class Audit:
     finished: bool | None
     counts: Mapping[str, int | None]
     checks: tuple[Check, ...]
-    gradients: GradientReport | None = None
 
     @property
     def problems(self) -> list[Problem]:
@@ -91,15 +88,10 @@ class Audit:
             "trials": dict(self.counts),
             "checks": [asdict(check) for check in self.checks],
         }
-        if self.gradients is not None:
-            content["gradients"] = self.gradients.as_json()
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints the results of the audit for people: first the checks of gradients, if there were any, then one line
-        for each other check, and at the end a list of the problems."""
-        if self.gradients is not None:
-            self.gradients.print(console)
+        """Prints one line for each check, then a list of the problems."""
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
         lines += [f"{'FAULT' if check.problems else 'ok   '}  {check.line}" for check in self.checks]
         lines += ["", *(f"- {problem}" for problem in self.problems)] if self.problems else ["clean"]

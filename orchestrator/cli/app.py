@@ -8,7 +8,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup, TyperOption
 
-from attnsweep.orchestrator.cli.author import check_gradients, new_workload, prepare_corpus, workloads
+from attnsweep.orchestrator.cli.author import new_workload, prepare_corpus, workloads
 from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync, tensorboard_sync, wandb_sync
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.pages import docs
@@ -32,7 +32,7 @@ _PANELS = {
     "Read": (status, list_, query, compare, report),
     "One training": (replay, fork, why, heads, export),
     "Care": (audit, gc, compact, merge, mlflow_sync, wandb_sync, tensorboard_sync, doctor),
-    "Author": (new_workload, workloads, check_gradients, prepare_corpus),
+    "Author": (new_workload, workloads, prepare_corpus),
     "Literature": (reproduce, score_heads),
 }
 

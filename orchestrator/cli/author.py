@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, listing, say
+from attnsweep.orchestrator.cli.answers import answer, listing
 from attnsweep.orchestrator.cli.arguments import AsJson
-from attnsweep.orchestrator.cli.run_options import Engine
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,33 +68,6 @@ def workloads(
     for installed in registered_names():
         table.add_row(installed, load_workload(installed).summary)
     PlainConsole().print(table)
-
-
-def check_gradients(
-    workload: Annotated[str, Argument(metavar="WORKLOAD", help="A workload's name, or FILE.py:CLASS.")],
-    fixed: Annotated[
-        list[str] | None,
-        Option("--set", metavar="PARAMETER=VALUE", help="Set a parameter of the workload; may be repeated."),
-    ] = None,
-    engine: Annotated[
-        Engine, Option(help="With blocks, check the compiled blocks too: up to a minute to compile.")
-    ] = "auto",
-    as_json: AsJson = False,
-) -> None:
-    """Check a workload's gradients in float64, and print one row per check; exit code 1 if a check fails."""
-    from attnsweep.orchestrator.inspection.gradients import check_workload
-    from attnsweep.orchestrator.inspection.kept_weights import find_base
-    from attnsweep.search_spaces.loading import assignments
-    from attnsweep.workloads.registry import load_workload
-
-    loaded = load_workload(workload)
-    values = assignments(fixed)
-    if (base := find_base(loaded, values)) is not None:
-        values[loaded.parameters.base_field] = base.name
-    report = check_workload(loaded, values, say, compiles=engine == "blocks")
-    answer(report.print, report.to_json, as_json=as_json)
-    if report.failed:
-        raise typer.Exit(EXIT_FAULT)
 
 
 def prepare_corpus(

@@ -21,9 +21,6 @@ Follow = Annotated[bool, Option("--follow", help="While the sweep runs, log its 
 def audit(
     directory: SweepDir,
     tracking_uri: TrackingUri = None,
-    gradients: Annotated[
-        bool, Option("--gradients", help="Also train one training of each outcome again, and check its gradients.")
-    ] = False,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +29,7 @@ def audit(
 
     if trust:
         opened(directory, trusted=True)
-    result = audit_sweep(directory, tracking_uri, say if gradients else None)
+    result = audit_sweep(directory, tracking_uri)
     answer(result.print, result.to_json, as_json=as_json)
     if result.problems:
         raise typer.Exit(EXIT_FAULT)

@@ -107,9 +107,6 @@ def compare(
 def report(
     directories: SweepDirs,
     out: Annotated[Path | None, Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
-    why: Annotated[
-        bool, Option("--why", help="Also train up to three stuck trainings again, and say why they are stuck.")
-    ] = False,
     heads: Annotated[
         int | None,
         Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
@@ -125,13 +122,9 @@ def report(
 
     for directory in directories:
         say_shortfall(opened(directory, trusted=trust))
-    asks = maps = None
-    if why:
-        from attnsweep.orchestrator.inspection.why_page import pages_of
-
-        asks = pages_of
+    maps = None
     if heads is not None:
         from attnsweep.orchestrator.inspection.shown_heads import maps_of
 
         maps = partial(maps_of, most=heads)
-    typer.echo(write_report(directories, out, asks, maps, outcome))
+    typer.echo(write_report(directories, out, None, maps, outcome))

@@ -78,14 +78,13 @@ def fork(
 
 
 def why(directory: SweepDir, training_id: TrainingId, trust: Trust = False, as_json: AsJson = False) -> None:
-    """Explain why a training is stuck where it ended: which terms of its gradients cancel each other, and which are
-    missing."""
-    from attnsweep.orchestrator.cli.screen.results import print_page
+    """Explain why a training is stuck where it ended: its gradient, the curvature of its loss, kicks, and its
+    certificate."""
+    from attnsweep.orchestrator.cli.screen.results import print_why
     from attnsweep.orchestrator.inspection.why import why as why_training
-    from attnsweep.orchestrator.inspection.why_page import page_of
 
     explanation = why_training(opened(directory, trusted=trust), training_id, str(directory))
-    answer(partial(print_page, page_of(explanation)), explanation.to_json, as_json=as_json)
+    answer(partial(print_why, explanation), explanation.to_json, as_json=as_json)
 
 
 def heads(

@@ -1,13 +1,13 @@
-"""Analyses why a training is stuck where it ended: the terms of which its gradients are sums ("words"), its attention,
-and whether it will leave."""
+"""Why a training is stuck where it ended: its gradient by parameter, the curvature of its loss, kicks, its certificate,
+and whether it will leave.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from attnsweep.orchestrator.analysis.answer import json_line
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
@@ -15,89 +15,135 @@ from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.diagnostics.kicks import MOST_TELLING, kick_and_train
+from attnsweep.workloads.diagnostics.objective import Objective
+from attnsweep.workloads.diagnostics.saddle import Saddle, saddle_of
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.functional import gradients_of
 from attnsweep.workloads.engine.intervening import hold_as
+from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.forecast.prediction import predicted_escapes
-from attnsweep.workloads.identities.equations import KeyBias, NoGradient
-from attnsweep.workloads.lenses import batch_of, gradient_words, loss_of
+from attnsweep.workloads.lenses import batch_of, loss_of
 from attnsweep.workloads.user_code import users_code
-from attnsweep.workloads.words.saddle import Saddle, saddle_of
-from attnsweep.workloads.words.terms import GradientWords
 
 _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
+_LEAST_SHARE = 0.01
+_MOST_NAMES = 8
+_KICK_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """The analysis of why a training is stuck at its end.
+    """A training at its end, in float64, on the batch of its first step.
 
     Attributes:
-        sweep: The directory, as the user named it.
-        row: The training's row of `trainings`.
-        training: The training's parameters and seed.
-        difference: Empty, or how the end of the repeated training differs from the recorded one: the words are then
-            those of the repeated training.
-        words: The words of the training's gradients at its end: the terms of which the gradients are sums.
-        saddle: The direction in which the loss curves down most; `None` unless the words of some part of the target are
-            small (the part is starved) and the loss has second derivatives.
-        curve: The training's `eval_loss` at its probes, as (step, value).
-        predicted_escape: The step at which the training leaves its start, by a formula for starts of this kind; `None`
-            without such a formula, infinite if it never leaves.
-        null: The parameters on which, as the workload declares, the loss does not depend.
+        row: Its row of `trainings`.
+        difference: Empty, or how the end of the repeated training differs from the recorded one: all else is then about
+            the repeated one.
+        weights, gradients: The norms of its weights and of the loss's gradients by them, by name.
+        saddle: `None` where the loss has no second derivatives.
+        loss, kicked: The loss, and where L-BFGS arrives after the last kick that was tried.
+        freed_by: The smallest kick, relative to the weights, after which the loss falls by 5%; `None` if none did.
+        curve: `eval_loss` at its probes, as (step, value).
+        predicted_escape: The step at which it leaves its start, by a formula for starts of this kind; `None` without
+            such a formula, infinite if it never leaves.
     """
 
     sweep: str
     row: Mapping[str, Any]
-    training: Training[Any]
+    learning_rate: float
     difference: str
-    words: GradientWords
+    weights: Mapping[str, float]
+    gradients: Mapping[str, float]
     saddle: Saddle | None
+    loss: float
+    kicked: float
+    freed_by: float | None
     curve: Sequence[tuple[int, float]]
     predicted_escape: float | None
-    null: Sequence[str]
 
     @property
     def name(self) -> str:
-        """The name TRIAL/REPLICATE of the training."""
         return f"{self.row['trial']}/{self.row['replicate']}"
 
     @property
     def replay_command(self) -> str:
-        """The shell command that repeats the training."""
         return f"attnsweep replay {as_argument(self.sweep)} {self.name}"
 
+    def lines(self) -> Iterator[str]:
+        row = self.row
+        detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
+        loss = "" if row["eval_loss"] is None else f", loss {row['eval_loss']:.4g} after {row['n_steps']} steps"
+        yield f"{self.name}  {row['outcome']}{detail}{loss}"
+        if self.difference:
+            yield f"another ending: {self.difference}; what follows is about that ending"
+        yield f"gradient: {self._gradient()}"
+        yield f"curvature: {self._curvature()}"
+        yield f"kicks: {self._kicks()}"
+        yield f"forecast: {self._forecast()}"
+        yield f"certificate: {self._certificate()}"
+
+    def _gradient(self) -> str:
+        total = math.hypot(*self.gradients.values())
+        return f"norm {total:.2g}; {_listed(f'{name} {norm:.1e}' for name, norm in _largest(self.gradients))}"
+
+    def _curvature(self) -> str:
+        if self.saddle is None:
+            return "not known: the loss has no second derivatives"
+        if not self.saddle.is_negative:
+            return "no direction was found in which the loss curves down"
+        shares = (f"{name} {share:.0%}" for name, share in _largest(self.saddle.weights) if share >= _LEAST_SHARE)
+        steps = self.saddle.steps(self.learning_rate)
+        return (
+            f"the loss curves down along {_listed(shares)}; second derivative {self.saddle.curvature:.2g}; under plain"
+            f" gradient descent a deviation grows e-fold in {steps:,.3g} steps"
+        )
+
+    def _kicks(self) -> str:
+        change = f"loss {self.loss:.4g} to {self.kicked:.4g}"
+        if self.freed_by is None:
+            return f"not even noise as large as the weights frees it ({change})"
+        told = "" if self.freed_by <= MOST_TELLING else ", which is a new start and tells nothing"
+        return f"noise of {self.freed_by:.0%} of the weights frees it{told} ({change})"
+
+    def _forecast(self) -> str:
+        predicted, n_steps = self.predicted_escape, self.row["n_steps"]
+        if predicted is None:
+            return (
+                "no law for this start (a law needs plain gradient descent, a small init_sigma, and a loss that is the "
+                "same at each step)"
+            )
+        if not math.isfinite(predicted):
+            return "by the law of its start it never leaves"
+        verdict = "so it has left its start" if predicted < n_steps else "so it is slow, not stuck"
+        return f"by the law of its start it leaves at step {predicted:.0f}; it trained {n_steps} steps, {verdict}"
+
+    def _certificate(self) -> str:
+        if self.row["certified"] is None:
+            return "the label was not tested"
+        told = "confirms" if self.row["certified"] else "does not confirm"
+        return f"{self.row['certificate']} {told} {self.row['outcome']}"
+
     def to_json(self) -> str:
-        """Returns the analysis as one line of JSON, for scripts. Numbers that are not finite become null."""
+        """One line of JSON, for scripts. Numbers that are not finite become null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
-        words = self.words
         return json_line(
             {name: self.row[name] for name in names}
             | {
                 "difference": self.difference,
-                "state": words.state(),
                 "predicted_escape_step": self.predicted_escape,
-                "norms": {name: float(value.norm()) for name, value in words.weights.items()},
-                "growth": words.growth(),
+                "norms": self.weights,
+                "gradient_norms": self.gradients,
                 "smallest_curvature": self.saddle,
-                "balances": words.balances(),
-                "words": [
-                    {"weight": term.weight, "part": term.part, "kind": term.kind, "word": term.text}
-                    | {"norm": float(term.value.norm())}
-                    for term in words.terms
-                ],
-                "attention": [
-                    {"name": attention.name, "evenness": attention.evenness, "weights": attention.weights_QT.tolist()}
-                    for attention in words.maps
-                ],
-                "null": self.null,
+                "kick": {"loss": self.loss, "after": self.kicked, "freed_by": self.freed_by},
                 "replay": self.replay_command,
             }
         )
 
 
 def why(directory: SweepDirectory, name: str, shown: str) -> Why:
-    """Analyses why a training is stuck at its end. If its weights were not kept, it is trained again.
+    """Examines a training at its end. If its weights were not kept, it is trained again.
 
     Args:
         name: The training, as `find_training` accepts it.
@@ -111,42 +157,47 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     row, rows, training = ended_training(directory, workload, name, query)
     (end,) = ends_of(directory, [row["training_id"]])
     points = (point for point in rows.curves.to_pylist() if point["metric"] == "eval_loss")
-    curve = sorted((point["step"], point["value"]) for point in points)
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
-        words, saddle = _words(workload, training, end.state)
+        objective, parameters = _objective(workload, training, end.state)
+        streams = Lanes([training], torch.device("cpu")).streams
+        leaves = {name: value.requires_grad_() for name, value in parameters.items()}
+        gradients = gradients_of("loss", objective.losses(leaves), leaves)
+        parameters = {name: value.detach() for name, value in leaves.items()}
+        kicked = kick_and_train(objective, parameters, streams, _KICK_STEPS)
         (predicted,) = predicted_escapes(workload, [training])
+        smallest = float(kicked.smallest[0])
         return Why(
             sweep=shown,
             row=row,
-            training=training,
+            learning_rate=training.parameters.learning_rate,
             difference=end.difference,
-            words=words,
-            saddle=saddle,
-            curve=curve,
+            weights={name: float(value.norm()) for name, value in parameters.items()},
+            gradients={name: float(value.norm()) for name, value in gradients.items()},
+            saddle=saddle_of(objective, parameters, streams),
+            loss=float(kicked.before[0]),
+            kicked=float(kicked.after[0]),
+            freed_by=None if math.isnan(smallest) else smallest,
+            curve=sorted((point["step"], point["value"]) for point in points if point["value"] is not None),
             predicted_escape=None if math.isnan(predicted) else float(predicted),
-            null=[
-                f"{', '.join(identity.parameters)} ({identity.name})"
-                for identity in workload.identities(training.parameters)
-                if isinstance(identity, KeyBias | NoGradient)
-            ],
         )
 
 
-def _words(
-    workload: Workload[Any], training: Training[Any], state: Mapping[str, torch.Tensor]
-) -> tuple[GradientWords, Saddle | None]:
-    """Splits the training's gradients, at the weights in `state`, into the terms that add up to them, in float64. If a
-    part of the target (such as its mean) is hardly learned, also returns the direction in weight space along which the
-    loss has the smallest curvature; else `None`."""
+def _objective(workload: Workload[Any], training: Training[Any], state: State) -> tuple[Objective, State]:
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)
     module.load_state_dict(promoted, strict=False)
-    batch = batch_of(workload, training)
+    batch = {name: value.unsqueeze(0) for name, value in batch_of(workload, training).items()}
+    buffers = {name: value.unsqueeze(0) for name, value in module.named_buffers()}
+    parameters = {name: value.detach().clone().unsqueeze(0) for name, value in module.named_parameters()}
+    return Objective(module, loss_of(workload), buffers, batch), parameters
 
-    def words_at(module: nn.Module) -> GradientWords:
-        return gradient_words(workload, training, module, batch)
 
-    words = words_at(module)
-    is_starved = bool(words.starved_parts())
-    return words, saddle_of(training, module, batch, loss_of(workload), words_at) if is_starved else None
+def _largest(sizes: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(sizes.items(), key=lambda item: -item[1])
+
+
+def _listed(texts: Iterator[str]) -> str:
+    listed = list(texts)
+    more = f", and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
+    return ", ".join(listed[:_MOST_NAMES]) + more

@@ -22,9 +22,8 @@ from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
-from attnsweep.workloads.engine.probing import conserved_by
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.user_code import user_code_of, users_code
@@ -84,34 +83,9 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
         UserError: If the workload's own code fails.
     """
     sample = Sample.of(spec, workload)
-    check_charges(sample)
     check_stop_metrics(sample)
     warnings = (check_starts(sample), few_steps_warning(sample), sampler_warning(spec))
     return [warning for warning in warnings if warning is not None]
-
-
-def check_charges(sample: Sample) -> None:
-    """Refuses the parameter `record_charges` if no sampled training has a conserved quantity ("charge") to record.
-
-    Raises:
-        SpecError: If trainings are to record charges, and none declares any.
-        UserError: If the workload's own code fails.
-    """
-    spec, workload = sample.spec, sample.workload
-    if spec.parameters().get("record_charges", False) is False:
-        return
-    drawn = [training.parameters for trainings in sample.shapes for training in trainings]
-    recorded = [parameters for parameters in drawn if parameters.record_charges]
-    with users_code(f"{spec.workload}: identities", "what gradients satisfy", "correct it, or leave it out"):
-        if not recorded or any(conserved_by(workload, parameters) for parameters in recorded):
-            return
-    raise SpecError(
-        "record_charges",
-        given=True,
-        expected=f"record_charges=false, because the workload {workload.name} declares no quantity that training"
-        " conserves, so nothing would be recorded",
-        fix="remove record_charges, or declare groups in Workload.identities (docs/gradients.md, Charges and drift)",
-    )
 
 
 def check_stop_metrics(sample: Sample) -> None:

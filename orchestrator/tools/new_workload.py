@@ -47,11 +47,10 @@ def write_workload(name: str, folder: Path) -> Path:
 
 def next_commands(name: str) -> list[tuple[str, str]]:
     """Returns the commands that the user can try with the new file, each with its purpose."""
-    file, workload = f"{name}.py", f"{name}.py:{name}"
+    file = f"{name}.py"
     return [
         (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),
         (f"python {file}", "check what the engine relies on, in about a minute at most"),
-        (f"attnsweep check-gradients {workload}", "check its gradients in float64"),
         (f"attnsweep forecast {file}", "what a sweep will cost, and how many trainings will leave their start"),
     ]
 

@@ -21,10 +21,7 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import value_row
 from attnsweep.workloads.attention.attention import Sight, TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
-from attnsweep.workloads.gpt.parameters import GPTParameters
-from attnsweep.workloads.identities import KeyBias, RowSums
 
 BASE = GPTShape(n_words=50_257, n_tokens=1024, d_model=768, n_heads=12, n_blocks=12)
 """The shape of GPT-2 small."""
@@ -46,7 +43,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
     return Comparison(
         title="boue-counts: parameters, low-rank updates, caches",
         source="Boue 2025, sections 6 to 8",
-        rows=[*_parameters(), *_low_rank(), *_further(), _flat(), *_equivariance(), *_cache(), *_multiplications()],
+        rows=[*_parameters(), *_low_rank(), *_further(), *_equivariance(), *_cache(), *_multiplications()],
         notes=[
             "Parameters are those of our model on torch's meta device. Multiplications are counted by torch's counter.",
             "One low-rank pair updates the queries of all heads together, as published. With a pair for each head the "
@@ -121,21 +118,6 @@ def _further() -> Iterator[ComparedValue]:
         ("feed-forward part: 8 d^2 + 5 d", block.get_submodule("ffn"), 8 * d * d + 5 * d),
     ):
         yield _by_formula(name, published, n_parameters(part))
-
-
-def _flat() -> ComparedValue:
-    """Compares the number of flat directions (directions of the GPT's weights along which the loss is constant
-    everywhere) with a formula.
-
-    The flat directions are the key biases, and a constant added to a row of a matrix.
-    """
-    # The tasks of the workload `gpt` have fewer words than GPT-2, so `n_words` keeps its default. The counted flat
-    # directions (along which the loss is constant) do not depend on it.
-    sizes = {name: getattr(BASE, name) for name in ("d_model", "n_heads", "n_blocks")}
-    declared = identities_of(GPTParameters(n_tokens=BASE.n_tokens, **sizes))
-    state = dict(_built(BASE).named_parameters())
-    ours = sum(identity.sums(state).numel() for identity in declared if isinstance(identity, KeyBias | RowSums))
-    return _by_formula("flat directions of 12 blocks: key biases, rows", 107_370, ours)
 
 
 def _tokens(n_tokens: int) -> Tensor:

@@ -33,7 +33,6 @@ from .search_spaces.pruners import SuccessiveHalvingPruner as SuccessiveHalvingP
 from .search_spaces.pruners import ThresholdPruner as ThresholdPruner
 from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import Sweep as Sweep
-from .workloads import identities as identities
 from .workloads.attention.attention import Attention as Attention
 from .workloads.attention.attention import Sight as Sight
 from .workloads.attention.attention import TransformerBlock as TransformerBlock

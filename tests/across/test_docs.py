@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import re
 import shlex
@@ -104,7 +103,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 
 def test_the_documents_have_their_examples() -> None:
-    others = "check_modadd check_find_first find_first_declared drift verses three_curves borrowed_copying"
+    others = "check_modadd check_find_first drift verses three_curves borrowed_copying"
     assert set(examples()) == {f"{name}.py" for name in (*SWEEPS, *others.split())}
 
 
@@ -193,20 +192,6 @@ def test_the_verses_of_docs_translation_are_pairs(tmp_path: Path, monkeypatch: p
         "In the beginning.\tEN el principio.",
         "LORD, how?\tSalmo: OH Jehová.",
     ]
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_the_declarations_of_docs_gradients_hold(
-    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [head] = snippets("gradients.md")
-    assert len(run_python(head, "docs/gradients.md")[0]["declared"]) == 5
-    fixed = ["--set", "optimizer=lbfgs"]  # No blocks, which take seconds to trace.
-    runner = CliRunner()
-    found = runner.invoke(app, ["check-gradients", "find_first_declared.py:Declared", *fixed, "--json"])
-    assert found.exit_code == 0
-    assert {"group"} < {each["check"] for each in json.loads(found.stdout)["checks"]}
 
 
 def test_the_python_of_the_readme_runs(ledger: Ledger) -> None:

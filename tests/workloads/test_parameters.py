@@ -55,7 +55,7 @@ def test_null_is_a_value_where_declared() -> None:
     assert CategoryPairsParameters.resolve({"init_sigma": None}).init_sigma is None
 
 
-@pytest.mark.parametrize("text", ["eval_loss<=1e-2", " charge_qk > -.5 and loss < 1"])
+@pytest.mark.parametrize("text", ["eval_loss<=1e-2", " grad_norm > -.5 and loss < 1"])
 def test_a_condition_is_part_of_the_identity(text: str) -> None:
     resolved = CategoryPairsParameters.resolve({"stop_when": text})
     assert resolved.identity()["stop_when"] == text

@@ -10,7 +10,6 @@ from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.certificates import certify
 from attnsweep.workloads.category_pairs.full_model import TEXTS_PER_PART, FullModel
 from attnsweep.workloads.category_pairs.head_scores import SCORE_NAMES, score_full_heads
-from attnsweep.workloads.category_pairs.identities import identities_of
 from attnsweep.workloads.category_pairs.outcomes import FULL, REDUCED, full_measures, reference_levels
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
@@ -18,7 +17,6 @@ from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_b
 from attnsweep.workloads.diagnostics.verdicts import VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Split, Workload
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.identities import Identity
 
 System = PositionsOnly | CategoriesOnly
 
@@ -127,9 +125,6 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     def verdicts(self, parameters: CategoryPairsParameters) -> VerdictTable:
         return FULL if parameters.is_full else REDUCED
-
-    def identities(self, parameters: CategoryPairsParameters) -> tuple[Identity, ...]:
-        return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:
         return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None

@@ -17,7 +17,6 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.identities.identity import Identity
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import Outcome
 
@@ -421,18 +420,6 @@ class Workload(ABC, Generic[P]):
         table = self.verdicts(parameters)
         assert table is not None
         return table.judge(parameters, evidence)
-
-    def identities(self, parameters: P) -> Sequence[Identity]:
-        """Declares equations that the gradients of a training satisfy exactly; by default none.
-
-        `attnsweep check-gradients` checks them.
-
-        Args:
-            parameters: The training's parameters. An identity that holds for all values of a parameter need not read
-                it.
-        """
-        del parameters
-        return ()
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
         """Scores the attention heads of all trainings at a measured step, from parameters and buffers with trainings as

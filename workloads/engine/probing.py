@@ -5,17 +5,15 @@ Axes: L training of the pack, A training that has not ended, W lane (A, and copi
 training that declares the same conserved quantities, n parameter or entry of a conserved quantity.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import vmap
 
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram
-from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, P, Workload
+from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Workload
 from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import norm_per_lane
 from attnsweep.workloads.engine.functional import descent, numbers_of, over_lanes, to_numpy
@@ -23,7 +21,6 @@ from attnsweep.workloads.engine.judging import least_losses
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.identities.identity import Conserved
 
 
 class Objective:
@@ -69,79 +66,6 @@ class Objective:
         return self._programs.gradient_of(self._store, batch)
 
 
-_CHARGE = "charge_"
-
-
-class ConservedQuantities:
-    """Measures quantities that gradient flow conserves, as declared by the workload, if the parameter `record_charges`
-    is set.
-
-    All quantities are computed in float64, whatever the type of the weights.
-    """
-
-    def __init__(self, workload: Workload[P], lanes: Lanes[P], parameters: State) -> None:
-        self._families: list[tuple[NDArray[np.int64], Sequence[Conserved], State]] = []
-        """For each group of trainings that declare the same conserved quantities: their positions, the quantities, and
-        by name the values at the start, one row per training."""
-        if lanes.shared.record_charges:
-            declared = [conserved_by(workload, training.parameters) for training in lanes.trainings]
-            # Families of conserved quantities are compared pairwise and not by hash, because a `Conserved` may contain
-            # slices, which cannot be hashed.
-            for family in (family for lane, family in enumerate(declared) if family and family not in declared[:lane]):
-                members = np.array([lane for lane, quantities in enumerate(declared) if quantities == family])
-                self._families.append((members, family, _quantities(family, parameters, members)))
-
-    def measured(self, position: NDArray[np.int64], parameters: State) -> State:
-        """Computes for each training how large its conserved quantities are and how far they have drifted; NaN for
-        quantities that the training does not have.
-
-        The metric `charge_<name>` is the largest absolute entry of a charge (a conserved matrix), and
-        `<quantity>_drift` the largest change of an entry since the start.
-        """
-        metrics: State = {}
-        for members, declared, start in self._families:
-            is_active = np.isin(members, position)
-            lanes = np.searchsorted(position, members[is_active])
-            if not lanes.size:
-                continue
-            for name, value_Fn in _quantities(declared, parameters, lanes).items():
-                start_Fn = start[name][_index(np.flatnonzero(is_active), value_Fn)]
-                largest = {name: value_Fn.abs().amax(1)} if name.startswith(_CHARGE) else {}
-                largest[f"{name}_drift"] = (value_Fn - start_Fn).abs().amax(1)
-                for metric, value_F in largest.items():
-                    values_A = metrics.setdefault(metric, value_F.new_full(position.shape, torch.nan))
-                    values_A[_index(lanes, value_F)] = value_F
-        return metrics
-
-
-def conserved_by(workload: Workload[P], parameters: P) -> tuple[Conserved, ...]:
-    """Returns the quantities that gradient flow conserves at these parameters, as the workload declares them."""
-    return tuple(identity for identity in workload.identities(parameters) if isinstance(identity, Conserved))
-
-
-def _quantities(declared: Sequence[Conserved], parameters: State, lanes: NDArray[np.int64]) -> State:
-    """Computes some quantities that gradient flow keeps constant (`declared`) for the trainings at the positions
-    `lanes`: tensors by name, with one row per training."""
-
-    def of_one_training(weights: State) -> State:
-        entries: dict[str, list[Tensor]] = {}
-        for conserved in declared:
-            entries.setdefault(conserved.quantity, []).append(conserved.conserved(weights).flatten())
-        return {name: torch.cat(values) for name, values in entries.items()}
-
-    # A single training is computed twice, side by side. For one training alone PyTorch would compute products and sums
-    # by other kernels, which round differently.
-    padded = lanes if lanes.size > 1 else lanes.repeat(2)
-    quantities: State = vmap(of_one_training)(
-        {name: value[_index(padded, value)].double() for name, value in parameters.items()}
-    )
-    return {name: value[: lanes.size] for name, value in quantities.items()}
-
-
-def _index(positions: NDArray[np.int64], like: Tensor) -> Tensor:
-    return torch.from_numpy(positions).to(like.device)
-
-
 _DESCENDED = "descended"
 """The prefix, in the batch of a measurement, of values that the optimizer has already computed."""
 
@@ -156,7 +80,6 @@ class Probing:
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:
         self._workload, self._store, self._objective = workload, store, objective
         template = store.problem.template
-        self._conserved = ConservedQuantities(workload, store.all, measurable(store.active(store.parameters)))
         self._examine = over_lanes(template, partial(examined, workload))
         self._eval_batch = workload.eval_batch(store.lanes)
         levels_of = over_lanes(template, workload.levels)
@@ -189,8 +112,7 @@ class Probing:
             if ends_lanes:
                 optimizer.observe(loss_W.masked_fill(eval_loss_W < self._least_loss, torch.nan))
             norms = {"grad_norm": norm_per_lane({ROWS: gradient}), "param_norm": norm_per_lane({ROWS: leaf})}
-            conserved = self._conserved.measured(store.position, store.active(views(leaf)))
-            metrics = {"loss": loss_W, "eval_loss": eval_loss_W, **norms, **conserved, **measures}
+            metrics = {"loss": loss_W, "eval_loss": eval_loss_W, **norms, **measures}
             return store.active(to_numpy(metrics))
 
     def heads(self) -> HeadScores | None:

@@ -1,14 +1,10 @@
-"""Lenses (views into a trained model) of an encoder: the attention of the CLS query on a string, and the gradients as
-sums of matrix products ("words"), grouped by the number of 1s in the string.
-"""
+"""How `attnsweep heads` draws an encoder: the attention of the CLS query on a string."""
 
-from collections.abc import Mapping
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.contract import Batch, Lanes, Workload
+from attnsweep.workloads.engine.contract import Lanes, Workload
 from attnsweep.workloads.formal_languages.data import looked_at_batch, tokens_of
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
@@ -50,10 +46,4 @@ def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
     return tuple(named), counts_T > 0
 
 
-def _count(module: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the number of 1s in each string, by which `attnsweep why` groups the strings."""
-    del module
-    return {"count": (batch["feature"][..., 1] * batch["log_count"].exp()).sum(-1).round().to(torch.int64)}
-
-
-LENSES = Lenses(maps=_maps, groups=_count, least_examples=512)
+LENSES = Lenses(maps=_maps, least_examples=512)

@@ -27,10 +27,8 @@ from attnsweep.workloads.formal_languages.data import (
     training_batches,
 )
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, torchs_law
-from attnsweep.workloads.formal_languages.identities import identities_of
 from attnsweep.workloads.formal_languages.language import Tokens
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
-from attnsweep.workloads.identities import Identity
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
@@ -206,9 +204,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     def verdicts(self, parameters: FormalLanguagesParameters) -> VerdictTable:
         del parameters
         return VERDICTS
-
-    def identities(self, parameters: FormalLanguagesParameters) -> tuple[Identity, ...]:
-        return identities_of(parameters)
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
         """Scores the attention heads of trained encoders on strings of training length, (n_trainings, n_layers,

@@ -1,6 +1,4 @@
-"""Lenses (views into a trained model) of a GPT: the gradients as sums of matrix products ("words"), grouped by the
-current token, and the text of each token.
-"""
+"""How `attnsweep heads` names a GPT's tokens."""
 
 from collections.abc import Sequence
 
@@ -16,4 +14,4 @@ def _vocabulary(parameters: GPTParameters) -> Sequence[str]:
     return read_text(parameters.corpus).words
 
 
-LENSES = Lenses(vocabulary=_vocabulary, groups=lambda _, batch: {"current": batch["token"]})
+LENSES = Lenses(vocabulary=_vocabulary)

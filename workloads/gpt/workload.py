@@ -23,11 +23,9 @@ from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.gpt.hugging_face import as_gpt2
-from attnsweep.workloads.gpt.identities import identities_of
 from attnsweep.workloads.gpt.model import GPT, freeze_base
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, OwnText, Sequences
-from attnsweep.workloads.identities import Identity
 
 GPTLanes = Lanes[GPTParameters]
 
@@ -178,9 +176,6 @@ class GPTWorkload(Workload[GPTParameters]):
     def verdicts(self, parameters: GPTParameters) -> VerdictTable:
         del parameters
         return VERDICTS
-
-    def identities(self, parameters: GPTParameters) -> tuple[Identity, ...]:
-        return identities_of(parameters)
 
     def hugging_face(self, parameters: GPTParameters, module: nn.Module) -> nn.Module:
         return as_gpt2(parameters, cast(GPT, module))

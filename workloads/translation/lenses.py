@@ -1,5 +1,4 @@
-"""Lenses (views into a trained model) of a translator: attention maps on a test sentence, and the gradients as sums of
-matrix products ("words"), grouped by the previous word of the sentence.
+"""How `attnsweep heads` draws a translator: attention maps on a test sentence.
 
 Axes: T token.
 """
@@ -53,4 +52,4 @@ def _text(side: Side, tokens_T: Tensor) -> str:
     return " ".join(side.words[token] for token in tokens_T.tolist() if token not in (PAD, SOS, EOS))
 
 
-LENSES = Lenses(maps=_maps, groups=lambda _, batch: {"previous word": batch["read"]})
+LENSES = Lenses(maps=_maps)

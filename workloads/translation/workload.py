@@ -18,11 +18,9 @@ from attnsweep.workloads.engine.contract import Batch, Condition, Evidence, Head
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
-from attnsweep.workloads.identities import Identity
 from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.data import evaluation_batch, parts_of, studied_corpus, training_batches
 from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
-from attnsweep.workloads.translation.identities import identities_of
 from attnsweep.workloads.translation.model import TranslationModel, write, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import LAYERS
@@ -215,9 +213,6 @@ class Translation(Workload[TranslationParameters]):
     def verdicts(self, parameters: TranslationParameters) -> VerdictTable:
         del parameters
         return VERDICTS
-
-    def identities(self, parameters: TranslationParameters) -> tuple[Identity, ...]:
-        return identities_of(parameters)
 
     def score_heads(self, lanes: Lanes[TranslationParameters], state: State) -> HeadScores | None:
         if not lanes.shared.head_sentences:

@@ -3,7 +3,7 @@ attention heads."""
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.rates.intervals import Rate
     from attnsweep.orchestrator.inspection.head import Head
     from attnsweep.orchestrator.inspection.heads import Heads
-    from attnsweep.orchestrator.report.retrained import ShownMap, WhyPage
+    from attnsweep.orchestrator.inspection.why import Why
     from attnsweep.workloads.diagnostics.matrices import MatrixScores
 
 
@@ -72,50 +72,25 @@ def _differences(title: str, rows: "Mapping[str, RateDifference]") -> Table:
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_BLOCKS = 60
-_SHADES = " ░▒▓█"
+_LEAST_SPAN = 0.1
 
 
-def print_page(page: "WhyPage", console: Console) -> None:
-    """Prints the analysis of a stuck training: facts about it, the terms that add up to its gradients, attention maps
-    and the loss curve."""
-
-    def say(*lines: str) -> None:
-        for line in lines:
-            console.print(line, soft_wrap=True, markup=False)
-
-    say(page.headline, *(f"{name}: {text}" for name, text in page.facts), "")
-    table = Table(box=None, header_style="bold")
-    for column in page.columns:
-        # Long names are wrapped and not truncated, because several names may have the same beginning.
-        table.add_column(column, overflow="fold")
-    for row in page.rows:
-        table.add_row(*row)
-    console.print(table)
-    for note in page.notes:
-        # Without `soft_wrap`, Rich breaks a long note between words. The notes on a model of many layers fill many
-        # lines.
-        console.print(note, markup=False, highlight=False)
-    say("")
-    for shown_map in page.maps:
-        say(*_drawn_map(shown_map), "")
-    say(*_drawn_curve(page), f"replay {page.replay}")
+def print_why(analysis: "Why", console: Console) -> None:
+    for line in (*analysis.lines(), *_drawn_curve(analysis.curve), f"replay {analysis.replay_command}"):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def _drawn_map(shown_map: "ShownMap") -> list[str]:
-    """Draws an attention map as text, two characters per cell; a darker character means a larger weight."""
-    rows = ["".join(2 * _SHADES[shown_map.shade(value)] for value in row) for row in shown_map.cells]
-    return [shown_map.title, *(f"  |{row}|" for row in rows)]
-
-
-def _drawn_curve(page: "WhyPage") -> list[str]:
-    """Draws the loss curve of a training as a row of block characters. If the curve has more points than fit into the
-    row, only every k-th is drawn."""
-    points = page.heights()
+def _drawn_curve(curve: Sequence[tuple[int, float]]) -> list[str]:
+    """Draws a loss on a logarithmic axis as a row of block characters, every k-th point where there are too many."""
+    points = [(step, value) for step, value in curve if value > 0]
     if not points:
         return []
     chosen = points[:: math.ceil(len(points) / _MOST_BLOCKS)]
-    blocks = "".join(_BLOCKS[int((len(_BLOCKS) - 1) * height)] for height in chosen)
-    return [f"loss   {blocks}  {page.ends}; logarithms of both"]
+    logs = [math.log(value) for _, value in chosen]
+    span = max(max(logs) - min(logs), _LEAST_SPAN)
+    blocks = "".join(_BLOCKS[int((len(_BLOCKS) - 1) * (log - min(logs)) / span)] for log in logs)
+    (first, at_first), (last, at_last) = points[0], points[-1]
+    return [f"loss   {blocks}  {at_first:.3g} at step {first} to {at_last:.3g} at {last}, on a logarithmic axis"]
 
 
 _DECIDING_SCORES = (

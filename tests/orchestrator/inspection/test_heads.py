@@ -1,7 +1,6 @@
 """`attnsweep heads` and `report --heads`: maps, roles and scores of recorded trainings, also by a user's own lenses."""
 
 import base64
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +14,6 @@ from attnsweep.orchestrator.cli.screen import results
 from attnsweep.orchestrator.inspection.heads import Heads, heads_of
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights, trained_weights
 from attnsweep.orchestrator.inspection.shown_heads import maps_of
-from attnsweep.orchestrator.inspection.why import why
 from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
@@ -193,7 +191,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
 
 
 @pytest.mark.slow
-def test_own_roles_maps_words_and_verdicts_are_shown(own: SweepDirectory) -> None:
+def test_own_roles_maps_and_verdicts_are_shown(own: SweepDirectory) -> None:
     rows = {row["param_n_steps"]: row for row in Ledger(own.place).trainings().to_pylist()}
     ended = {steps: (row["outcome"], row["outcome_detail"]) for steps, row in rows.items()}
     assert ended == {1: ("degenerate_zero", "zero"), 100: ("solved", None)}
@@ -204,9 +202,6 @@ def test_own_roles_maps_words_and_verdicts_are_shown(own: SweepDirectory) -> Non
     assert (head.role, [*head.scores]) == ("first", ["first_share"])
     assert {*found.maps.layers[0].keys} <= {*"abcd"}
     assert head.weights_QK[:, 0].mean() == pytest.approx(head.scores["first_share"])
-
-    told = json.loads(why(own, names[1], "sweep").to_json())
-    assert {word["part"] for word in told["words"]} == {"mean", "current", "rest"}
 
     report = read_sweep_report(own)
     titles = {next(iter(layer.heads)).partition(",")[0] for maps in maps_of(report, 2) for layer in maps.layers}

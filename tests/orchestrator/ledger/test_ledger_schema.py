@@ -18,7 +18,7 @@ param_init_sigma double, param_optimizer string, param_learning_rate double, par
 param_warmup_steps int64, param_momentum double, param_weight_decay double, param_gradient_clip_norm double,
 param_beta_1 double, param_beta_2 double, param_adam_eps double,
 param_n_steps int64, param_dtype string, param_float32_state bool, param_stop_when_solved bool,
-param_stop_when string, param_record_charges bool, param_intervention string,
+param_stop_when string, param_intervention string,
 param_variant string, param_n_categories int64, param_n_positions int64, param_attention_activation string,
 param_expectation string, param_float32_state bool, param_qk string, param_qk_rank int64,
 param_batch_size int64, param_skip bool, param_layer_norm_eps double,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.tools.new_workload import next_commands, write_workload
+from attnsweep.orchestrator.tools.new_workload import write_workload
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import UserError
@@ -21,7 +21,7 @@ def test_the_file_is_written_with_the_commands_to_go_on(tmp_path: Path, monkeypa
     assert "copy_task = at.problem(\n" in text
     assert "look_back" not in text.lower()
     assert printed.startswith("copy_task.py: ")
-    for words in ("run copy_task.py --local", "check-gradients copy_task.py:copy_task", "forecast copy_task.py"):
+    for words in ("run copy_task.py --local", "forecast copy_task.py"):
         assert f"  attnsweep {words} " in printed
     assert "  python copy_task.py " in printed
 
@@ -38,8 +38,6 @@ def test_the_file_is_a_workload_and_a_sweep_as_written(
     workload = load_workload(sweep.workload)
     assert (workload.name, sweep.name) == (name, name)
     check_sweep(sweep, workload.parameters)
-    named = f"attnsweep check-gradients {Path(sweep.workload).name}"
-    assert named in [command for command, _ in next_commands(name)]
     if name == "copy_task":
         check_workload(workload, [defaults(workload), defaults(workload, init_sigma=1e-3)], quick=True)
 

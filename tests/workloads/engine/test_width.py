@@ -28,7 +28,7 @@ STRINGS: dict[str, Value] = {"n_steps": 20, "train_length": 5, "eval_batch_size"
 CASES: dict[str, tuple[Workload[Any], dict[str, Value], tuple[float, ...]]] = {
     "P, solved at different steps": (
         CategoryPairs(),
-        ENDING | {"init_sigma": 0.3, "record_charges": True},
+        ENDING | {"init_sigma": 0.3},
         (0.2, 0.1, 0.05),
     ),
     "S3, L-BFGS": (CategoryPairs(), PAIRS | SEARCHED | {"variant": "solution_3"}, (1.0, 0.5, 0.1)),
