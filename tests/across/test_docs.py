@@ -103,7 +103,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 
 def test_the_documents_have_their_examples() -> None:
-    others = "check_modadd check_find_first drift verses three_curves borrowed_copying"
+    others = "check_modadd check_find_first verses three_curves borrowed_copying"
     assert set(examples()) == {f"{name}.py" for name in (*SWEEPS, *others.split())}
 
 
