@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_shortfall
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, Trust, opened
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
 from attnsweep.workloads.errors import UserError
@@ -107,24 +107,15 @@ def compare(
 def report(
     directories: SweepDirs,
     out: Annotated[Path | None, Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
-    heads: Annotated[
-        int | None,
-        Option("--heads", metavar="N", min=1, help="Also train up to N trainings again, for attention maps."),
-    ] = None,
     outcome: Annotated[
         str | None,
         Option(help="Make the report about the rate of this outcome; default: that of the sweep's objective."),
     ] = None,
-    trust: Trust = False,
 ) -> None:
     """Write a report on sweeps as one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     for directory in directories:
-        say_shortfall(opened(directory, trusted=trust))
-    maps = None
-    if heads is not None:
-        from attnsweep.orchestrator.inspection.shown_heads import maps_of
-
-        maps = partial(maps_of, most=heads)
-    typer.echo(write_report(directories, out, None, maps, outcome))
+        say_shortfall(SweepDirectory.open(directory))
+    typer.echo(write_report(directories, out, outcome))

@@ -20,7 +20,6 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, outcomes_of, param_column
 from attnsweep.orchestrator.report.facts import UNKNOWN, ReferenceLevel
 from attnsweep.orchestrator.report.regions import Plane, Regions
-from attnsweep.orchestrator.report.retrained import TrainingMaps
 from attnsweep.orchestrator.report.samples import Sample, read_samples
 from attnsweep.orchestrator.report.templating import coded, counts, measures, script_json, short_text
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension
@@ -170,13 +169,12 @@ class Explorer:
             " all. "
         )
 
-    def as_json(self, place: str, levels: Sequence[ReferenceLevel] = (), maps: Sequence[TrainingMaps] = ()) -> Markup:
+    def as_json(self, place: str, levels: Sequence[ReferenceLevel] = ()) -> Markup:
         """Formats the data of the report's interactive section *Explore* as JSON for a `script` element.
 
         Args:
             place: The sweep's directory, as an argument of commands.
             levels: The reference levels (losses known in advance).
-            maps: The attention maps of some trainings.
         """
         names = [axis.name for axis in self.points.axes]
         data: dict[str, Any] = self.points.as_json() | {
@@ -186,8 +184,8 @@ class Explorer:
             "samples": [sample.as_json() for sample in self.samples],
             "curves": [_curve_json(curve) for curve in self.curves],
             "levels": [{"name": short_text(level.name), "value": level.median} for level in levels],
-            "heads": self.has_heads or bool(maps),
-            "maps": [training_maps.as_json() for training_maps in maps],
+            "heads": self.has_heads,
+            "maps": [],
         }
         return script_json(data)
 

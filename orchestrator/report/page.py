@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +19,6 @@ from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.role_results import step_label
 from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
-from attnsweep.orchestrator.report.retrained import STUCK_RULE, TrainingMaps, WhyPage
 from attnsweep.orchestrator.report.samples import SAMPLING_RULE
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.report.templating import PageScript, page_script, page_templates
@@ -32,11 +31,6 @@ from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDir
 from attnsweep.search_spaces.measured import goal_of
 from attnsweep.workloads.errors import UserError
 
-Asks = Callable[[SweepReport], Sequence[WhyPage]]
-"""Makes pages about why trainings of a sweep are stuck."""
-Maps = Callable[[SweepReport], Sequence[TrainingMaps]]
-"""Computes the attention maps of some of the trainings that the page shows one by one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -44,8 +38,6 @@ class Shown:
 
     report: SweepReport
     pictures: tuple[Picture, ...]
-    why: tuple[WhyPage, ...] = ()
-    maps: tuple[TrainingMaps, ...] = ()
 
     def of(self, section: Section) -> list[Picture]:
         """Returns those of the report's figures that belong to the given section of its HTML page."""
@@ -60,8 +52,6 @@ class Shown:
 def write_report(
     directories: Sequence[PlaceName],
     out: Path | None,
-    asks: Asks | None = None,
-    maps: Maps | None = None,
     outcome: str | None = None,
 ) -> Path:
     """Writes the report on one or several sweeps as an HTML file. PNG and SVG files of its figures go to the folder
@@ -70,10 +60,6 @@ def write_report(
     Args:
         directories: The sweeps, at least one.
         out: The file; `None` means `report/report.html` in the directory of the one sweep.
-        asks: Explains why some stuck trainings of a sweep ended where they did. Without it, the page has the commands
-            that explain it.
-        maps: Computes the attention maps that the section *Explore* shows. Without it, the page has the commands that
-            show them.
         outcome: The outcome whose rate the report is about; by default that of each sweep's objective.
 
     Returns:
@@ -90,7 +76,7 @@ def write_report(
             raise _no_out("a local file name, because a report cannot be written into the object store of its sweep")
         out = _own_file(place)
     refuse_special(out)
-    page, pictures = make_report(directories, asks, maps, outcome=outcome)
+    page, pictures = make_report(directories, outcome)
     _write(out, page, pictures)
     for picture in pictures:
         _put(_figures_folder(out) / f"{picture.name}.png", picture.png)
@@ -131,25 +117,17 @@ class VectorReport:
 
 def make_report(
     directories: Sequence[PlaceName],
-    asks: Asks | None = None,
-    maps: Maps | None = None,
     outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
     """Makes the page and figures of a report; writes no file. Arguments and errors are those of `write_report`."""
-    return _drawn([read_sweep_report(SweepDirectory.open(name), outcome) for name in directories], asks, maps)
+    return _drawn([read_sweep_report(SweepDirectory.open(name), outcome) for name in directories])
 
 
-def _drawn(
-    reports: Sequence[SweepReport], asks: Asks | None = None, maps: Maps | None = None
-) -> tuple[str, list[Picture]]:
+def _drawn(reports: Sequence[SweepReport]) -> tuple[str, list[Picture]]:
     several = len(reports) > 1
     shown = [
         Shown(
             report=report,
-            # `asks` and `maps` may raise a UserError. They are called before the figures are drawn, which takes long,
-            # so that the error appears early.
-            why=tuple(asks(report)) if asks else (),
-            maps=tuple(maps(report)) if maps else (),
             pictures=draw_sweep(report, f"{at}_" if several else ""),
         )
         for at, report in enumerate(reports, 1)
@@ -179,7 +157,6 @@ def _template() -> Template:
     environment = page_templates()
     environment.globals |= {
         "quantiles": ["median" if each == 0.5 else f"{100 * each:.0f}%" for each in QUANTILES],
-        "stuck_rule": STUCK_RULE,
         "sampling_rule": SAMPLING_RULE,
     }
     environment.filters |= {

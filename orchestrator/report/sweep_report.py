@@ -31,7 +31,6 @@ from attnsweep.orchestrator.report.measured import (
     role_composition,
 )
 from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
-from attnsweep.orchestrator.report.retrained import StuckRow, stuck_rows
 from attnsweep.orchestrator.report.samples import LOT, Sample, read_samples
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import as_argument
@@ -64,7 +63,6 @@ class SweepReport:
         levels: The reference levels (losses known in advance).
         costs: Core-seconds by pack size (how many trainings shared a batched program).
         failures: The errors, by kind.
-        stuck_rows: A few stuck trainings that represent the others.
         composition: The share of heads in each role by layer; empty if no head could have a role.
         role_hazards, ending_note: How much sooner roles emerge, and what these estimates assume about trainings that
             ended early: from `read_role_hazards`.
@@ -94,7 +92,6 @@ class SweepReport:
     costs: list[facts.Row]
     totals: facts.Totals
     failures: list[facts.Row]
-    stuck_rows: tuple[StuckRow, ...]
     composition: tuple[RoleShare, ...]
     role_hazards: list[tuple[int | None, HazardRatios]]
     ending_note: str
@@ -161,19 +158,20 @@ class SweepReport:
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
             ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
         ]
-        # `examples` holds one training, which the commands below name: a stuck one if there is any.
-        examples = [share.example for share in sorted(self.outcomes, key=lambda share: not share.kind.is_stuck)][:1]
-        for example in examples:
+        # One training, which the commands below name: a stuck one if there is any.
+        examples = sorted(self.outcomes, key=lambda share: not share.kind.is_stuck)[:1]
+        for share in examples:
             curve = "select step, metric, value from curves where training_id = '{}' order by metric, step"
-            queries.append(("The curves of one training", curve.format(example.replace("'", "''"))))
+            queries.append(("The curves of one training", curve.format(share.example.replace("'", "''"))))
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
-        commands += [("Why a training is stuck", f"attnsweep why {place} {row.name}") for row in self.stuck_rows]
+        why = [share.example for share in examples if share.kind.is_stuck]
+        commands += [("Why a training is stuck", f"attnsweep why {place} {shlex.quote(each)}") for each in why]
         commands += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
         commands.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
         replay = "Replay one training alone and compare it with the ledger; the command takes a training_id"
-        commands += [(replay, f"attnsweep replay {place} {shlex.quote(example)}") for example in examples]
+        commands += [(replay, f"attnsweep replay {place} {shlex.quote(share.example)}") for share in examples]
         return commands
 
 
@@ -225,7 +223,6 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
             failures=facts.failures(connection),
-            stuck_rows=stuck_rows(connection),
             composition=role_composition(connection, pool) if has_roles else (),
             role_hazards=role_hazards,
             ending_note=ending_note,

@@ -5,12 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.report.retrained import ShownLayer, TrainingMaps
 from attnsweep.search_spaces import Categorical
 from tests.end_to_end.chromium import Browser
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -18,20 +15,6 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 WIDTHS = {"desk": 1280, "phone": 390}
 ERRORS = ("ValueError: no", "RuntimeError: " + "m" * 3000)
 HOSTILE = "<img src=x onerror=alert(1)></script><script>x()</script>"
-WEIGHTS = np.array([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], [[0.2, 0.3, 0.5], [0.0, 0.5, 0.5]]])
-"""(H, Q, K) the attention of training 3/1."""
-MAPS = TrainingMaps(
-    name="3/1",
-    text="Sentence 0 of 9: the dog",
-    layers=(
-        ShownLayer(
-            title="encoder_self",
-            queries=("the", "dog"),
-            keys=("the", HOSTILE, "<eos>"),
-            heads={f"{at}: positional": each for at, each in enumerate(WEIGHTS)},
-        ),
-    ),
-)
 
 
 def write_page(folder: Path) -> str:
@@ -54,7 +37,7 @@ def write_page(folder: Path) -> str:
     home = folder / ("a long folder " * 8) / "sweep"
     spec = small_sweep("read", trials=8, description="word" * 100)
     spec = spec.but(space={**spec.space, "variant": Categorical(choices=("positions_only", HOSTILE))})
-    return write_report([sweep_on_disk(home, spec, *trials).place], None, maps=lambda _: [MAPS]).resolve().as_uri()
+    return write_report([sweep_on_disk(home, spec, *trials).place], None).resolve().as_uri()
 
 
 @contextmanager

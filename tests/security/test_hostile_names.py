@@ -85,8 +85,6 @@ LOADING: dict[str, list[str]] = {
     "why": ["0/0"],
     "heads": ["0/0"],
     "export": ["0/0", "--to", "safetensors", "--out", "out"],
-    "report --why": [],
-    "report --heads N": [],
     "audit": [],
     "verify": ["--local"],
     "run": ["--local"],
@@ -308,7 +306,6 @@ def test_merging_does_not_run_its_code(ran: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sample(*(command for command in LOADING if not command.startswith("report")))
 @pytest.mark.parametrize("command", LOADING)
 def test_the_others_run_it_only_with_trust(command: str, ran: Path) -> None:
     if command == "export":

@@ -13,7 +13,6 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report import explorer
 from attnsweep.orchestrator.report.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.facts import ReferenceLevel
-from attnsweep.orchestrator.report.retrained import ShownLayer
 from attnsweep.orchestrator.report.samples import PER_ENDING, thinned
 from attnsweep.orchestrator.report.templating import JsonColumn, coded, counts, measures, script_json
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -177,26 +176,3 @@ def test_a_sweep_that_varies_nothing_has_nothing_to_explore(tmp_path: Path) -> N
     spec = small_sweep("fixed", space={"n_steps": 8}, trials=1)
     with Ledger(sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"])).place).reading() as connection:
         assert read_explorer(connection, spec, None, None) is None
-
-
-def test_maps_have_8_bits_and_large_ones_are_averaged() -> None:
-    weights = np.arange(12.0).reshape(3, 4) / 11
-    large = np.zeros((2, 90))
-    large[1, 88:] = [0.5, 0.7]
-    layers = [
-        ShownLayer(
-            title="l", queries=tuple("abc")[: len(each)], keys=tuple(map(str, range(each.shape[1]))), heads={"0": each}
-        ).as_json()
-        for each in (weights, -weights, large)
-    ]
-    whole, signed, averaged = (
-        np.array(_unpacked(layer["heads"][0]["weights"])).reshape(len(layer["queries"]), -1) * layer["unit"]
-        for layer in layers
-    )
-    assert np.abs(whole - weights).max() <= layers[0]["unit"] / 2
-    assert layers[0]["heads"][0]["weights"]["type"] == "u1"
-    assert np.abs(signed + weights).max() <= layers[1]["unit"] / 2
-    assert layers[1]["heads"][0]["weights"]["type"] == "i1"
-    assert averaged.shape == (2, 30)
-    assert averaged[1, 29] == pytest.approx(0.4)  # The mean of 0, 0.5 and 0.7.
-    assert layers[2]["keys"][29] == "87 88 89"
