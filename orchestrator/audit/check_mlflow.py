@@ -4,7 +4,9 @@ run."""
 import math
 from collections import Counter
 from collections.abc import Iterator
+from itertools import zip_longest
 
+from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.orchestrator.audit.check_trials import Books
 from attnsweep.orchestrator.audit.problems import Fault, Problem
 from attnsweep.orchestrator.tracking.content import TrialValues, has_runs_of_trials
@@ -69,8 +71,10 @@ def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
     """Describes the first value of a trial's run in MLflow that differs from the ledger's; values that only MLflow has
     do not count."""
     for name, param in recorded.params.items():
-        if logged.params.get(name) != param:
-            return f"{name} {logged.params.get(name)}, not {param}"
+        if (found := logged.params.get(name)) != param:
+            differ = (at for at, (a, b) in enumerate(zip_longest(found or "", param)) if a != b)
+            start = max(next(differ, 0) - 10, 0)
+            return f"{name} {_from(start, found)}, not {_from(start, param)}"
     for name, metric in recorded.metrics.items():
         # Training times are not compared, because they change if a training is repeated after its rows were damaged.
         # Other values are compared with a tolerance, because another version of MLflow or attnsweep may have rounded
@@ -79,3 +83,7 @@ def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
         if name != "train_seconds" and not math.isclose(value, metric, rel_tol=1e-9):
             return f"{name} {logged.metrics.get(name)}, not {metric}"
     return None
+
+
+def _from(start: int, text: str | None) -> str:
+    return "None" if text is None else ("…" if start else "") + clipped(text[start:], 40)

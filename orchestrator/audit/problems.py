@@ -8,9 +8,10 @@ from typing import Self, TypeAlias
 
 from rich.console import Console
 
+from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.workloads.errors import UserError
 
-_SHOWN = 3
+_SHOWN, _MOST_CHARACTERS = 3, 300
 _STATES = {
     True: "finished",
     False: "not finished (it runs, or was interrupted): missing parts are no fault",
@@ -31,7 +32,7 @@ class Problem:
     @classmethod
     def of(cls, error: UserError, fix: str | None = None) -> Self:
         """Makes a problem from an error. Without `fix`, the user gets the advice that the error itself contains."""
-        return cls(f"{error.subject}: {error.given}", fix or error.fix)
+        return cls(clipped(f"{error.subject}: {error.given}", _MOST_CHARACTERS), fix or error.fix)
 
 
 Fault: TypeAlias = tuple[Problem, str]
@@ -116,4 +117,4 @@ def _sign(a: int | None, b: int | None) -> str:
 def first_few(cases: Sequence[str]) -> str:
     """Names the first few cases of a fault and counts the others: `3/0, 3/1, 3/2 and 4 more`."""
     more = len(cases) - _SHOWN
-    return ", ".join(cases[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(clipped(case, _MOST_CHARACTERS) for case in cases[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from attnsweep.orchestrator.analysis.labels import value_label
+from attnsweep.orchestrator.analysis.labels import clipped, value_label
 from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
 from attnsweep.orchestrator.analysis.rates.intervals import trial_rate
 from attnsweep.orchestrator.ledger.trial import ended_trainings, judging_columns
@@ -24,6 +24,8 @@ QUARTILES = {"loss_curve/q25": "low", "loss_curve/median": "median", "loss_curve
 MOST_RUNS = 10_000
 """The largest sweep whose trials have runs of their own in MLflow, which takes milliseconds to write each and pages to
 show them. A larger sweep has one run, with a table of its trials."""
+_MOST_OF_A_PARAMETER, _MOST_OF_A_NAME = 6_000, 250
+"""The characters that MLflow keeps of a parameter, and those for which its databases have room in a run's name."""
 _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 
@@ -32,7 +34,7 @@ class TrialValues:
     """The parameters of one trial and the results aggregated over its trainings, as MLflow stores them.
 
     Attributes:
-        params: The parameters as texts, which MLflow requires.
+        params: The parameters as texts, which MLflow requires and cuts.
         metrics: Aggregates over the trial's trainings; only finite ones.
     """
 
@@ -166,7 +168,7 @@ def _values(directory: SweepDirectory, row: Mapping[str, Any], reported: Mapping
     }
     return TrialValues(
         {
-            name: repr(value) if isinstance(value, float) else value_label(value)
+            name: repr(value) if isinstance(value, float) else value_label(value)[:_MOST_OF_A_PARAMETER]
             for name, value in _parameters(row).items()
         },
         {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)},
@@ -198,7 +200,7 @@ def _content(
     }
     return TrialContent(
         trial,
-        " ".join(words),
+        clipped(" ".join(words), _MOST_OF_A_NAME),
         {name: value for name, value in tags.items() if value is not None},
         parameters,
         _values(directory, row, reported),
