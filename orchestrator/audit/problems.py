@@ -117,4 +117,6 @@ def _sign(a: int | None, b: int | None) -> str:
 def first_few(cases: Sequence[str]) -> str:
     """Names the first few cases of a fault and counts the others: `3/0, 3/1, 3/2 and 4 more`."""
     more = len(cases) - _SHOWN
-    return ", ".join(clipped(case, _MOST_CHARACTERS) for case in cases[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(clipped(case, _MOST_CHARACTERS) for case in cases[:_SHOWN]) + (
+        f" and {more:,} more" if more > 0 else ""
+    )

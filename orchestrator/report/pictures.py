@@ -183,7 +183,7 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         alt = f"Trials by {objectives[0].label} and {objectives[1].label}: {'; '.join(preferred.sentences())}"
         yield Picture("front", "pareto_front", alt, front_figure(preferred, objectives))
     ending = report.question.ending
-    for rates in report.by_parameter:
+    for rates in report.drawn:
         alt = "; ".join(f"{bin_.label}: {rate_label(bin_.rate)}" for bin_ in rates.bins)
         label = ending.share_label
         name = f"{label.replace(' ', '_')}_{rates.title}"

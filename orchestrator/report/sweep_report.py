@@ -39,6 +39,9 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.workloads.interventions import INTERVENTION
 
+_MOST_DRAWN = 8
+"""The most parameters that have a figure of their own and are tested for interactions."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepReport:
@@ -50,9 +53,11 @@ class SweepReport:
         question: The ending whose rate the report is about, and whether a higher rate is better.
         asked: The rate that the report is about, over all trials.
         by_parameter: The rate that the report is about, by each parameter that the sweep varies.
+        drawn: Those of `by_parameter` with a figure: the eight that account for most of the spread between trials.
         regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
         plane: The phase diagrams and outcomes over two of these parameters; `None` if there are not two.
-        interactions: The tests of all pairs of parameters that vary unconditionally; `None` without a pair.
+        interactions: The tests of all pairs of the eight parameters that account for most and vary unconditionally;
+            `None` without a pair.
         outcomes: The share of each outcome.
         stuck_outcomes: The outcomes that count as stuck.
         measures: The workload's own metrics and the onset steps, by outcome.
@@ -75,6 +80,7 @@ class SweepReport:
     question: Question
     asked: Rate
     by_parameter: tuple[ParameterRates, ...]
+    drawn: tuple[ParameterRates, ...]
     regions: Regions | None
     plane: Plane | None
     interactions: Interactions | None
@@ -196,7 +202,9 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
         role_hazards, ending_note = read_role_hazards(connection, spec, axes) if has_roles else ([], "")
         events, delays, event_hazards = read_events(connection, spec, axes)
         explorer = read_explorer(connection, spec, regions, plane)
-        ranked = [explained.rates.parameter for explained in regions.explained] if regions else []
+        ranked = [explained.rates for explained in regions.explained] if regions else []
+        matter = [*ranked, *(rates for rates in by_parameter if rates.where)][:_MOST_DRAWN]
+        tested = [rates.parameter for rates in ranked[:_MOST_DRAWN]]
         is_intervened = INTERVENTION in spec.parameters()
         return SweepReport(
             directory=directory,
@@ -204,10 +212,11 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             question=question,
             asked=pool([(n, k) for _, n, k in counts_by_trial(connection, (), question.ending)]),
             by_parameter=by_parameter,
+            drawn=tuple(rates for rates in by_parameter if rates in matter),
             regions=regions,
             plane=plane,
-            interactions=read_interactions(connection, [spec], ranked, regions.measure)
-            if regions and len(ranked) > 1
+            interactions=read_interactions(connection, [spec], tested, regions.measure)
+            if regions and len(tested) > 1
             else None,
             outcomes=facts.outcome_shares(connection, pool),
             stuck_outcomes=tuple(label for label, kind in outcomes_of(connection).items() if kind.is_stuck),

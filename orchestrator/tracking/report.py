@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
@@ -55,7 +54,7 @@ def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -
         report, page = drawn()
         (folder / "report").mkdir()
         page.write(folder / "report" / "report.html")
-        _write_figures(report.results, report.directory.sweep, folder / "figures")
+        _write_figures(report, folder / "figures")
 
     problems = []
     if keep and (problem := _problem(lambda: drawn()[1].keep(directory.place))):
@@ -73,15 +72,17 @@ def _problem(add: Callable[[], object]) -> str | None:
     return None
 
 
-def _write_figures(results: SweepResults, title: str, folder: Path) -> None:
+def _write_figures(report: "SweepReport", folder: Path) -> None:
     """Writes the figures that MLflow shows among the artifacts of the sweep's run, beside the report."""
     from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
     from attnsweep.orchestrator.analysis.role_results import emergence_figure
     from attnsweep.orchestrator.report.pictures import as_png
 
     folder.mkdir()
-    if results.n_trainings and results.by_parameter:
-        (folder / "stuck_rate.png").write_bytes(as_png(stuck_rate_figure(results.by_parameter, title=title)))
+    results, title, drawn = report.results, report.directory.sweep, {rates.title for rates in report.drawn}
+    if results.n_trainings and drawn:
+        rates = [rates for rates in results.by_parameter if rates.title in drawn]
+        (folder / "stuck_rate.png").write_bytes(as_png(stuck_rate_figure(rates, title=title)))
     if results.roles is not None:
         (folder / "roles.png").write_bytes(as_png(emergence_figure(results.roles, title=title)))
 

@@ -85,6 +85,27 @@ def test_the_command_writes_one_file_that_fetches_nothing(tmp_path: Path, comman
     assert not [each for each in out.parent.rglob("*") if each.name.startswith(".")]
 
 
+@pytest.mark.slow
+def test_of_many_parameters_the_eight_that_matter_most_have_figures(tmp_path: Path) -> None:
+    idle = ["batch_size", "flavour_weight", "layer_norm_eps", "n_categories", "n_positions", "n_steps"]
+    idle += ["hidden_width", "qk_rank", "learning_rate"]
+    space = {name: Categorical(choices=(2, 3)) for name in [*idle, "init_sigma"]}
+    trials = []
+    for at in range(8):
+        parameters = dict.fromkeys((f"param_{name}" for name in idle), 2 + at // 2 % 2)
+        outcome = "marginal" if at % 2 else "solved"
+        trials.append(trial_rows(at, [outcome] * 2, param_init_sigma=2 + at % 2, **parameters))
+    spec = small_sweep("many", trials=8, replicates=2, space=space)
+    page, pictures = make_report([sweep_on_disk(tmp_path / "many", spec, *trials).place])
+    drawn = [picture.name for picture in pictures if picture.section == "stuck"]
+    assert len(drawn) == 8
+    assert drawn[-1] == "stuck_rate_init_sigma"
+    html = read_html(page)
+    assert len(html.all("table", class_="by-parameter")) == 10
+    assert len(html.one("table", class_="interactions").rows()) == 15
+    assert "The 15 pairs with the smallest p-values, of 28" in html.text
+
+
 @pytest.mark.scale
 @pytest.mark.slow
 def test_the_commands_of_a_report_exist_and_its_queries_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
