@@ -2,12 +2,9 @@
 
     python benchmarks/gpu.py [--device cuda] [--seconds 420] [--parts graphs rates ...] [--out benchmarks/gpu.json]
 
-Needs torch, numpy and pyarrow only. It stops where its time is up, and says what it left out. Beside each rate stands
-the prediction of `gpu_predictions.json`, which was committed before any run on a GPU. Its model: a step launches a
-number of kernels that hardly depends on the pack's size, each takes 8 us launched from Python (`eager`) and 2.5 us from
-a CUDA graph, until the GPU is busy with moving their numbers. Merged steps are those of `--engine merged`; `differ` is
-the share of parameters whose step is not the vmapped one within a thousandth of it. With `--device cpu` the parts that
-need CUDA are left out, only to see that the others run.
+Needs torch, numpy and pyarrow only. It stops where its time is up, and says what it left out. Merged steps are those
+of `--engine merged`; `differ` is the share of parameters whose step is not the vmapped one within a thousandth of it.
+With `--device cpu` the parts that need CUDA are left out, only to see that the others run.
 """
 
 import json
@@ -17,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,7 +147,6 @@ PARTS = (
     *("whole_trainings", "graphs", "rates", "outcomes", "bits", "head_scores"),
     *("processes", "graphs_are_eager", "memory", "merged"),
 )
-PREDICTIONS = json.loads(Path(__file__).with_name("gpu_predictions.json").read_text())["predictions"]
 
 
 def measure(*, device: str = "cuda", seconds: float = 420.0, parts: tuple[str, ...] = PARTS) -> dict[str, Any]:
@@ -208,9 +203,7 @@ def _in_time(until: float, measure: Callable[[], object]) -> object:
 
 
 def rate(name: str, how: str, device: str, size: int) -> dict[str, Any]:
-    """Lane-steps per second of a pack, beside the prediction."""
-    predicted = PREDICTIONS[name]["lane_steps_per_second"].get(how, {})
-    found = rate_of(SHAPES[name], size, device, how) | {"predicted": predicted.get(str(size))}
+    found = rate_of(SHAPES[name], size, device, how)
     return found | ({"differ": _share_that_differs(SHAPES[name], size, device)} if how == "merged" else {})
 
 

@@ -259,4 +259,4 @@ GPU_SHAPES = (
     *("system P, float64", "system C, float64", "FIRST, lengths 10 to 300"),
     *("solution 3, L-BFGS, float64", "translation, float32"),
 )
-"""Those that `gpu.py` measures, and `gpu_predictions.json` has predictions for."""
+"""Those that `gpu.py` measures."""

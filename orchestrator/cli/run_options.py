@@ -53,12 +53,6 @@ OnDevice = Annotated[
     Device,
     _option(envvar="ATTNSWEEP_DEVICE", help="What to train on; auto: GPUs on machines that have some, else cores."),
 ]
-Priority = Annotated[
-    int,
-    _of_cluster(
-        envvar="ATTNSWEEP_PRIORITY", help="Sweeps of lower priority on the same cluster give their cores to this one."
-    ),
-]
 ByEngine = Annotated[
     Engine,
     _option(
@@ -94,7 +88,6 @@ _OPTIONS = (
     ("trainers", Trainers, None),
     ("n_nodes", WaitNodes, 0),
     ("device", OnDevice, "auto"),
-    ("priority", Priority, 0),
     ("engine", ByEngine, "auto"),
     ("pack_size", PackSize, None),
     ("max_failures", MaxFailures, None),

@@ -4,12 +4,10 @@ trainers that the user wants."""
 import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
-_RAYS_DIGITS = 4
-"""Ray counts resources in ten-thousandths."""
 MAX_STARTS = 3
 """How many trainers in a row may fail to start on a node."""
 _MOST_CHARACTERS, _MOST_NAMED = 300, 5
@@ -49,19 +47,6 @@ class TrainerShare:
     num_gpus: float
 
 
-class Amount(NamedTuple):
-    """A number of cores and a number of GPUs on one node, possibly fractions."""
-
-    n_cpus: float = 0.0
-    n_gpus: float = 0.0
-
-    @classmethod
-    def of(cls, shares: Iterable[TrainerShare]) -> "Amount":
-        """Returns how many cores and GPUs several trainers take together."""
-        all_shares = [*shares]
-        return cls(sum(share.num_cpus for share in all_shares), sum(share.num_gpus for share in all_shares))
-
-
 @dataclass(frozen=True)
 class Wanted:
     """How many trainers a sweep wants, and on which devices.
@@ -88,30 +73,6 @@ class Allotment:
 
     by_node: Mapping[str, Sequence[TrainerShare]]
     pending: Sequence[TrainerShare]
-
-
-def left_by(nodes: Iterable[Node], claims: Mapping[str, Amount], device: Device) -> list[Node]:
-    """Returns the nodes with their cores and GPUs reduced by those that other sweeps claim.
-
-    If other sweeps claim all GPUs of a node, a sweep on GPUs does not get the node's cores either.
-
-    Args:
-        nodes: The nodes that may be used.
-        claims: Resources that other sweeps take, by the node's id.
-        device: The device that the sweep wants.
-    """
-    remaining = []
-    for node in nodes:
-        n_cpus, n_gpus = claims.get(node.id, Amount())
-        reduced = replace(
-            node,
-            n_cpus=max(round(node.n_cpus - n_cpus, _RAYS_DIGITS), 0.0),
-            n_gpus=max(round(node.n_gpus - n_gpus, _RAYS_DIGITS), 0.0),
-        )
-        if _uses_gpus(node, device) and not _uses_gpus(reduced, device):
-            reduced = replace(reduced, n_cpus=0.0)
-        remaining.append(reduced)
-    return remaining
 
 
 def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]) -> Allotment:

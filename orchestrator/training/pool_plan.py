@@ -4,7 +4,7 @@ no Ray, no clock."""
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from attnsweep.orchestrator.storage.errors import PoolError
@@ -18,7 +18,7 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.nodes import Amount, Node, NodeRecord, TrainerShare, Wanted, allot, left_by
+from attnsweep.orchestrator.training.nodes import Node, NodeRecord, TrainerShare, Wanted, allot
 
 _UNKNOWN = Hardware("", "")
 
@@ -68,7 +68,6 @@ class PoolPlan:
         nodes: The nodes that are up, by id.
         record: The nodes' failures and notices.
         n_awaited: Number of nodes that must be up before any trainer starts; 0 once they have been.
-        claimed: Resources that the trainers of this sweep have or wait for, by node, as of the last `follow`.
         is_closing: Whether all packs are being handed back, so no trainer starts any more.
     """
 
@@ -77,7 +76,6 @@ class PoolPlan:
         self.nodes: Mapping[str, Node] = {}
         self.record = NodeRecord()
         self.n_awaited = n_nodes
-        self.claimed: Mapping[str, Amount] = {}
         self.is_closing = False
         self._wanted = wanted
         self._n_started = 0
@@ -117,15 +115,6 @@ class PoolPlan:
         that trainer will send a report by itself."""
         return len(self.running) > len(self._at_probe)
 
-    def held(self, *, by_trainers_up: bool) -> dict[str, list[TrainerShare]]:
-        """Returns for each node the resources given to this sweep's trainers. If `by_trainers_up`, only trainers that
-        are up count; otherwise, only trainers that have not started yet."""
-        shares: dict[str, list[TrainerShare]] = {}
-        for trainer in self.trainers.values():
-            if trainer.is_up == by_trainers_up and trainer.node is not None and trainer.node in self.nodes:
-                shares.setdefault(trainer.node, []).append(trainer.share)
-        return shares
-
     def see(self, nodes: Iterable[Node]) -> bool:
         """Records the nodes that are up. Returns whether `follow` should be called now, to adapt the trainers to these
         nodes.
@@ -136,18 +125,14 @@ class PoolPlan:
             self.n_awaited = 0
         return not self.n_awaited and not self.is_closing
 
-    def follow(self, claims: Mapping[str, Amount]) -> list[Action]:
+    def follow(self) -> list[Action]:
         """Adapts the trainers to the nodes: starts trainers where there is room, and ends those for which there is none
         any more. A trainer that is training first hands back its trainings.
-
-        Args:
-            claims: Resources that sweeps of higher priority want, by node.
 
         Raises:
             PoolError: If no node can train.
         """
-        shares = self._allotted(claims)
-        self.claimed = {node_id: Amount.of(lot.elements()) for node_id, lot in shares.items() if node_id and lot}
+        shares = self._allotted()
         actions: list[Action] = []
         # Running trainers come before those that wait for a node, so that the running ones are kept if there are too
         # many trainers.
@@ -164,19 +149,17 @@ class PoolPlan:
         missing = [(share, node_id) for node_id, places in shares.items() for share in places.elements()]
         return actions + [self._start(share, node_id) for share, node_id in missing]
 
-    def _allotted(self, claims: Mapping[str, Amount]) -> dict[str | None, Counter[TrainerShare]]:
+    def _allotted(self) -> dict[str | None, Counter[TrainerShare]]:
         """Returns the trainers that each node should have. Those that fit on no node yet are under the key `None`."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
         n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
-        # While sweeps of higher priority wait for resources, this sweep does not request more nodes.
-        wanted = replace(self._wanted, least=0) if claims else self._wanted
-        allotment = allot(left_by(usable, claims, wanted.device), wanted, n_up_by_node)
+        allotment = allot(usable, self._wanted, n_up_by_node)
         limits = self.record.limits
         shares: dict[str | None, Counter[TrainerShare]] = {
             node_id: Counter(lot[: limits.get(node_id, len(lot))]) for node_id, lot in allotment.by_node.items()
         }
-        if self.record.refused and not claims and not any(shares.values()):
+        if self.record.refused and not any(shares.values()):
             raise PoolError(f"no node of the cluster can train: {self.record.in_words()}")
         self.record.wait_for(len(allotment.pending))
         return {**shares, None: Counter(allotment.pending)}

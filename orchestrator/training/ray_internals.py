@@ -3,7 +3,7 @@ of Ray may lack them."""
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from attnsweep.workloads.errors import UserError
 TESTED = "2.60"
 
 _CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
-_NOTES = b"attnsweep"
 _ARE_YOU_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _VITAL = frozenset({"gcs_server", "raylet"})
 
@@ -173,45 +172,6 @@ def control_store() -> Any | None:
     """Returns a client of the cluster's control store (GCS), which knows all nodes; `None` if this process is connected
     through `ray://`."""
     return getattr(worker.global_worker, "gcs_client", None)
-
-
-def put_note(name: str, text: str, seconds: float) -> None:
-    """Stores a text under a name in the cluster's control store, where other processes can read it. An earlier text of
-    this name is replaced."""
-    if (client := control_store()) is not None:
-        client.internal_kv_put(name.encode(), text.encode(), True, _NOTES, timeout=seconds)
-
-
-def remove_note(name: str, seconds: float) -> None:
-    """Removes a text, given by name, from the cluster's control store. Idempotent."""
-    if (client := control_store()) is not None:
-        client.internal_kv_del(name.encode(), False, _NOTES, timeout=seconds)
-
-
-def read_notes(seconds: float) -> dict[str, str]:
-    """Returns all texts that were stored by `put_note`, by name; none if this process is connected through `ray://`."""
-    client = control_store()
-    names = [] if client is None else client.internal_kv_keys(b"", _NOTES, timeout=seconds)
-    if client is None or not names:
-        return {}
-    texts = client.internal_kv_multi_get(names, _NOTES, timeout=seconds)
-    return {name.decode(): text.decode() for name, text in texts.items()}
-
-
-def running_jobs(jobs: Iterable[str], seconds: float) -> set[str]:
-    """Returns those of the given Ray job ids whose driver process is alive."""
-    client = control_store()
-    if client is None:
-        return set()
-    # Each job is requested by its id, because a cluster remembers every job that it ever had, and a list of all jobs
-    # would be long. Two fields of the answer are skipped, because each would cost a call to the driver of the job.
-    skipped = {"skip_submission_job_info_field": True, "skip_is_running_tasks_field": True}
-    return {
-        job
-        for job in jobs
-        for job_id, info in client.get_all_job_info(job_or_submission_id=job, **skipped, timeout=seconds).items()
-        if job_id.hex() == job and not info.is_dead
-    }
 
 
 def dead_process() -> str | None:

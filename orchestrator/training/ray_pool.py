@@ -31,9 +31,8 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.nodes import Amount, Wanted
+from attnsweep.orchestrator.training.nodes import Wanted
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
-from attnsweep.orchestrator.training.priority import OtherSweeps
 from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
@@ -54,15 +53,13 @@ class TrainerPool:
     The pool follows the cluster: new nodes are used at the next look, and trainers on nodes that are about to leave
     (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
     placed it: while other programs hold some cores or GPUs, the placed trainers work. A trainer whose GPU context is
-    broken is replaced. Nodes on which no trainer starts, or other code would train, are given up. Resources that sweeps
-    of higher priority want are left to them: trainers that hold these hand back their packs, and start again later.
+    broken is replaced. Nodes on which no trainer starts, or other code would train, are given up.
 
     Args:
         workload: The problem, which is sent to each trainer once.
         run: The values that all rows of the run share.
         wanted: The number of trainers and their resources.
         n_nodes: Number of nodes that must be up before the first trainer starts.
-        priority: Priority among the sweeps on the cluster; sweeps of higher priority come first.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
         programs: Programs that this process is compiling; no pack is handed out before its trainer has got them.
         at_close: Called once the trainers have ended.
@@ -78,7 +75,6 @@ class TrainerPool:
         wanted: Wanted,
         *,
         n_nodes: int = 0,
-        priority: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
         programs: "Future[KnownPrograms] | None" = None,
         at_close: Callable[[], None] = lambda: None,
@@ -92,7 +88,6 @@ class TrainerPool:
         self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
         self._checkpoint_seconds = checkpoint_seconds
         self._plan = PoolPlan(wanted, n_nodes)
-        self._others = OtherSweeps(run.sweep, priority)
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
         # Maps each unanswered call of a Ray actor (the start of a trainer, or a request for its progress) to the
         # trainer's number.
@@ -114,8 +109,7 @@ class TrainerPool:
             return f"{self._plan.n_awaited} nodes; {len(self._plan.nodes)} are up"
         if self.n_placed:
             return "" if self._are_compiled else "the compiler"
-        others = self._others.waiting_for
-        return f"cores: {others}" if others else f"Ray to start {self.n_trainers} trainers"
+        return f"Ray to start {self.n_trainers} trainers"
 
     @property
     def has_idle(self) -> bool:
@@ -138,7 +132,7 @@ class TrainerPool:
         return self._plan.running
 
     def notices(self) -> list[str]:
-        return [*self._plan.record.notices(), *self._others.notices()]
+        return self._plan.record.notices()
 
     def train(self, order: PackOrder) -> None:
         number = self._plan.hand_out(order.without_state())
@@ -171,7 +165,6 @@ class TrainerPool:
         while self._actors:
             ray.kill(self._actors.popitem()[1])
         self._forget()
-        self._others.close()
         self._at_close()
 
     def _forget(self) -> None:
@@ -204,7 +197,7 @@ class TrainerPool:
         return reports
 
     def _look(self) -> None:
-        """Reads which nodes the cluster has and what other sweeps claim; starts and ends trainers accordingly.
+        """Reads which nodes the cluster has; starts and ends trainers accordingly.
 
         Raises:
             PoolError: If Ray is gone, which would end this process within a minute; or if no node can train.
@@ -218,14 +211,8 @@ class TrainerPool:
                 self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
             return
         self._answered = self._looked
-        plan = self._plan
-        if not plan.see(nodes):
-            return
-        self._others.look()
-        self._do(plan.follow(self._others.claims))
-        held, waiting = plan.held(by_trainers_up=True), plan.held(by_trainers_up=False)
-        self._others.tell(plan.n_placed, {node: Amount.of(shares) for node, shares in held.items()}, plan.claimed)
-        self._others.compare(plan.nodes, plan.claimed, {node: len(shares) for node, shares in waiting.items()})
+        if self._plan.see(nodes):
+            self._do(self._plan.follow())
 
     def _lose(self, reason: str) -> NoReturn:
         # The connection to Ray is lost, so `close` could not end any actor any more. Therefore the references to the

@@ -45,8 +45,6 @@ class Resources:
             machines.
         n_nodes: Machines of the cluster that must be up before training begins.
         device: `cpu` or `cuda`; `auto` uses the GPUs of machines that have some.
-        priority: Priority among the sweeps of a cluster: sweeps of lower priority leave this one the resources that it
-            wants.
         engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `blocks` on CPUs if compiling
             pays.
         pack_size: Trainings in a pack; `None` searches for the fastest size.
@@ -54,7 +52,7 @@ class Resources:
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
-        UserError: If `local` is combined with an address, several trainers, nodes or a priority, or the engine `merged`
+        UserError: If `local` is combined with an address, several trainers, or nodes, or the engine `merged`
             with a device that may be a CPU.
     """
 
@@ -63,7 +61,6 @@ class Resources:
     n_trainers: int | tuple[int, int] | None = None
     n_nodes: int = 0
     device: Device = "auto"
-    priority: int = 0
     engine: "Engine | Literal['auto']" = "auto"
     pack_size: int | None = None
     max_failures: int | None = None
@@ -74,7 +71,6 @@ class Resources:
             (self.address is not None, f"--address {self.address}"),
             (self.n_trainers not in (None, 1), f"--trainers {self.n_trainers}"),
             (self.n_nodes > 1, f"--wait-nodes {self.n_nodes}"),
-            (self.priority != 0, f"--priority {self.priority}"),
         ):
             if self.local and is_given:
                 raise UserError(
@@ -186,7 +182,6 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             run,
             resources.wanted,
             n_nodes=resources.n_nodes,
-            priority=resources.priority,
             checkpoint_seconds=resources.checkpoint_seconds,
             programs=programs,
             # The pool shuts Ray down when it is closed, in the same thread. A shutdown in another thread could end the

@@ -73,10 +73,6 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--local: got '--wait-nodes 2', expected no option for a cluster or for several trainers, because",
         ),
         (
-            "quickstart --local --priority -1",
-            "--local: got '--priority -1', expected no option for a cluster or for several trainers, because",
-        ),
-        (
             "quickstart --local --device cuda",
             "--device: got 'cuda', expected a GPU that PyTorch can use on this machine",
         ),

@@ -22,7 +22,6 @@ from tests.orchestrator.small_sweep import small_sweep
         ("TRAINERS", "many", "--trainers: got 'many', expected a number of trainers N, or a range MIN..MAX"),
         ("WAIT_NODES", "-1", "Invalid value for '--wait-nodes' (env var: 'ATTNSWEEP_WAIT_NODES')"),
         ("DEVICE", "tpu", "Invalid value for '--device' (env var: 'ATTNSWEEP_DEVICE')"),
-        ("PRIORITY", "first", "Invalid value for '--priority' (env var: 'ATTNSWEEP_PRIORITY')"),
         ("ENGINE", "merged", "engine: got 'the engine `merged` with the device auto', expected the device cuda"),
         ("PACK_SIZE", "0", "Invalid value for '--pack-size' (env var: 'ATTNSWEEP_PACK_SIZE')"),
     ],
@@ -58,7 +57,7 @@ def test_commands_that_train_sweeps_have_the_same_options() -> None:
         }
         return {str(each.opts[0]): each.default for each in panel.values()}
 
-    assert len(options("run")) == 9
+    assert len(options("run")) == 8
     assert options("verify") == options("run")
     # The engine of a sweep is that of its beginning.
     assert {*options("run")} - {*options("resume")} == {"--engine"}

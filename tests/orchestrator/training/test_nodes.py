@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from attnsweep.orchestrator.training.nodes import (
     Allotment,
-    Amount,
     Node,
     TrainerShare,
     Wanted,
     allot,
-    left_by,
 )
 
 CPU, GPU = TrainerShare("cpu", 1.0, 0.0), TrainerShare("cuda", 1.0, 1.0)
@@ -64,22 +62,6 @@ def test_ten_trainers_on_eight_gpus() -> None:
     assert [share.num_gpus for share in shares] == [0.5] * 4 + [1.0] * 6
     two = allot([_node("a", 16, 4), _node("b", 16, 4)], Wanted(10, 10), {})
     assert [[share.num_gpus for share in shares] for shares in two.by_node.values()] == [[0.5, 0.5, 1.0, 1.0, 1.0]] * 2
-
-
-def test_what_others_claim_is_left_to_them() -> None:
-    nodes = [_node("a", 4), _node("b", 3)]
-    left = left_by(nodes, {"a": Amount(3.0), "gone": Amount(1.0)}, "auto")
-    assert _counts(allot(left, Wanted(), {})) == {"a": 1, "b": 3}
-    thirds = left_by(nodes, {"a": Amount.of([TrainerShare("cpu", 1 / 3, 0.0)] * 3), "b": Amount(9.0)}, "auto")
-    assert _counts(allot(thirds, Wanted(0, None), {})) == {"a": 3, "b": 0}
-
-
-def test_a_sweep_on_gpus_does_not_move_to_their_nodes_cores() -> None:
-    nodes = [_node("a", 8, 2)]
-    claims = {"a": Amount.of([GPU, GPU])}
-    assert _counts(allot(left_by(nodes, claims, "auto"), Wanted(0, None), {})) == {"a": 0}
-    assert _counts(allot(left_by(nodes, claims, "cpu"), Wanted(0, None, "cpu"), {})) == {"a": 6}
-    assert _counts(allot(left_by(nodes, {"a": Amount.of([GPU])}, "auto"), Wanted(), {})) == {"a": 1}
 
 
 @pytest.mark.parametrize(

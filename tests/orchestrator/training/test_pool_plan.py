@@ -1,6 +1,6 @@
 """What a pool of trainers does next: decided without Ray, so all that can happen to a trainer is tried here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,7 +18,7 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.nodes import Amount, Node, TrainerShare, Wanted
+from attnsweep.orchestrator.training.nodes import Node, TrainerShare, Wanted
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
@@ -34,8 +34,8 @@ def node(name: str, n_cpus: float = 1.0) -> Node:
     return Node(name, f"host-{name}", f"10.0.0.{ord(name)}", n_cpus, 0.0)
 
 
-def follow(plan: PoolPlan, *nodes: Node, claims: Mapping[str, Amount] | None = None) -> list[Action]:
-    return plan.follow(claims or {}) if plan.see(nodes) else []
+def follow(plan: PoolPlan, *nodes: Node) -> list[Action]:
+    return plan.follow() if plan.see(nodes) else []
 
 
 def started(plan: PoolPlan, *nodes: Node) -> list[tuple[int, str | None]]:
@@ -77,11 +77,8 @@ def test_nodes_that_come_get_trainers_and_those_that_go_lose_them() -> None:
     assert plan.n_awaited == 2
     assert started(plan, node("a", 2), node("b")) == [(1, "a"), (2, "a"), (3, "b")]
     assert (plan.n_awaited, plan.n_trainers, plan.n_placed, plan.has_idle) == (0, 3, 0, False)
-    assert plan.claimed == {"a": Amount(2.0), "b": Amount(1.0)}
     for number in (1, 3):
         plan.settled(number, "a" if number == 1 else "b", "host", CPU, [])
-    assert plan.held(by_trainers_up=True) == {"a": [CORE], "b": [CORE]}
-    assert plan.held(by_trainers_up=False) == {"a": [CORE]}
     assert follow(plan, node("a", 2), node("b")) == []
     assert plan.hand_out(ORDER) == 1
     # Node a goes with a trainer that trains and one that has not started; b stays.
@@ -183,16 +180,6 @@ def test_a_trainer_without_a_node_that_does_not_start_counts_against_the_one_tha
         follow(plan, *nodes)
         plan.not_started(max(plan.trainers), "ValueError: worse (ip=10.0.0.98)", has_lost_its_node=False)
     assert list(plan.record.refused) == ["b"]
-
-
-def test_trainers_in_the_way_of_sweeps_that_come_first_hand_back_their_packs() -> None:
-    plan = one_training()
-    assert follow(plan, node("a"), claims={"a": Amount(1.0)}) == []
-    assert plan.claimed == {}
-    assert plan.reported(1, Progress(25)) == (Progress(25), [("hand back", 1)])
-    assert plan.reported(1, HandedBack(None)) == (HandedBack(None), [("end", 1)])
-    assert follow(plan, node("a"), claims={"a": Amount(1.0)}) == []
-    assert started(plan, node("a")) == [(2, "a")]
 
 
 _EVENTS = st.sampled_from(
