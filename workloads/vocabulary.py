@@ -106,6 +106,12 @@ STUCK = "stuck"
 """The word by which a sweep names all outcomes of `STUCK_OUTCOMES` together."""
 UNJUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if not outcome.is_judged)
 
+RESERVED_METRICS = (
+    *("loss", "eval_loss", "grad_norm", "param_norm"),
+    *("training_id", "trial", "replicate", "step", "value"),
+)
+"""Names that no workload's metric may have: the engine measures the first four, the others are columns of curves."""
+
 NO_ROLE = "none"
 ROLES: Mapping[str, Role] = MappingProxyType(
     {

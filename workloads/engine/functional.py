@@ -67,6 +67,21 @@ def forms_in(
     return forms
 
 
+def in_eval_mode(function: Callable[[nn.Module, Batch], R]) -> Callable[[nn.Module, Batch], R]:
+    """Lets a function of a module and a batch find the module in evaluation mode, as all measurements do."""
+
+    def measured(module: nn.Module, batch: Batch) -> R:
+        training = [part for part in module.modules() if part.training]
+        module.eval()
+        try:
+            return function(module, batch)
+        finally:
+            for part in training:
+                part.training = True
+
+    return measured
+
+
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
     """Splits a module's state by name into parameters, in the module's order, and buffers."""
     parameters = {name: state[name] for name, _ in template.named_parameters()}

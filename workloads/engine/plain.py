@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.construction import built_alone, starting_state, tensors_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, with_masks
-from attnsweep.workloads.engine.functional import forms_in, gradients_of, numbers_of, over_lanes
+from attnsweep.workloads.engine.functional import forms_in, gradients_of, in_eval_mode, numbers_of, over_lanes
 from attnsweep.workloads.engine.layout import measurable, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -109,7 +109,7 @@ class _Alone:
                     given="other values when computed together with another training",
                     expected="the values that this training has when it is computed alone",
                 )
-        self._at(self._state, self._eval_batch, "eval_loss", partial(examined, self._workload))
+        self._at(self._state, self._eval_batch, "eval_loss", in_eval_mode(partial(examined, self._workload)))
 
     def compare_again(self, other: "_Alone") -> None:
         """Raises a `SpecError` if this training's module and that of the training `other` compute different losses from

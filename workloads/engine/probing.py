@@ -16,11 +16,13 @@ from attnsweep.workloads.engine.compiling.gradient import GradientProgram
 from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Workload
 from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import norm_per_lane
-from attnsweep.workloads.engine.functional import descent, numbers_of, over_lanes, to_numpy
+from attnsweep.workloads.engine.functional import descent, in_eval_mode, numbers_of, over_lanes, to_numpy
 from attnsweep.workloads.engine.judging import least_losses
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.vocabulary import RESERVED_METRICS
 
 
 class Objective:
@@ -80,9 +82,9 @@ class Probing:
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:
         self._workload, self._store, self._objective = workload, store, objective
         template = store.problem.template
-        self._examine = over_lanes(template, partial(examined, workload))
+        self._examine = over_lanes(template, in_eval_mode(partial(examined, workload)))
         self._eval_batch = workload.eval_batch(store.lanes)
-        levels_of = over_lanes(template, workload.levels)
+        levels_of = over_lanes(template, in_eval_mode(workload.levels))
         levels = to_numpy(levels_of(*map(measurable, (store.parameters, store.buffers, self._eval_batch))))
         self._least_loss = store.on_device(least_losses(workload, levels))
         self.levels = store.active(levels)
@@ -132,4 +134,12 @@ def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Te
     data |= workload.answers(module, data)
     eval_loss = workload.eval_loss(module, data)
     with torch.no_grad():
-        return eval_loss, workload.measure(module, data | descended)
+        measures = workload.measure(module, data | descended)
+    if taken := [name for name in measures if name in RESERVED_METRICS]:
+        raise SpecError(
+            f"{workload.name}.measure",
+            given=taken[0],
+            expected=f"a metric that is not called {', '.join(RESERVED_METRICS)}",
+            fix="rename the metric",
+        )
+    return eval_loss, measures

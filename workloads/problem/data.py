@@ -66,7 +66,7 @@ class Draw:
 Data: TypeAlias = tuple[tuple[Tensor, ...], Tensor]
 """Inputs and target, with the examples along the first axis of all tensors."""
 
-TABLE = "table_"
+TABLE = "of_problem_table_"
 """The prefix of the buffers that hold a table's columns, with the rows of the training part first. Columns are buffers
 because a compiled loss can read only parameters, buffers and the batch."""
 

@@ -15,10 +15,11 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.head_maps import attention_weights
 from attnsweep.workloads.problem.functions import Call, parameters_class, read_call, read_loss
 from attnsweep.workloads.problem.problem import Problem
-from attnsweep.workloads.vocabulary import Outcome
+from attnsweep.workloads.vocabulary import NO_ROLE, RESERVED_METRICS, Outcome
 
 _FOR_DATA = frozenset({"draw", "step"})
-_FOR_LOSSES = frozenset({"module", "inputs", "target", "output", "weights"})
+_FOR_LOSSES = frozenset({"module", "inputs", "target", "output"})
+_FOR_HEADS = _FOR_LOSSES | {"weights"}
 _DEFAULTS: Mapping[str, object] = MappingProxyType({"init_sigma": None, "dtype": "float32"})
 
 
@@ -37,7 +38,9 @@ def problem(
     events: Mapping[str, When] = MappingProxyType({}),
     defaults: Mapping[str, object] = MappingProxyType({}),
     eval_batch_size: int = 512,
+    eval_step: int | None = None,
     probe_every: int | None = None,
+    loss_may_be_negative: bool = False,
     summary: str = "",
 ) -> type[Problem]:
     """Makes a workload class from functions that the user writes for one training.
@@ -72,29 +75,46 @@ def problem(
         events: Conditions by name; the ledger records the first step at which one held.
         defaults: Other defaults of parameters that all workloads have.
         eval_batch_size: The value of the argument `batch_size` of `data`, if it has one, for the data of probes.
+        eval_step: The value of the argument `step` of `data`, if it has one, for the data of probes; by default that of
+            the last training step.
         probe_every: The number of steps between two probes; by default probes become rarer during a training.
+        loss_may_be_negative: Whether the loss may fall below 0, as a log-density may; a training whose held-out loss is
+            negative has otherwise diverged.
         summary: One line for `attnsweep workloads`.
 
     Raises:
         SpecError: If a function, an argument or a condition is missing or not valid.
     """
     named = {"model": read_call("model", model), "data": read_call("data", data)}
-    chosen, own_metrics, own_levels = read_loss(loss), _calls("metric", metrics), _calls("level", levels)
+    has_table = "draw" not in named["data"].names
+    chosen = read_loss(loss)
+    # A user's `accuracy` takes the place of the loss's, except for a table, which has `train_accuracy` beside it.
+    of_loss = [f"{use}{metric}" for use in ("", "train_") for metric in chosen.metric_names if has_table]
+    own_metrics = _calls("metric", metrics, (*RESERVED_METRICS, *of_loss))
+    own_levels = _calls("level", levels, ("solved", "zero", *chosen.level_names))
     calls = named | ({"loss": chosen.call} if chosen.call else {})
     calls |= {f"metric {metric}": call for metric, call in own_metrics.items()}
     calls |= {f"level {level}": call for level, call in own_levels.items()}
-    roles, weights_call = _calls("head", heads), read_call("weights", weights or _weights)
+    roles, weights_call = _calls("head", heads, (NO_ROLE,)), read_call("weights", weights or _weights)
     calls |= {f"head {role}": call for role, call in roles.items()} | {"weights": weights_call}
-    supplied = dict.fromkeys(calls, _FOR_LOSSES) | {"model": frozenset(), "data": _FOR_DATA}
-    has_table = "draw" not in named["data"].names
+    supplied = dict.fromkeys(calls, _FOR_LOSSES) | dict.fromkeys((f"head {role}" for role in roles), _FOR_HEADS)
+    supplied |= {"model": frozenset(), "data": _FOR_DATA}
     declared = parameters_class(
         name,
         calls,
         supplied,
+        _FOR_DATA | _FOR_HEADS,
         {**_DEFAULTS, **defaults},
         always_static=("data",) if has_table else (),
         more=_OF_TABLES if has_table else MappingProxyType({}),
     )
+    if eval_step is not None and ("step" not in named["data"].names or eval_step < 0):
+        raise SpecError(
+            "eval_step",
+            given=eval_step,
+            expected="a step from 0 on, for a function `data` with the argument `step`",
+            fix="add the argument `step` to `data`, or leave eval_step out",
+        )
     level_names = ("zero", *chosen.level_names, *own_levels)
     attributes = {
         "__module__": model.__module__,
@@ -115,6 +135,8 @@ def problem(
         "solved_below": float(solved) if isinstance(solved, int | float) else None,
         "table_of_verdicts": VerdictTable((_diverged(has_table), *_rules(solved, outcomes, level_names))),
         "eval_batch_size": eval_batch_size,
+        "eval_step": eval_step,
+        "loss_may_be_negative": loss_may_be_negative,
         "probe_every": probe_every,
     }
     return type(name, (Problem,), attributes)
@@ -137,14 +159,25 @@ _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
 
 def _weights(module: Any, inputs: Any) -> Tensor:
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-    if not hasattr(module, "attention"):
+    method = getattr(module, "attention", None)
+    if method is None or isinstance(method, nn.Module):
         return attention_weights(module, *arguments)
-    weights: Tensor = module.attention(*arguments)
+    weights: Tensor = method(*arguments)
     return weights
 
 
-def _calls(role: str, functions: Mapping[str, object]) -> dict[str, Call]:
-    return {name: read_call(f"{role} {name}", function) for name, function in functions.items()}
+def _calls(kind: str, functions: Mapping[str, object], taken: tuple[str, ...]) -> dict[str, Call]:
+    for name in functions:
+        others = {other.lower() for other in (*taken, *(other for other in functions if other != name))}
+        if not name.isidentifier() or name.lower() in others:
+            raise SpecError(
+                f"{kind}s",
+                given=name,
+                expected=f"a name of letters, digits and _, that no other {kind} has in any case; attnsweep has"
+                f" {', '.join(taken)}",
+                fix=f"rename the {kind}",
+            )
+    return {name: read_call(f"{kind} {name}", function) for name, function in functions.items()}
 
 
 def _diverged(has_table: bool) -> Rule:

@@ -70,6 +70,7 @@ def parameters_class(
     name: str,
     calls: Mapping[str, Call],
     supplied: Mapping[str, frozenset[str]],
+    reserved: frozenset[str],
     defaults: Mapping[str, object],
     always_static: Sequence[str] = (),
     more: Mapping[str, tuple[Any, Any]] = types.MappingProxyType({}),
@@ -80,19 +81,26 @@ def parameters_class(
         name: The name of the problem.
         calls: The functions, by role.
         supplied: The arguments that the engine supplies to a function, by role. These are no parameters.
+        reserved: The arguments that the engine supplies to any function, used or not.
         defaults: Other defaults of parameters that all workloads have.
         always_static: The roles of functions whose parameters are all static.
         more: Further parameters: (type, field) by name.
 
     Raises:
-        SpecError: For a parameter without a default, of an unknown type, or with two defaults.
+        SpecError: For a parameter without a default, of an unknown type, with two defaults, or with a reserved name.
     """
     fields: dict[str, tuple[Any, Any]] = dict(more)
-    without_default = []
+    without_default, known_before = [], []
+    reserved = (reserved | {*dir(TrainingParameters)}) - _COMMON.keys()
     for role, call in calls.items():
         hints = typing.get_type_hints(call.function) if inspect.isroutine(call.function) else {}
         for argument in inspect.signature(call.function).parameters.values():
-            if argument.name in supplied[role] or argument.name in more or _is_common(role, argument.name):
+            if argument.name in supplied[role]:
+                continue
+            if argument.name in reserved:
+                raise _refused_name(role, argument.name, "no value that attnsweep passes to another function")
+            if argument.name in more or _is_common(role, argument.name):
+                known_before.append((role, argument))
                 continue
             if argument.default is argument.empty:
                 without_default.append((argument.name, role))
@@ -116,12 +124,31 @@ def parameters_class(
             )
     for parameter_name, value in defaults.items():
         fields[parameter_name] = _with_default(parameter_name, value)
-    return dataclasses.make_dataclass(
+    made = dataclasses.make_dataclass(
         f"{name}_parameters",
         [(field_name, kind, field) for field_name, (kind, field) in fields.items()],
         bases=(TrainingParameters,),
         frozen=True,
         kw_only=True,
+    )
+    for role, argument in known_before:
+        default = made.declared()[argument.name].default
+        if argument.default not in (argument.empty, default):
+            raise SpecError(
+                f"{argument.name} of {role}",
+                given=argument.default,
+                expected=f"no default here, or {default}: every training has this parameter",
+                fix="leave the default out; `defaults` of at.problem and a sweep's space change it",
+            )
+    return made
+
+
+def _refused_name(role: str, name: str, meaning: str) -> SpecError:
+    return SpecError(
+        f"{name} of {role}",
+        given=name,
+        expected=f"an argument whose name means {meaning}, and is no name of attnsweep's own",
+        fix="rename the argument",
     )
 
 
@@ -130,18 +157,14 @@ def _is_common(role: str, name: str) -> bool:
     `n_steps`.
 
     Raises:
-        SpecError: If it is an argument of the model and not static: trainings of one program may differ in it, but
-            share a module.
+        SpecError: If it may differ between trainings of one program, and either the model has it, which they share, or
+            it has no number to pass: it is a text, or may be null.
     """
-    if name not in _COMMON:
+    declared = _COMMON.get(name)
+    if declared is None:
         return False
-    if role == "model" and not _COMMON[name].static:
-        raise SpecError(
-            f"{name} of model",
-            given=name,
-            expected="an argument whose name differs from the parameters that all trainings have",
-            fix="rename the argument",
-        )
+    if not declared.static and (role == "model" or declared.optional or declared.kind is not float):
+        raise _refused_name(role, name, "a number in every training, or a static parameter")
     return True
 
 
@@ -149,8 +172,8 @@ def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: b
     """Declares an argument of a user's function as a parameter of the workload. Returns the parameter's type and its
     dataclass field.
 
-    Integers, strings and booleans must be equal in all trainings of one program (static), because tensor shapes may
-    depend on them.
+    All but numbers that are never null must be equal in all trainings of one program (static): tensor shapes, or an
+    `is None`, may depend on them.
     """
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
@@ -168,10 +191,10 @@ def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: b
             fix="annotate the argument, such as width: int = 16",
         )
     (kind,) = kinds
-    declared["static"] = declared["static"] or is_static or kind is not float
+    is_optional = types.NoneType in members
+    declared["static"] = declared["static"] or is_static or is_optional or kind is not float
     if kind is float and isinstance(declared["default"], int):
         declared["default"] = float(declared["default"])
-    is_optional = types.NoneType in _members(hint, declared["default"])
     field = dataclasses.field(default=declared["default"], metadata={"parameter": declared})
     return (kind | None if is_optional else kind), field
 
@@ -219,6 +242,7 @@ class Loss:
         levels: Computes the losses of simple predictors, which ignore the inputs, by name; the output 0 is not among
             them.
         level_names: The names of these predictors.
+        metric_names: The names of the metrics.
         call: The user's function if the loss is not one of `LOSSES`.
     """
 
@@ -226,6 +250,7 @@ class Loss:
     metrics: Callable[[Values], dict[str, Tensor]]
     levels: Callable[[Values], dict[str, Tensor]]
     level_names: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
     call: Call | None = None
 
     @property
@@ -270,14 +295,69 @@ def read_loss(loss: object) -> Loss:
     return Loss(of=call, metrics=lambda _: {}, levels=lambda _: {}, call=call)
 
 
+def _class_scores(values: Values) -> tuple[Tensor, Tensor]:
+    """Returns the output, with the classes along its last axis, and the target, one class for each row of the output.
+
+    Raises:
+        SpecError: If the target has another shape, or is not of whole numbers.
+    """
+    output, target = values["output"], values["target"]
+    if output.dim() < 2 or output.shape[:-1] != target.shape or not _is_whole(target):
+        raise _misfit(
+            "cross_entropy",
+            output,
+            target,
+            "whole numbers in the output's shape without its last axis, the classes",
+            "for shares of classes, pass the loss lambda output, target: -(target * output.log_softmax(-1)).sum(-1)"
+            ".mean()"
+            if output.shape == target.shape
+            else "let `data` return one class for each row of the output, as int64",
+        )
+    return output, target.long()
+
+
+def _numbers(values: Values) -> tuple[Tensor, Tensor]:
+    """Returns output and target of a squared error.
+
+    Raises:
+        SpecError: If their shapes differ, or one of them is not of real numbers.
+    """
+    output, target = values["output"], values["target"]
+    if output.shape != target.shape or output.is_complex() or target.is_complex() or target.dtype == torch.bool:
+        raise _misfit(
+            "mse",
+            output,
+            target,
+            "real numbers in the output's shape",
+            f"reshape the target in `data`, to {tuple(output.shape)}, or the output in the module's `forward`",
+        )
+    return output, target
+
+
+def _is_whole(value: Tensor) -> bool:
+    return not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+
+
+def _misfit(loss: str, output: Tensor, target: Tensor, expected: str, fix: str) -> SpecError:
+    def described(value: Tensor) -> str:
+        return f"{str(value.dtype).removeprefix('torch.')} of the shape {tuple(value.shape)}"
+
+    return SpecError(
+        "loss",
+        given=f"{loss} of an output {described(output)} and a target {described(target)}",
+        expected=f"a target of {expected}",
+        fix=fix,
+    )
+
+
 def _cross_entropy(values: Values) -> Tensor:
     """Computes the mean cross-entropy over all targets, in nats. The output's last axis is the classes."""
-    output, target = values["output"], values["target"]
+    output, target = _class_scores(values)
     return functional.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=_IGNORED)
 
 
 def _accuracy(values: Values) -> dict[str, Tensor]:
-    output, target = values["output"], values["target"]
+    output, target = _class_scores(values)
     counts = target != _IGNORED
     right = (output.argmax(-1) == target) & counts
     return {"accuracy": right.sum().to(output.dtype) / counts.sum()}
@@ -285,7 +365,7 @@ def _accuracy(values: Values) -> dict[str, Tensor]:
 
 def _unigram(values: Values) -> dict[str, Tensor]:
     """Computes the entropy of the targets' frequencies, which is the cross-entropy of the best constant predictor."""
-    output, target = values["output"], values["target"]
+    output, target = _class_scores(values)
     classes = torch.arange(output.shape[-1], device=target.device)
     # Classes are counted by comparisons, because `vmap` does not support `torch.bincount`.
     count = (target.flatten().unsqueeze(-1) == classes).sum(0).to(output.dtype)
@@ -293,18 +373,26 @@ def _unigram(values: Values) -> dict[str, Tensor]:
 
 
 def _squared_error(values: Values) -> Tensor:
-    error: Tensor = values["output"] - values["target"]
+    output, target = _numbers(values)
+    error: Tensor = output - target
     return error.square().mean()
 
 
 def _mean(values: Values) -> dict[str, Tensor]:
-    target = values["target"]
+    output, target = _numbers(values)
+    target = target.to(output.dtype)
     return {"mean": (target - target.mean(0, keepdim=True)).square().mean()}
 
 
 LOSSES: Mapping[str, Loss] = MappingProxyType(
     {
-        "cross_entropy": Loss(of=_cross_entropy, metrics=_accuracy, levels=_unigram, level_names=("unigram",)),
+        "cross_entropy": Loss(
+            of=_cross_entropy,
+            metrics=_accuracy,
+            levels=_unigram,
+            level_names=("unigram",),
+            metric_names=("accuracy",),
+        ),
         "mse": Loss(of=_squared_error, metrics=lambda _: {}, levels=_mean, level_names=("mean",)),
     }
 )

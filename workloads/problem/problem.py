@@ -60,6 +60,7 @@ class Problem(Workload[Any]):
     solved_below: ClassVar[float | None]
     table_of_verdicts: ClassVar[VerdictTable]
     eval_batch_size: ClassVar[int]
+    eval_step: ClassVar[int | None]
     probe_every: ClassVar[int | None]
 
     def build(self, parameters: Any) -> nn.Module:
@@ -74,6 +75,13 @@ class Problem(Workload[Any]):
                 given=type(module).__name__,
                 expected="a function that returns a torch.nn.Module",
                 fix="let the function `model` return a torch.nn.Module",
+            )
+        if type(module).forward is nn.Module.forward and "forward" not in vars(module):
+            raise SpecError(
+                "model",
+                given=f"a {type(module).__name__} without the method `forward`",
+                expected="a module that computes the output from the inputs",
+                fix="define `forward` in its class",
             )
         module.of_problem = parameters
         if self._has_table:
@@ -156,12 +164,14 @@ class Problem(Workload[Any]):
         """
         if not self.heads:
             return None
-        template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
+        template = self.build(lanes.shared).to(lanes.device, lanes.dtype).eval()
         batch = self.eval_batch(lanes)
 
         def scored(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
             inputs, target = self._held_out(module, batch)
             values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
+            if any("output" in call.names for call in (self.weights_of_heads, *self.heads.values())):
+                values["output"] = output_of(module(*inputs))
             values["weights"] = self.weights_of_heads(values)
             return {role: call(values) for role, call in self.heads.items()}
 
@@ -221,19 +231,25 @@ class Problem(Workload[Any]):
         return {**_static(module.of_problem), **lane_values, "module": module}
 
     def _drawn(self, lanes: Lanes[Any], use: str, step: int) -> Batch:
-        values = _static(lanes.shared)
-        if use == "eval" and "batch_size" in self.data.names:
-            values["batch_size"] = self.eval_batch_size
+        values = _static(lanes.shared) | {"step": step}
+        if use == "eval":
+            # The draws are those of step 0 whatever step is judged, so that more steps change none of them.
+            values |= {"batch_size": self.eval_batch_size, "step": self._judged_step(lanes.shared)}
 
         def data_of_one_training(seed: Tensor, own_seed: Tensor, differing: dict[str, Tensor]) -> Batch:
             draw = Draw(seed, use, step, own_seed)
-            inputs, target = checked(self.data({**values, **differing, "draw": draw, "step": step}))
+            inputs, target = checked(self.data({**values, **differing, "draw": draw}))
             return {**_named(inputs), "target": target}
 
         streams = lanes.streams
         seeds = streams.seeds_at(f"problem/{use}", step), streams.seeds
         batch: Batch = vmap(data_of_one_training)(*seeds, _differing(lanes, (self.data,)))
         return {name: _in_type(value, lanes.dtype) for name, value in batch.items()}
+
+    def _judged_step(self, parameters: Any) -> int:
+        if self.eval_step is not None:
+            return self.eval_step
+        return 0 if parameters.optimizer == "lbfgs" else int(parameters.n_steps) - 1  # lbfgs keeps its first batch
 
     def _lane_parameters(self, lanes: Lanes[Any]) -> Batch:
         calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values(), self.weights_of_heads]

@@ -1,7 +1,10 @@
 """A problem put together from functions is a workload: its parameters, its data, its levels and its verdicts."""
 
+import inspect
 import math
 import random
+import re
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +18,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.problem.data import TABLE
 from attnsweep.workloads.problem.functions import LOSSES
 from attnsweep.workloads.registry import check_declarations
 
@@ -150,9 +154,10 @@ def test_each_training_has_its_own_split_of_the_table() -> None:
     lanes = _lanes(ADDING, train_fraction=0.6)
     problem, module = ADDING(), ADDING().build(lanes.shared)
     state = problem.initial(module, lanes)
-    assert not torch.equal(state["table_1"][0], state["table_1"][1])
+    assert not torch.equal(state[f"{TABLE}1"][0], state[f"{TABLE}1"][1])
     for lane in range(2):
-        module.table_0, module.table_1 = state["table_0"][lane], state["table_1"][lane]
+        for name in (f"{TABLE}0", f"{TABLE}1"):
+            setattr(module, name, state[name][lane])
         (pairs,), target = problem._trained_on(module, {})
         (others,), _ = problem._held_out(module, {})
         assert (len(pairs), len(others)) == (15, 10)
@@ -197,7 +202,7 @@ def test_batches_of_a_table_train_like_a_plain_loop() -> None:
         optimizer = torch.optim.SGD(module.parameters(), lr=0.03)
         for step in range(20):
             rows = ADDING().batch(Lanes([training], CPU), step)["row"][0]
-            pairs, sums = (start[f"table_{place}"][lane][rows] for place in range(2))
+            pairs, sums = (start[f"{TABLE}{place}"][lane][rows] for place in range(2))
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(pairs), sums).backward()
             optimizer.step()
@@ -349,9 +354,9 @@ def test_the_comparison_with_plain_pytorch_changes_no_table() -> None:
     before = problem.initial(problem.build(lanes.shared), lanes)
     check_as_plain(problem, lanes.trainings)
     module = problem.build(lanes.shared)
-    assert torch.equal(problem.initial(module, lanes)["table_0"], before["table_0"])
-    module.get_buffer("table_0").zero_()
-    assert torch.equal(problem.initial(problem.build(lanes.shared), lanes)["table_0"], before["table_0"])
+    assert torch.equal(problem.initial(module, lanes)[f"{TABLE}0"], before[f"{TABLE}0"])
+    module.get_buffer(f"{TABLE}0").zero_()
+    assert torch.equal(problem.initial(problem.build(lanes.shared), lanes)[f"{TABLE}0"], before[f"{TABLE}0"])
 
 
 SHARED = torch.ones(3)
@@ -423,6 +428,225 @@ def test_a_wrong_table_is_refused(data: Any, told: str) -> None:
     with pytest.raises(SpecError) as refused:
         kind().build(kind.parameters.resolve({}))
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "output", "target"),
+    [
+        ("mse", torch.zeros(4, 1), torch.zeros(4)),
+        ("mse", torch.zeros(4, 1), torch.zeros(4, 3)),
+        ("mse", torch.zeros(4, 1), torch.zeros(4, 1, dtype=torch.bool)),
+        ("mse", torch.zeros(4, 1), torch.zeros(4, 1, dtype=torch.complex64)),
+        ("cross_entropy", torch.zeros(4, 3), torch.zeros(4, 1, dtype=torch.int64)),
+        ("cross_entropy", torch.zeros(4, 3), torch.zeros(3, dtype=torch.int64)),
+        ("cross_entropy", torch.zeros(3), torch.zeros((), dtype=torch.int64)),
+        ("cross_entropy", torch.zeros(4, 3), torch.zeros(4)),
+        ("cross_entropy", torch.zeros(4, 3), torch.full((4, 3), 1 / 3)),
+        ("cross_entropy", torch.zeros(4, 2), torch.zeros(4, dtype=torch.bool)),
+    ],
+)
+def test_a_named_loss_refuses_a_target_that_does_not_fit_the_output(loss: str, output: Tensor, target: Tensor) -> None:
+    values = {"output": output, "target": target}
+    for compute in (LOSSES[loss].of, LOSSES[loss].levels, *([LOSSES[loss].metrics] * (loss == "cross_entropy"))):
+        with pytest.raises(SpecError) as refused:
+            compute(values)
+        assert refused.value.subject == "loss"
+        assert str(tuple(output.shape)) in str(refused.value.given)
+        assert str(tuple(target.shape)) in str(refused.value.given)
+
+
+def test_named_losses_take_whole_numbers_of_any_size() -> None:
+    output = torch.tensor([[0.0, 2.0], [2.0, 0.0]])
+    small = LOSSES["cross_entropy"]
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        values = {"output": output, "target": torch.tensor([1, 0], dtype=dtype)}
+        assert float(small.of(values)) == pytest.approx(math.log(1 + math.exp(-2)))
+        assert float(small.metrics(values)["accuracy"]) == 1
+    values = {"output": torch.zeros(2, 1), "target": torch.tensor([[1], [3]])}
+    assert (float(LOSSES["mse"].of(values)), float(LOSSES["mse"].levels(values)["mean"])) == (5, 1)
+
+
+def test_a_loss_that_would_broadcast_is_refused_in_a_pack() -> None:
+    kind = at.problem(
+        "flat", model=lambda: nn.Linear(3, 1), data=lambda draw: (draw.normal(8, 3), draw.normal(8)), loss="mse"
+    )
+    with pytest.raises(SpecError) as refused:
+        _trained(kind, n_steps=1)
+    assert refused.value.subject == "loss"
+
+
+def test_a_number_that_may_be_null_reaches_functions_as_none() -> None:
+    def loss(output: Tensor, target: Tensor, limit: float | None = None) -> Tensor:
+        error = (output - target).abs()
+        return (error if limit is None else error.clamp(max=limit)).mean()
+
+    kind = at.problem("optional", model=linear, data=echo, loss=loss, defaults={"n_steps": 2})
+    assert kind.parameters.declared()["limit"].static
+    assert np.isfinite(_trained(kind).evidence.metrics["loss"]).all()
+    assert (_trained(kind, limit=2**-10).evidence.metrics["loss"] <= 2**-10).all()
+
+
+def _staged(draw: at.Draw, step: int, n_steps: int, batch_size: int = 4) -> tuple[Tensor, Tensor]:
+    x = draw.normal(batch_size, 3)
+    return x, torch.full_like(x, float(step)) + 0 * n_steps
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "step"),
+    [({}, {}, 6), ({"eval_step": 2}, {}, 2), ({"eval_step": 0}, {}, 0), ({}, {"optimizer": "lbfgs"}, 0)],
+)
+def test_held_out_data_are_those_of_the_last_step_or_of_the_chosen_one(
+    settings: dict[str, Any], values: dict[str, Any], step: int
+) -> None:
+    kind = at.problem("staged", model=linear, data=_staged, loss="mse", **settings)
+    assert kind().eval_batch(_lanes(kind, n_steps=7, **values))["target"].unique().tolist() == [step]
+
+
+def test_more_steps_change_no_draw_of_held_out_data() -> None:
+    inputs = [ECHO().eval_batch(_lanes(ECHO, n_steps=n_steps))["inputs/0"] for n_steps in (3, 30)]
+    assert torch.equal(*inputs)
+
+
+class Moody(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        return 100 * y if self.training else y
+
+
+def test_modules_are_measured_in_evaluation_mode_and_trained_in_their_own() -> None:
+    kind = at.problem(
+        "moody",
+        model=Moody,
+        data=echo,
+        loss="mse",
+        metrics={"is_training": lambda module, output: output.new_tensor(float(module.training))},
+        levels={"is_training": lambda module: float(module.training)},
+        defaults={"n_steps": 1, "learning_rate": 1e-9},
+    )
+    evidence = _trained(kind).evidence
+    assert (evidence.metrics["loss"] > 100 * evidence.metrics["eval_loss"]).all()
+    assert evidence.metrics["is_training"].tolist() == [[0, 0], [0, 0]]
+    assert evidence.levels["is_training"].tolist() == [0, 0]
+
+
+def test_a_submodule_called_attention_and_a_buffer_called_table_are_the_users_own() -> None:
+    class Own(nn.Module):
+        def __init__(self, p: int) -> None:
+            super().__init__()
+            self.attention, self.token = nn.MultiheadAttention(8, 2, batch_first=True), nn.Embedding(p, 8)
+            self.head = nn.Linear(16, p)
+            self.register_buffer("table_0", torch.zeros(3))
+
+        def forward(self, pairs: Tensor) -> Tensor:
+            x = self.token(pairs)
+            y: Tensor = self.head(self.attention(x, x, x)[0].flatten(-2))
+            return y
+
+    kind = at.problem(
+        "own_names",
+        model=lambda p: Own(p),
+        data=table,
+        loss="cross_entropy",
+        heads={"first": lambda weights, output: weights[..., 0].mean((1, 3)) + 0 * output.mean()},
+        defaults={"n_steps": 1},
+    )
+    heads = _trained(kind).heads
+    assert heads[0].heads.scores["first"].shape == (2, 1, 2)
+
+
+def test_a_weight_that_differs_between_trainings_reaches_the_function_of_attention_weights() -> None:
+    kind = at.problem(
+        "weighed",
+        model=lambda n: OneHead(n),
+        data=echo,
+        loss="mse",
+        heads={"first": lambda weights: weights[..., 0].mean((1, 3))},
+        weights=lambda module, inputs, share=0.25: share * module.attention(inputs),
+    )
+    scores = kind().score_heads(_lanes(kind), {"logits": torch.zeros(2, 3, 3)})
+    assert scores is not None
+    assert scores.scores["first"].flatten().tolist() == pytest.approx([0.25 / 3] * 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject"),
+    [
+        ({"model": lambda values=1: values}, "values of model"),
+        ({"model": lambda weights=1: weights}, "weights of model"),
+        ({"model": lambda declared=1: declared}, "declared of model"),
+        ({"model": lambda certified_share=0.5: certified_share}, "certified_share of model"),
+        ({"data": lambda draw, static_key=1: (draw, static_key)}, "static_key of data"),
+        ({"data": lambda draw, target=1: (draw, target)}, "target of data"),
+        ({"loss": lambda output, weights=1.0: output * weights}, "weights of loss"),
+        ({"loss": lambda output, step=1: output * step}, "step of loss"),
+        (
+            {"loss": lambda output, learning_rate_schedule: output * learning_rate_schedule},
+            "learning_rate_schedule of loss",
+        ),
+        ({"loss": lambda output, init_sigma: output * init_sigma}, "init_sigma of loss"),
+        ({"data": lambda draw, gradient_clip_norm: (draw, gradient_clip_norm)}, "gradient_clip_norm of data"),
+        ({"data": lambda draw, n_steps=7: (draw, n_steps)}, "n_steps of data"),
+        ({"metrics": {"loss": lambda output: output.mean()}}, "metrics"),
+        ({"metrics": {"Eval_Loss": lambda output: output.mean()}}, "metrics"),
+        ({"metrics": {"step": lambda output: output.mean()}}, "metrics"),
+        ({"metrics": {"training_id": lambda output: output.mean()}}, "metrics"),
+        ({"metrics": {"my metric": lambda output: output.mean()}}, "metrics"),
+        ({"metrics": {"a": lambda output: output.mean(), "A": lambda output: output.mean()}}, "metrics"),
+        *(
+            ({"data": table, "metrics": {name: lambda output: output.mean()}, "loss": "cross_entropy"}, "metrics")
+            for name in ("accuracy", "train_accuracy")
+        ),
+        ({"levels": {"solved": lambda output: output.mean()}}, "levels"),
+        ({"levels": {"zero": lambda output: output.mean()}}, "levels"),
+        ({"levels": {"mean": lambda output: output.mean()}}, "levels"),
+        ({"heads": {"none": lambda weights: weights}}, "heads"),
+        ({"eval_step": 3}, "eval_step"),
+        ({"eval_step": -1, "data": _staged}, "eval_step"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused(changes: dict[str, Any], subject: str) -> None:
+    settings: dict[str, Any] = {"model": linear, "data": echo, "loss": "mse"}
+    with pytest.raises(SpecError) as refused:
+        at.problem("wrong", **settings | changes)
+    assert refused.value.subject == subject
+
+
+def test_the_page_has_a_row_for_every_argument() -> None:
+    page = Path(at.__file__).with_name("docs").joinpath("problem.md").read_text()
+    table = page.partition("| argument | default |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\|", table, re.MULTILINE))
+    arguments = inspect.signature(at.problem).parameters.values()
+    shown = {"mappingproxy({})": "{}", "''": '""'}
+    assert rows == {
+        each.name: "" if each.default is each.empty else shown.get(repr(each.default), repr(each.default))
+        for each in arguments
+    }
+
+
+def test_a_module_without_a_forward_pass_is_refused() -> None:
+    kind = at.problem("headless", model=lambda: nn.ModuleList([nn.Linear(3, 3)]), data=echo, loss="mse")
+    with pytest.raises(SpecError) as refused:
+        kind().build(kind.parameters.resolve({}))
+    assert refused.value.subject == "model"
+
+
+@pytest.mark.parametrize("may_be_negative", [False, True])
+def test_a_likelihood_that_becomes_good_has_diverged_unless_losses_may_be_negative(may_be_negative: bool) -> None:
+    kind = at.problem(
+        "density",
+        model=linear,
+        data=echo,
+        loss=lambda output, target: (output - target).square().mean() - 0.5 + 0.0 * output.mean(),
+        loss_may_be_negative=may_be_negative,
+        defaults={"optimizer": "adam", "learning_rate": 0.05, "n_steps": 60},
+    )
+    result = _trained(kind)
+    assert (result.diverged_step >= 0).tolist() == [not may_be_negative] * 2
+    assert kind.loss_may_be_negative is may_be_negative
 
 
 @pytest.mark.slow
