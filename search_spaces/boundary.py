@@ -164,8 +164,7 @@ class BoundarySampler(BaseSampler):
         layout_seed: The seed of the quasi-random sequence, from which the first trials are drawn; the same for all
             trials of a sweep.
         n_replicates: The number of trainings of trials without the attribute `N_JUDGED`.
-        n_startup: The number of finished trials from which on the surface is used; `None` for four per parameter, but
-            at least eight.
+        n_startup: The number of finished trials from which on the surface is used.
 
     Source: Bryan et al. 2005, NeurIPS 18 (the straddle); compared with its successors for noisy observations by Lyu,
     Binois & Ludkovski 2021, Stat. Comput. 31.
@@ -178,12 +177,12 @@ class BoundarySampler(BaseSampler):
         seed: int,
         layout_seed: int,
         n_replicates: int,
-        n_startup: int | None = None,
+        n_startup: int,
     ) -> None:
         self._space = {name: distribution for name, distribution in space.items() if not distribution.single()}
         self._seed, self._layout_seed = seed, layout_seed
         self._n_replicates = n_replicates
-        self._n_startup = max(8, 4 * len(self._space)) if n_startup is None else n_startup
+        self._n_startup = n_startup
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:

@@ -3,11 +3,9 @@ them."""
 
 from collections.abc import Container, Sequence
 from importlib.metadata import version
-from typing import Any
 
 import optuna
 from optuna import Study
-from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
@@ -18,15 +16,12 @@ TESTED = "5.0"
 
 try:
     from optuna._transform import _SearchSpaceTransform as SearchSpaceTransform
-    from optuna.samplers._tpe._truncnorm import _log_gauss_mass as log_gauss_mass
-    from optuna.samplers._tpe.sampler import _split_trials as split_trials
     from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS_KEY
 
     # If Optuna lacks one of these methods, which classes of ours override or call, importing this module fails.
     for _class, _names in (
         (optuna.samplers.CmaEsSampler, ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str")),
         (optuna.samplers.QMCSampler, ("_sample_qmc",)),
-        (optuna.samplers.TPESampler, ("_sample", "_build_parzen_estimator", "_compare")),
         (optuna.Study, ("_get_trials",)),
     ):
         for _name in _names:
@@ -39,22 +34,12 @@ except (ImportError, AttributeError) as error:
         fix=f"install the tested version with: pip install 'optuna=={TESTED}.*'",
     ) from error
 
-__all__ = ["SearchSpaceTransform", "constraint_attribute", "kernels_of", "log_gauss_mass", "split_trials"]
+__all__ = ["SearchSpaceTransform", "constraint_attribute"]
 
 
 def constraint_attribute(name: str) -> str:
     """Returns the name of the trial attribute in which Optuna's `Trial.set_constraint` stores a constraint."""
     return f"{CONSTRAINTS_KEY}:{name}"
-
-
-def kernels_of(estimator: Any) -> tuple[Any, dict[str, tuple[BaseDistribution, Any]]]:
-    """Takes apart a Parzen estimator, which is the sum of weighted kernels that TPE fits. Returns the kernels' weights
-    and, by parameter name, the parameter's Optuna distribution with the kernels' densities along this parameter.
-    """
-    mixture = estimator._mixture_distribution
-    space = estimator._search_space
-    columns = zip(space.values(), mixture.distributions, strict=True)
-    return mixture.weights, dict(zip(space, columns, strict=True))
 
 
 class InformedStudy(Study):

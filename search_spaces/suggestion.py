@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, GridSampler, NSGAIISampler, QMCSampler, RandomSampler
+from optuna.samplers import BaseSampler, GridSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
-from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -62,11 +61,10 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
     seed = trial_seed(sweep, trial)
     match sweep.sampler:
         case "tpe":
-            sampler = BatchedTPESampler()
-            sampler.begin(seed)
-            return sampler
+            # The group's earlier trials count as bad ones (the "constant liar"), so that they spread out.
+            return TPESampler(n_startup_trials=n_startup(sweep), constant_liar=True, seed=seed)
         case "nsga2":
-            return NSGAIISampler(seed=seed)
+            return NSGAIISampler(population_size=n_startup(sweep), seed=seed)
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":
@@ -82,10 +80,20 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
             from attnsweep.search_spaces.boundary import BoundarySampler
 
             return BoundarySampler(
-                distributions(sweep), seed=seed, layout_seed=sweep_seed, n_replicates=n_wanted(sweep.replicates, {})
+                distributions(sweep),
+                seed=seed,
+                layout_seed=sweep_seed,
+                n_replicates=n_wanted(sweep.replicates, {}),
+                n_startup=n_startup(sweep),
             )
         case "grid":
             return _BudgetedGridSampler(sweep.grid(), seed=sweep_seed)
+
+
+def n_startup(sweep: Sweep) -> int:
+    """Returns how many results a sampler that learns needs before its draws depend on them."""
+    n_varied = sum(not distribution.single() for distribution in distributions(sweep).values())
+    return {"tpe": 10, "nsga2": 50, "boundary": max(8, 4 * n_varied)}.get(sweep.sampler, 1)
 
 
 def trial_seed(sweep: Sweep, trial: int) -> int:

@@ -20,6 +20,11 @@ hardly for another initialization, batch or step. Below the solved level losses 
 _LOSSES = ("final_loss", "eval_loss")
 
 
+def last_line(error: str) -> str:
+    """Returns what an error's text says at its end: its type and message."""
+    return error.rstrip().rpartition("\n")[2]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
     """How a training ended: the values that the table `trainings` has about its end."""
@@ -38,7 +43,7 @@ class Ending:
     @property
     def last_words(self) -> str | None:
         """The last line of the training's error."""
-        return self.error.rstrip().rpartition("\n")[2] if self.error else None
+        return last_line(self.error) if self.error else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -147,9 +147,8 @@ class SweepLoop:
         self._directory, self._workload = directory, workload
         self._study, self._writer, self._pool, self._followers = study, writer, pool, followers
         self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
-        self._sizes = PackSizes.of_sweep(pack_size, directory, learns=study.learns)
+        self._sizes = PackSizes.of_sweep(pack_size, directory)
         self._first_pack = pack_size or PackSizer.smallest
-        self._trials_per_pack = -(-self._first_pack // n_wanted(directory.spec.replicates, {}))
         self._trials = OpenTrials(directory, workload, study, self._plan.backlog)
         self._pruning = Pruning(directory.spec, study)
         self._checkpoints = Checkpoints(directory.place)
@@ -240,8 +239,8 @@ class SweepLoop:
 
     @property
     def _n_to_ask(self) -> int:
-        """The number of trials that the sweep's budget still allows to draw."""
-        return self._study.n_left if self._may_ask else 0
+        """The number of trials that may be drawn now."""
+        return self._study.n_to_draw(self._pool.n_trainers, self._trials.still_open) if self._may_ask else 0
 
     @property
     def _fair_share(self) -> int:
@@ -262,7 +261,10 @@ class SweepLoop:
             order = self._plan.pack_to_continue()
             if order is None:
                 sizer = partial(self._sizes.sizer, accelerator)
-                if not self._ask(partial(self._has_full_pack, sizer), until):
+                # A sampler that learns draws a whole group before any of its trials is trained, so that the draws do
+                # not depend on which of them end first.
+                is_enough = partial(self._has_full_pack, sizer) if not self._study.learns else lambda: False
+                if not self._ask(is_enough, until):
                     return True
                 order = self._plan.new_pack(sizer, self._fair_share)
             if order is None:
@@ -304,7 +306,7 @@ class SweepLoop:
         """Draws trials until `is_enough()` returns `True` or no trial is left to draw. Returns `False` if the time
         limit passed first."""
         while self._n_to_ask and not is_enough():
-            self._trials.ask(self._trials_per_pack)
+            self._trials.ask()
             if time.monotonic() >= until:
                 return False
         return True

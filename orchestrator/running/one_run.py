@@ -209,6 +209,7 @@ class OneRun:
                 seconds=self._seconds,
                 n_before=sweep.rows.num_rows,
                 replays=replays,
+                n_ended_at_median=sweep.study.n_ended_at_median(),
             )
         return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
 

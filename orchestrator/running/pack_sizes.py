@@ -89,16 +89,11 @@ class PackSizes:
         self._n_lane_steps = 0
 
     @classmethod
-    def of_sweep(cls, fixed: int | None, directory: SweepDirectory, *, learns: bool) -> Self:
-        """Makes the `PackSizes` of a sweep: how many trainings share a batched program. They start from the sizes that
-        other sweeps found, unless the sweep has a pruner, which needs other sizes, or a sampler that `learns` from
-        results, whose draws must not depend on other sweeps."""
+    def of_sweep(cls, fixed: int | None, directory: SweepDirectory) -> Self:
+        """Makes the `PackSizes` of a sweep. They start from the sizes that other sweeps found, unless the sweep has a
+        pruner, which needs other sizes."""
         spec = directory.spec
-        # Pack sizes (trainings per batched program) that other sweeps found are not used if the sampler learns from
-        # results, because draws must not depend on other sweeps. Nor are they used with a pruner, which needs other
-        # sizes.
-        uses_others = not learns and spec.pruner is None
-        of_user = sizes_of_user(spec.workload, directory.engine) if uses_others else None
+        of_user = sizes_of_user(spec.workload, directory.engine) if spec.pruner is None else None
         slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1
         return cls(fixed, directory.place, of_user, slack)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
+from attnsweep.orchestrator.inspection.deviation import Deviation, deviation, last_line
 from attnsweep.orchestrator.inspection.recorded import by_training, recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
@@ -85,9 +85,8 @@ def replay_some(
                     }
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
-                    # The replay of this single training raised an error, although the original training raised none.
-                    # This counts as a disagreement.
-                    return _record(directory, deviations, in_packs, {order.pack: ["error"]}, left_out)
+                    # The original training raised none, so this counts as a disagreement.
+                    return _record(directory, deviations, in_packs, {order.pack: last_line(report.error)}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
                     # If a pack (trainings that share one batched program) was lost or failed, one of its trainings, or
@@ -141,14 +140,15 @@ def _record(
     directory: SweepDirectory,
     results: Mapping[str, Deviation],
     in_packs: Sequence[str],
-    raised: Mapping[str, list[str]],
+    raised: Mapping[str, str],
     left_out: Mapping[str, int] = MappingProxyType({}),
 ) -> Replays:
     finite = {name: result.of_losses if result.of_losses < float("inf") else None for name, result in results.items()}
     disagreeing = {name: result.disagreements for name, result in results.items() if not result.agrees}
     replays = Replays(
         deviations=finite | dict.fromkeys(raised),
-        disagreeing=disagreeing | dict(raised),
+        disagreeing=disagreeing | {training: ["error"] for training in raised},
+        raised=raised,
         in_packs=in_packs,
         left_out=dict(left_out),
     )

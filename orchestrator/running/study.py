@@ -1,14 +1,13 @@
 """The Optuna study of a sweep. Only the driver draws trials from the study and reports the trials' values to it."""
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy as copied
 from dataclasses import dataclass
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -22,13 +21,12 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from attnsweep.search_spaces.batched_tpe import BatchedTPESampler
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.optuna_internals import InformedStudy, constraint_attribute
 from attnsweep.search_spaces.pruners import make_pruner
-from attnsweep.search_spaces.suggestion import draw, make_sampler, suggest, trial_seed, undrawn, values_of
+from attnsweep.search_spaces.suggestion import draw, make_sampler, n_startup, suggest, undrawn, values_of
 from attnsweep.search_spaces.sweep import LEARN_NOTHING
 from attnsweep.workloads.errors import UserError
 
@@ -64,10 +62,10 @@ class Study:
     `Shard.trial` and `Shard.number` convert between the two.
 
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
-    learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. The
-    draws of `cmaes`, `boundary` and `nsga2` depend on the trials that had ended by then; the draws of `tpe` depend on
-    the trials that had ended when its batch began; a resumed sweep begins a new batch. Trials of earlier sweeps
-    (`--warm-start`) count as ended before the first draw, and are no trials of the study.
+    learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. So does
+    a sampler that learns, because its trials are drawn in groups, each from the results of all earlier groups
+    (`n_to_draw`). Trials of earlier sweeps (`--warm-start`) count as ended before the first draw, and are no trials of
+    the study.
 
     All entries are durable once `save` returns. A killed driver loses later entries, but no result: a trial that was
     only asked for has no rows and no checkpoint, and a trial's value is computed again from its rows. With a storage
@@ -94,7 +92,6 @@ class Study:
             )
             self._id = self._backend.get_study_id_from_name(directory.sweep)
         self._name_values()
-        self._n_left_in_batch = 0
         # Optuna need not keep new trials in memory if a draw depends only on the number of its trial, and no pruner
         # compares trials.
         is_numbered = not self.learns and directory.spec.pruner is None
@@ -133,32 +130,49 @@ class Study:
         """The number of trials that the sweep's budget still allows to draw."""
         return max(self._shard.n_of(self._spec.trials) - self._n_asked, 0)
 
-    def ask(self, batch: int = 1) -> Configuration:
-        """Draws the values of the next trial.
+    def n_to_draw(self, n_trainers: int, still_open: Iterable[int]) -> int:
+        """Returns how many trials may be drawn now.
+
+        A sampler that learns draws its start-up trials, then groups of an eighth of all trials, or one for each
+        trainer. A group is drawn when all trials before it have ended, so that the order in which they ended does not
+        matter.
 
         Args:
-            batch: Number of consecutive trials that `tpe` draws from one model; other samplers ignore it.
+            n_trainers: Number of packs that can train at the same time.
+            still_open: The trials that have not ended.
         """
+        if not self.learns:
+            return self.n_left
+        first, end = 0, max(n_startup(self._spec) - len(self._told_before), 0)
+        if self._n_asked >= end:
+            group = max(n_trainers, self._spec.trials // 8)
+            first = end + (self._n_asked - end) // group * group
+            end = first + group
+        return min(end - self._n_asked, self.n_left) if all(trial >= first for trial in still_open) else 0
+
+    def n_ended_at_median(self) -> int | None:
+        """Returns how many trials had results when the median trial was drawn; `None` for a sampler that does not
+        learn."""
+        trials = self._study.get_trials(deepcopy=False) if self.learns else []
+        if not trials:
+            return None
+        drawn = trials[len(trials) // 2].datetime_start
+        assert drawn is not None
+        return sum(trial.datetime_complete is not None and trial.datetime_complete <= drawn for trial in trials)
+
+    def ask(self) -> Configuration:
+        """Draws the values of the next trial."""
         number = self._shard.trial(self._n_asked)
         if self._entries and self._draws:
             drawn, distributions = self._draws.draw(number)
             self._entries.create(drawn, distributions)
             values = values_of(self._spec, drawn)
         else:
-            self._study.sampler = self._sampler(number, batch)
+            self._study.sampler = make_sampler(self._spec, number, self._told_before)
             with self._log.asking() if self._log else nullcontext():
                 values = suggest(self._spec, new_trial(self._study, self._backend, self._told_before))
         self._n_asked += 1
         return Configuration(number, values)
-
-    def _sampler(self, trial: int, batch: int) -> BaseSampler:
-        sampler = self._study.sampler
-        if not isinstance(sampler, BatchedTPESampler):
-            return make_sampler(self._spec, trial, self._told_before)
-        is_first = self._n_left_in_batch == 0
-        self._n_left_in_batch = (batch if is_first else self._n_left_in_batch) - 1
-        sampler.begin(trial_seed(self._spec, trial), new_batch=is_first)
-        return sampler
 
     def asked(self) -> list[Asked]:
         """Returns the trials that earlier runs have drawn, except those whose values the workload refused."""

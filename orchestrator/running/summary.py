@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attnsweep.orchestrator.analysis.labels import speed_label, value_label
-from attnsweep.orchestrator.analysis.rates.answers import StuckRates
+from attnsweep.orchestrator.analysis.rates.answers import StuckRates, commonest_failure
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     STUCK,
     Ending,
@@ -84,7 +84,10 @@ class Summary:
         seconds: Wall time of this run.
         trainings_per_second: Trainings of this run per second of wall time.
         replays: The results of the self-check; `None` if there was none yet.
+        failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
         asked: The rates that the objective is about, if these are not stuck rates.
+        n_ended_at_median: Number of trials with results when the median trial was drawn; `None` if the sampler does not
+            learn.
         promised: The predicted cost beside the actual one; `None` without a prediction, or before the sweep's end.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
         in_mlflow: Whether MLflow has all of it.
@@ -99,7 +102,9 @@ class Summary:
     trainings_per_second: float
     replays: Replays | None
     asked: StuckRates | None = None
+    failure: str | None = None
     promised: Promised | None = None
+    n_ended_at_median: int | None = None
     mlflow: str = ""
     in_mlflow: bool = False
 
@@ -149,12 +154,14 @@ class Summary:
             "refused_trials": len(self.refused),
             "trainings": self.n_trainings,
             "outcomes": results.outcomes,
+            "failure": self.failure,
             "stuck_rate": stuck.share,
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
             "stuck_or_slow": results.stuck_or_slow.as_json() if results.stuck_or_slow else None,
             "best_trial": best.trial if best else None,
             "pareto_front": None if front is None else [trial.as_json() for trial in front],
+            "ended_at_median_draw": self.n_ended_at_median,
             "feasible_trials": results.preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": results.roles.as_json() if results.roles else None,
@@ -198,6 +205,9 @@ class Summary:
             say(f"           {best.objective} {best.value:.4g}, to {objectives[0].direction}")
         if results.front:
             console.print(_front_table(results.front, objectives))
+        if self.n_ended_at_median is not None:
+            sampler, n_drawn = self.directory.spec.sampler, self.n_trials + len(self.refused)
+            say(f"{sampler} drew the median trial when {self.n_ended_at_median} of {n_drawn} had ended")
         if self.replays is not None and self.replays.deviations and not self.fault:
             say(str(self.replays))
         for trial, reason in islice(self.refused.items(), 1):
@@ -212,8 +222,10 @@ class Summary:
             say_plainly(line)
         if self.replays is not None and self.fault is not None:
             say_plainly(f"\nfault    {self.fault}", style="bold red")
-            say_plainly("The rows are kept; do not rely on them before the cause is known. Likely causes:")
-            for cause in LIKELY_CAUSES:
+            causes = () if self.replays.raised else LIKELY_CAUSES
+            likely = " Likely causes:" if causes else ""
+            say_plainly(f"The rows are kept; do not rely on them before the cause is known.{likely}")
+            for cause in causes:
                 say_plainly(f"  - {cause}")
             say_plainly(f"compare  attnsweep replay {place} {next(iter(self.replays.disagreeing))}")
 
@@ -233,7 +245,8 @@ class Summary:
         lines.append(f'next     attnsweep query {place} "{query}"')
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
-            lines.append(f'failed   attnsweep query {place} "{errors}"')
+            lines.append(f"failed   {self.failure}")
+            lines.append(f'         attnsweep query {place} "{errors}"')
         return lines
 
 
@@ -245,6 +258,7 @@ def summarize(
     seconds: float,
     n_before: int,
     replays: Replays | None,
+    n_ended_at_median: int | None = None,
 ) -> Summary:
     """Makes a sweep's summary from its ledger. The summary's fields about MLflow are left empty.
 
@@ -255,14 +269,18 @@ def summarize(
         seconds: Wall time of this run.
         n_before: The number of trainings of earlier runs.
         replays: The results of the self-check.
+        n_ended_at_median: As in `Summary`.
     """
 
-    def read(connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int, Promised | None, StuckRates | None]:
+    def read(
+        connection: duckdb.DuckDBPyConnection,
+    ) -> tuple[SweepResults, int, Promised | None, StuckRates | None, str | None]:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
         promised = _read_promised(connection, directory) if finished else None
-        return read_results(connection, directory.spec), n_trials, promised, _asked(connection, directory.spec)
+        asked, failure = _asked(connection, directory.spec), commonest_failure(connection)
+        return read_results(connection, directory.spec), n_trials, promised, asked, failure
 
-    results, n_trials, promised, asked = Ledger(directory.place).ask(read)
+    results, n_trials, promised, asked, failure = Ledger(directory.place).ask(read)
     return Summary(
         directory=directory,
         results=results,
@@ -273,7 +291,9 @@ def summarize(
         trainings_per_second=(results.n_trainings - n_before) / max(seconds, 1e-9),
         replays=replays,
         asked=asked,
+        failure=failure,
         promised=promised,
+        n_ended_at_median=n_ended_at_median,
     )
 
 

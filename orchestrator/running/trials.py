@@ -5,7 +5,7 @@ A value is reported once the trial's rows are in the ledger.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,12 +76,14 @@ class OpenTrials:
                 ended.append(asked.trial)
         return ended
 
-    def ask(self, batch: int) -> None:
-        """Draws the parameters of one trial, and queues its trainings.
+    @property
+    def still_open(self) -> Collection[int]:
+        """The trials that have not ended."""
+        return self._tallies.keys()
 
-        With the sampler `tpe`, `batch` consecutive trials are drawn from one fitted model.
-        """
-        self._open(_Tally(self._study.ask(batch)))
+    def ask(self) -> None:
+        """Draws the parameters of one trial, and queues its trainings."""
+        self._open(_Tally(self._study.ask()))
 
     def count(self, rows: pa.Table) -> list[int]:
         """Counts the trainings that were just written to the ledger, and queues further trainings (replicates) for

@@ -247,6 +247,7 @@ class Replays(Record):
         deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
             not finite.
         disagreeing: The columns in which a replay differs from the original row, by training id.
+        raised: The last line of the error that a replay raised, by training id.
         in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
         left_out: By type of machine, the number of trainings that were not replayed, because no machine of that type
             was available.
@@ -254,6 +255,7 @@ class Replays(Record):
 
     deviations: Mapping[str, float | None]
     disagreeing: Mapping[str, list[str]]
+    raised: Mapping[str, str] = {}
     in_packs: Sequence[str] = ()
     left_out: Mapping[str, int] = {}
 
@@ -284,6 +286,8 @@ class Replays(Record):
         n = len(self.deviations)
         if n == 0:
             return "replayed no training" + ("" if self.left_out else ": all have failed")
+        for training, error in self.raised.items():
+            return f"the replay of {training}, which had ended without an error, raised {error}"
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
             others = f"{len(self.disagreeing)} of {n} trainings {self._how}"
@@ -314,6 +318,7 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
     return Replays(
         deviations=dict(chain.from_iterable(record.deviations.items() for record in replays)),
         disagreeing=dict(chain.from_iterable(record.disagreeing.items() for record in replays)),
+        raised=dict(chain.from_iterable(record.raised.items() for record in replays)),
         in_packs=[*chain.from_iterable(record.in_packs for record in replays)],
     )
 

@@ -49,7 +49,7 @@ def _error(points: Array, n_stuck: Array, logit: Logit = _wave) -> float:
 def _ask(study: optuna.Study, seed: int, space: Mapping[str, BaseDistribution] = SQUARE) -> optuna.Trial:
     """Asks as a sweep does: with a new sampler for each trial, which knows only the study."""
     number = len(study.get_trials(deepcopy=False))
-    study.sampler = BoundarySampler(space, seed=1000 * seed + number, layout_seed=seed, n_replicates=N)
+    study.sampler = BoundarySampler(space, seed=1000 * seed + number, layout_seed=seed, n_replicates=N, n_startup=8)
     return study.ask(dict(space))
 
 
@@ -180,7 +180,7 @@ def test_each_trial_has_candidates_of_its_own() -> None:
     study, drawn = optuna.create_study(), []
     _finished(study, 16, SQUARE, lambda at: at["x"] > 0.5)
     for seed in (1, 2):
-        study.sampler = BoundarySampler(SQUARE, seed=seed, layout_seed=0, n_replicates=N)
+        study.sampler = BoundarySampler(SQUARE, seed=seed, layout_seed=0, n_replicates=N, n_startup=8)
         trial = study.ask(dict(SQUARE))
         drawn.append(trial.params)
         study.tell(trial, state=optuna.trial.TrialState.FAIL)

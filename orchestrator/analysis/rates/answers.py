@@ -145,6 +145,18 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(rows)
 
 
+def commonest_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """Returns the commonest last line of the errors of failed trainings, with its count: `4 of 18: ValueError: ...`;
+    `None` if none failed."""
+    row = connection.execute(
+        r"""
+        select count(*), sum(count(*)) over (), string_split(rtrim(error, E' \n'), E'\n')[-1] as line from trainings
+        where outcome = 'failed' group by line order by 1 desc, line limit 1
+        """
+    ).fetchone()
+    return f"{row[0]:,} of {row[1]:,}: {(row[2] or '')[:200]}" if row else None
+
+
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
     """Says how many trainings were pruned and so are not counted in the sweep's rates of outcomes; `None` if none were
     pruned.

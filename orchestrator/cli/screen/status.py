@@ -11,7 +11,7 @@ from functools import partial
 import duckdb
 from rich.live import Live
 
-from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
+from attnsweep.orchestrator.analysis.rates.answers import commonest_failure, outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
@@ -59,7 +59,7 @@ class _Counts:
         n_trials: The number of trials with trainings.
         last: When the last training finished.
         speed: The recent speed; `None` before the second commit of rows to the ledger.
-        failure: The last failed training and the last line of its error, in words; `None` without one.
+        failure: As in the summary of a run.
     """
 
     outcomes: dict[str, int]
@@ -184,7 +184,7 @@ def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
         n_trials=n_trials,
         last=last,
         speed=_speed(connection),
-        failure=_last_failure(connection),
+        failure=commonest_failure(connection),
     )
 
 
@@ -205,13 +205,3 @@ def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
         return None
     spread = 1.96 * math.sqrt(sum(n * n for n in sizes)) / sum(sizes)
     return _Speed(sum(sizes) / (packs[-1][1] - packs[0][1]), spread)
-
-
-def _last_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
-    row = connection.execute(
-        "select trial, replicate, error from trainings where outcome = 'failed' order by finished_at desc limit 1"
-    ).fetchone()
-    if row is None:
-        return None
-    trial, replicate, error = row
-    return f"last: {trial}/{replicate}, {(error or '').rstrip().rpartition(chr(10))[2][:200]}"

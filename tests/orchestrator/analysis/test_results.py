@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep import LossQuantile, StuckRate, open_sweep
+from attnsweep.orchestrator.analysis.rates.answers import commonest_failure
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.analysis.results import (
     Preferred,
@@ -53,6 +54,14 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
         assert (least_loss.trial, least_loss.value, least_loss.rate.k) == (0, 0.1, 4)
         most_loss = present(read_preferred(connection, spec.but(objective=LossQuantile(direction="maximize"))).best)
         assert (most_loss.trial, most_loss.parameters["init_sigma"]) == (1, 0.5)
+
+
+def test_the_commonest_last_line_of_errors_is_the_cause(tmp_path: Path) -> None:
+    rows = trial_rows(0, ["failed"] * 3 + ["solved"])
+    for row, line in zip(rows, ("OSError: a", "ValueError: b", "ValueError: b"), strict=False):
+        row["error"] = f"Traceback:\n  at {row['replicate']}\n{line}\n"
+    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=1), rows)
+    assert Ledger(sweep.place).ask(commonest_failure) == "2 of 3: ValueError: b"
 
 
 def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_spans_of_time_in_words() -> None:
     assert [span(each) for each in spans] == ["59 s", "2 min", "2 h", "3 days"]
 
 
-def test_status_says_how_long_and_what_failed_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_how_long_and_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = trial_rows(0, ["solved"] * 4) + trial_rows(1, ["solved"] * 3 + ["failed"])
     for row in rows:
         row["finished_at"] = FINISHED + timedelta(seconds=8 * row["trial"] - 600 * (row["replicate"] == 0))
@@ -223,7 +223,7 @@ def test_status_says_how_long_and_what_failed_last(tmp_path: Path, capsys: pytes
     lines = _status(sweep.place, capsys)
     # 3 later than the first in 8 s: what ended over five minutes before is not counted; 8 are to come.
     assert lines[-2:] == [
-        "failed      last: 1/3, ValueError: no such word",
+        "failed      1 of 1: ValueError: no such word",
         "speed       0.375 trainings per second, 21 s (at least 7 s) left",
     ]
 

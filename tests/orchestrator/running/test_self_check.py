@@ -191,6 +191,19 @@ def test_the_run_ends_with_its_fault_and_keeps_its_rows(ended: Result, tmp_path:
     assert Ledger(tmp_path / "s").trainings().num_rows == 4
 
 
+def test_a_replay_that_raised_says_what_it_raised_and_no_guesses(tmp_path: Path, no_mlflow: None) -> None:
+    spec = tmp_path / "unseeded.py"
+    raising = UNSEEDED.replace(
+        "        return Verdicts", "        if alone: raise OSError('no table')\n        return Verdicts"
+    )
+    spec.write_text(raising)
+    arguments = ["run", str(spec), "--local", "--dir", str(tmp_path / "s"), "--json", "--no-report"]
+    ended = CliRunner().invoke(app, arguments)
+    assert ended.exit_code == 1
+    assert json.loads(ended.stdout.splitlines()[-1])["fault"].endswith("raised OSError: no table")
+    assert not any(cause in ended.stderr for cause in LIKELY_CAUSES)
+
+
 def test_whoever_looks_at_the_sweep_is_told(ended: Result, tmp_path: Path) -> None:
     fault = json.loads(ended.stdout.splitlines()[-1])["fault"]
     shown = CliRunner().invoke(app, ["status", str(tmp_path / "s")])

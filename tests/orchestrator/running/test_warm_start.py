@@ -61,7 +61,7 @@ def test_the_first_draws_follow_from_what_was_told(sampler: Sampler, earlier: Pa
 
     def drawn(name: str, *places: Path) -> list[Any]:
         study = Study(begun(tmp_path / name, spec, *places))
-        asked = [study.ask(4) for _ in range(3)]
+        asked = [study.ask() for _ in range(3)]
         study.save()
         # A study that is opened again reads the same trials; an incomplete one is drawn again.
         again = Study(SweepDirectory.open(tmp_path / name))
