@@ -16,6 +16,8 @@ from attnsweep.workloads.errors import UserError
 _PREFIX = "attnsweep-files-"
 _carried: dict[str, Path] = {}
 """Local copies of the files that the driver (main process) has sent, by the path that the user gave."""
+_folders: list[Path] = []
+"""The temporary folders that this process has made; all but the last were removed by something else."""
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
@@ -54,9 +56,18 @@ def take_over(files: Mapping[str, bytes]) -> None:
             _carried[path].write_bytes(content)
 
 
+def unpacked(files: Mapping[str, bytes]) -> Path:
+    """Writes files, by relative path, into a new temporary folder. Returns the folder."""
+    folder = Path(tempfile.mkdtemp(dir=_folder()))
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
 def _folder() -> Path:
-    if _carried and (folder_in_use := next(iter(_carried.values())).parent).is_dir():
-        return folder_in_use
+    if _folders and _folders[-1].is_dir():
+        return _folders[-1]
     _remove_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -65,6 +76,7 @@ def _folder() -> Path:
         with suppress(FileNotFoundError):
             if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
                 atexit.register(shutil.rmtree, folder, ignore_errors=True)
+                _folders.append(folder)
                 return folder
 
 

@@ -146,7 +146,7 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
             raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a class attribute that is a string")
-    for name in ("level_names", "head_score_names", "head_layer_names"):
+    for name in ("files", "level_names", "head_score_names", "head_layer_names"):
         _check_names(f"{subject}.{name}", getattr(kind, name, None))
     _check_outcomes(f"{subject}.outcomes", kind.outcomes)
     _check_events(f"{subject}.events", kind.events)

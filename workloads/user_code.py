@@ -1,10 +1,12 @@
 """Reads and runs a user's Python file, together with the modules in its folder that it imports.
 
 The modules are run from their texts, not from files. So they run alike from the user's folder, from the copy in a sweep
-directory, and on another machine of a cluster, which has neither.
+directory, and on another machine of a cluster, which has neither. What else they read, such as a table, is carried with
+them if the workload declares it (`Workload.files`).
 """
 
 import ast
+import base64
 import hashlib
 import importlib
 import importlib.util
@@ -12,16 +14,16 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from attnsweep.workloads.errors import UserError, in_words
-from attnsweep.workloads.files import given_file
+from attnsweep.workloads.files import given_file, unpacked
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -61,31 +63,57 @@ def with_parents(name: str) -> Iterator[str]:
 MODULE_PREFIX = "attnsweep_user_"
 """The prefix of the module names under which users' files are imported."""
 _PACKAGE_FILE = "__init__.py"
+NAME_FILES = (
+    'name the files that it reads, as in at.problem(..., files=("table.pt",)), and open them as'
+    ' Path(__file__).with_name("table.pt")'
+)
+"""The advice for code that reads a file which the sweep does not store, or finds it by the working directory."""
 
 
 @dataclass(frozen=True)
 class UserCode:
-    """The texts of a user's Python file and of the modules in its folder that it imports.
+    """The texts of a user's Python file, of the modules in its folder that it imports, and of the files that it reads.
 
     Attributes:
-        texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`.
+        texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`; in
+            base64 for a file that is no Python file, such as `table.pt`.
+        is_apart: Whether the code's `__file__` is in a temporary folder, which holds these files alone, as at `resume`.
     """
 
     folder: str
     main: str
     texts: Mapping[str, str]
+    is_apart: bool = False
 
     @cached_property
     def sha256(self) -> dict[str, str]:
-        """The SHA-256 digest of the text of each of the user's files, by the file's path within the user's folder."""
-        return {name: sha256_of_text(text) for name, text in self.texts.items()}
+        """The SHA-256 digest of each of the user's files, by the file's path within the user's folder."""
+        return {name: sha256_of(name, text) for name, text in self.texts.items()}
+
+    def with_files(self, names: Iterable[str]) -> "UserCode":
+        """Returns this code together with further files of its folder.
+
+        Raises:
+            UserError: If a file is missing, or not in the folder.
+        """
+        new = [name for name in (str(PurePosixPath(name)) for name in names) if name not in self.texts]
+        for name in new:
+            if any(part.startswith((".", "/")) for part in PurePosixPath(name).parts):
+                raise UserError(
+                    "files",
+                    given=name,
+                    expected=f"the path of a file below the folder of {self.main}, without hidden names",
+                    fix="move the file there, and write its path relative to that folder",
+                )
+        found = {name: stored_text(given_file(Path(self.folder, name), "files", "a file that exists")) for name in new}
+        return replace(self, texts=self.texts | found) if found else self
 
     @cached_property
     def module_name(self) -> str:
         """The name under which the user's file is imported. It contains a digest of the folder's path and of the
         contents of the user's files.
         """
-        content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}"
+        content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}\n{self.is_apart}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
 
@@ -93,13 +121,14 @@ class UserCode:
     def files(self) -> dict[str, str | None]:
         """The path of each file of the user, by module name; `None` for a package without an `__init__.py`."""
         files: dict[str, str | None] = {self.module_name: self.main}
-        for name in self.texts:
-            path = PurePosixPath(name)
+        for path in map(PurePosixPath, self.texts):
+            if path.suffix != ".py":
+                continue
             module = path.parent if path.name == _PACKAGE_FILE else path.with_suffix("")
             for package in module.parents:
                 if package.parts:
                     files.setdefault(".".join(package.parts), None)
-            files[".".join(module.parts)] = name
+            files[".".join(module.parts)] = str(path)
         return files
 
     def text_of(self, module: str) -> str:
@@ -132,14 +161,25 @@ class UserCode:
         if self.module_name not in sys.modules:
             self.offer()
             path = shown or str(Path(self.folder, self.main))
-            with users_code(path, "a file that runs", f"try: python {path}"):
+            fix = NAME_FILES if self.is_apart else f"try: python {path}"
+            where = ", also from the sweep's copy and in another working directory" if self.is_apart else ""
+            with users_code(path, f"a file that runs{where}", fix):
                 importlib.import_module(self.module_name)
         return sys.modules[self.module_name]
 
 
-def sha256_of_text(text: str) -> str:
-    """Returns the SHA-256 digest, in hexadecimal, of a text in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def sha256_of(name: str, text: str) -> str:
+    """Returns the SHA-256 digest, in hexadecimal, of a file of `UserCode.texts`."""
+    return hashlib.sha256(_content(name, text)).hexdigest()
+
+
+def stored_text(file: Path) -> str:
+    """Returns a file's content as `UserCode.texts` has it."""
+    return _text(file) if file.suffix == ".py" else base64.b64encode(file.read_bytes()).decode()
+
+
+def _content(name: str, text: str) -> bytes:
+    return text.encode() if name.endswith(".py") else base64.b64decode(text)
 
 
 def load_module(path: Path) -> ModuleType:
@@ -186,10 +226,29 @@ def user_file(reference: str) -> Path | None:
 
 
 def user_code_of(workload: object) -> UserCode | None:
-    """Returns the user's code in which a workload's class is defined; `None` if the class is in an installed
-    package."""
+    """Returns the user's code in which a workload's class is defined, with the files that the workload declares; `None`
+    if the class is in an installed package.
+
+    Raises:
+        UserError: If such a file is missing.
+    """
     loader = getattr(sys.modules.get(type(workload).__module__), "__loader__", None)
-    return loader.code if isinstance(loader, _Loader) else None
+    return loader.code.with_files(getattr(workload, "files", ())) if isinstance(loader, _Loader) else None
+
+
+def refuse_while_loading() -> None:
+    """Refuses a run that the user's file would begin each time it is loaded, which a run and a replay do too."""
+    if _loading:
+        raise UserError(
+            "run_sweep",
+            given=f"a call while {_loading[-1]} is being loaded",
+            expected='a call below the line `if __name__ == "__main__":`, which a load of the file passes over',
+            fix="move the call below such a line",
+        )
+
+
+_loading: list[str] = []
+"""The user's files that run at this moment, the innermost last."""
 
 
 @contextmanager
@@ -217,9 +276,23 @@ class _Loader(ExecutionLoader):
 
     def __init__(self, code: UserCode) -> None:
         self.code = code
+        contents = {name: _content(name, text) for name, text in code.texts.items()}
+        self._folder = str(unpacked(contents)) if code.is_apart else code.folder
 
     def get_filename(self, fullname: str) -> str:
-        return str(Path(self.code.folder, self.code.files[fullname] or "__init__.py"))
+        return str(Path(self._folder, self.code.files[fullname] or _PACKAGE_FILE))
+
+    def get_code(self, fullname: str) -> CodeType:
+        # Debuggers and tracebacks name the user's own file.
+        file = str(Path(self.code.folder, self.code.files[fullname] or _PACKAGE_FILE))
+        return compile(self.get_source(fullname), file, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        _loading.append(self.code.files[module.__name__] or module.__name__)
+        try:
+            super().exec_module(module)
+        finally:
+            _loading.pop()
 
     def get_source(self, fullname: str) -> str:
         return self.code.text_of(fullname)

@@ -7,6 +7,7 @@ change the record. A sweep may be divided among several drivers; each driver tra
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,7 @@ from attnsweep.workloads.base_names import NamedBase
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
 Entry = Callable[[SweepDirectory], SweepDirectory]
@@ -117,6 +119,16 @@ def resolved(
     check_storage(spec)
     code = user_code_of(workload)
     return (spec if code is None else named_by_file_alone(spec, code)), base
+
+
+def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:
+    """Loads a user's workload again from a copy of its code, as a resumed sweep loads it.
+
+    Raises:
+        UserError: If the copy does not load.
+    """
+    code = user_code_of(workload)
+    return workload if code is None else load_workload(spec.workload, replace(code, is_apart=True))
 
 
 def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) -> None:

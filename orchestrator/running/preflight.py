@@ -23,10 +23,10 @@ from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import UserError, in_words
 from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import TrainingParameters
-from attnsweep.workloads.user_code import user_code_of, users_code
+from attnsweep.workloads.user_code import NAME_FILES, user_code_of, users_code
 
 _N_SAMPLED_TRIALS = 64
 _START_SECONDS = 0.3
@@ -145,6 +145,11 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
                 raise error.in_terms(workload.terms) from error
             except STOPS:
                 raise
+            except OSError as error:
+                if user_code_of(workload) is None:
+                    continue
+                given, expected = in_words(error), "a workload that finds its files, also in another working directory"
+                raise UserError(sample.spec.workload, given=given, expected=expected, fix=NAME_FILES) from error
             except BaseException:  # noqa: BLE001  # The trainings' rows will contain the error.
                 continue
     return _flat_warning(n_flat, n_seen)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import chdir
 from functools import partial
 
 from rich.console import Console
@@ -22,6 +23,7 @@ from attnsweep.orchestrator.running.entry import (
     refuse_extension,
     refuse_whole,
     resolved,
+    stored_copy,
 )
 from attnsweep.orchestrator.running.one_run import OneRun
 from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
@@ -34,17 +36,23 @@ from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.run_records import earlier_replays, take_promise
 from attnsweep.orchestrator.storage.shards import Shard
-from attnsweep.orchestrator.storage.stored_code import check_unchanged, load_workload_of, offer_bases, sha256_of_files
+from attnsweep.orchestrator.storage.stored_code import (
+    check_unchanged,
+    edited_since,
+    load_workload_of,
+    offer_bases,
+    sha256_of_files,
+)
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.storage.user_state import trust
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.store import tracking_uri
-from attnsweep.orchestrator.training.resources import Resources, open_resources
+from attnsweep.orchestrator.training.resources import Resources, open_resources, wait_for_start
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.user_code import UserCode, user_code_of
+from attnsweep.workloads.user_code import UserCode, refuse_while_loading, user_code_of
 
 _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
@@ -87,6 +95,7 @@ def run_sweep(
     say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
     one_run = OneRun(resources, console)
     tracking_uri()
+    refuse_while_loading()
     workload = load_workload(spec.workload, code)
     SweepDirectory.check_new(home_of(where, shard), is_shard=shard is not None)
     if shard is not None:
@@ -97,7 +106,11 @@ def run_sweep(
     if whole is None:
         SweepDirectory.check_new(where)
     told = warm_start(spec, workload.parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
-    warnings = check_new(spec, workload)
+    wait_for_start()
+    # What is found by the working directory alone, no `resume` would find. So the copy that trains does not either.
+    with chdir("/"):
+        workload = stored_copy(spec, workload)
+        warnings = check_new(spec, workload)
     processes.start_ahead()
 
     def choose_engine() -> EngineChoice:
@@ -217,7 +230,10 @@ def resume_sweep(
     """
     one_run = OneRun(resources, console or PlainConsole(stderr=True), patience, retry_failed)
     tracking_uri()
+    refuse_while_loading()
     directory = SweepDirectory.open(where)
+    if edited := edited_since(directory.with_files() if directory.parts else directory):
+        one_run.console.print(edited, soft_wrap=True, markup=False, highlight=False)
 
     def more(found: SweepDirectory) -> Extension:
         there = found.spec.replicates

@@ -20,7 +20,7 @@ from attnsweep.workloads.base_names import is_text_of
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import take_over
 from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.user_code import UserCode, read_user_code, sha256_of_text, user_file
+from attnsweep.workloads.user_code import UserCode, read_user_code, sha256_of, stored_text, user_file
 
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
@@ -117,14 +117,27 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
     texts = {
         name: _stored_text(
             directory,
-            code_file(sha256),
-            partial(_is_code_of, sha256),
+            code_file(name, sha256),
+            partial(_is_code_of, name, sha256),
             expected=f"the unchanged code of {name}, which the sweep stored",
             fix=f"restore the file from a copy of {name}",
         )
         for name, sha256 in directory.code.items()
     }
-    return UserCode(f"{directory.place.full_name}/code", main, texts)
+    return UserCode(f"{directory.place.full_name}/code", main, texts, is_apart=True)
+
+
+def edited_since(directory: SweepDirectory) -> str:
+    """Says which of the user's files have changed since the sweep stored them; empty if none has."""
+    folder = directory.provenance.get("code_folder")
+    files = {name: Path(folder, name) for name in directory.code} if folder else {}
+    edited = [
+        name
+        for name, file in files.items()
+        if file.is_file() and sha256_of(name, stored_text(file)) != directory.code[name]
+    ]
+    stored = "the sweep goes on with the copy that it stores; to train the new text, begin another sweep"
+    return f"{', '.join(edited)} in {folder} changed since the sweep began: {stored}" if edited else ""
 
 
 def offer_bases(directory: SweepDirectory) -> None:
@@ -145,8 +158,11 @@ def offer_bases(directory: SweepDirectory) -> None:
         take_over({name: text.encode()})
 
 
-def _is_code_of(sha256: str, text: str) -> bool:
-    return sha256_of_text(text) == sha256
+def _is_code_of(name: str, sha256: str, text: str) -> bool:
+    try:
+        return sha256_of(name, text) == sha256
+    except ValueError:  # no base64
+        return False
 
 
 def _stored_text(

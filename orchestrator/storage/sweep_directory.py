@@ -137,7 +137,9 @@ class SweepDirectory(SweepRecord):
             spec=spec,
             spec_sha256=spec.sha256(),
             defaults=defaults,
-            provenance=current_provenance() | {"engine_reason": engine_reason},
+            provenance=current_provenance()
+            | {"engine_reason": engine_reason}
+            | ({"code_folder": code.folder} if code else {}),
             environments={environment.id: environment} if environment else {},
             code=dict(code.sha256) if code else {},
             files=files,
@@ -166,7 +168,7 @@ class SweepDirectory(SweepRecord):
                 # Code files are written before the record, which names them. The name of a code file is the hash of its
                 # content, so the write cannot overwrite a different file.
                 for name, text in code.texts.items():
-                    place.put_text(code_file(code.sha256[name]), text)
+                    place.put_text(code_file(name, code.sha256[name]), text)
             if base is not None and not directory.shards:
                 place.put_text(base_file(base.name), base.text)
             if warm_start is not None:
@@ -314,11 +316,11 @@ class SweepDirectory(SweepRecord):
         return _RECORD.text(self)
 
 
-def code_file(sha256: str) -> str:
-    """Returns the name of the file, within a sweep directory, that stores a file of the user's code with this
-    sha256.
+def code_file(name: str, sha256: str) -> str:
+    """Returns the name of the file, within a sweep directory, that stores a file of the user with this sha256: Python
+    as it is, others in base64.
     """
-    return f"code/{sha256}.py"
+    return f"code/{sha256}{'.py' if name.endswith('.py') else '.base64'}"
 
 
 def base_file(name: str) -> str:

@@ -19,7 +19,7 @@ from attnsweep.search_spaces.sweep import Sweep, sha256_of
 from attnsweep.workloads.base_names import NAME
 from attnsweep.workloads.errors import UserError
 
-CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*\.py$")]
+CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Addend = Annotated[int, Field(gt=0)]
 TrialNumber = Annotated[int, Field(ge=0)]

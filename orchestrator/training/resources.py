@@ -141,6 +141,12 @@ def starting_meanwhile(resources: Resources) -> Iterator[None]:
                     ray.shutdown()
 
 
+def wait_for_start() -> None:
+    """Waits until Ray, if it starts in the background, has all its processes, which take the working directory."""
+    for started in _starting:
+        started.exception()
+
+
 def _start_ray(resources: Resources) -> bool:
     from attnsweep.orchestrator.training.cluster import start_here
 

@@ -26,6 +26,7 @@ sys.stdin.read()
 @pytest.fixture(autouse=True)
 def _none_carried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_carried", {})
+    monkeypatch.setattr(files, "_folders", [])
 
 
 def test_a_carried_file_is_found_by_its_path_on_the_drivers_machine(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Users' files as modules: run once, kept apart, with clear errors."""
 
 import importlib
+import pickle
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,43 @@ def test_a_file_runs_once_whatever_its_path_is_written_like(write: Write, monkey
     assert load_module(Path("once.py")) is first
     assert load_module(path.parent / "." / "once.py") is first
     assert path.with_name("once.py.runs").read_text() == "x"
+
+
+READER = "from pathlib import Path\nTABLE = Path(__file__).with_name('table.bin').read_bytes()\n"
+
+
+def test_the_files_that_code_reads_go_with_it(write: Write) -> None:
+    path = write("reader.py", READER)
+    path.with_name("table.bin").write_bytes(b"\xff\x00")
+    assert load_module(path).TABLE == b"\xff\x00"
+    sent = pickle.dumps(replace(read_user_code(path).with_files(("./table.bin",)), is_apart=True))
+    shutil.rmtree(path.parent)
+    assert pickle.loads(sent).load().TABLE == b"\xff\x00"
+
+
+@pytest.mark.parametrize("name", ["none.bin", "../reader.py", "/etc/hostname", ".hidden", ""])
+def test_other_files_do_not(write: Write, name: str) -> None:
+    path = write("folder/reader.py", READER)
+    path.with_name(".hidden").touch()
+    with pytest.raises(UserError) as raised:
+        read_user_code(path).with_files((name,))
+    assert raised.value.subject == "files"
+
+
+def test_code_that_needs_its_folder_does_not_run_apart_from_it(write: Write) -> None:
+    path = write("reader.py", READER)
+    path.with_name("table.bin").touch()
+    with pytest.raises(UserError) as raised:
+        replace(read_user_code(path), is_apart=True).load()
+    assert raised.value.subject == str(path)
+
+
+def test_a_file_that_is_being_loaded_starts_no_sweep(write: Write) -> None:
+    path = write("unguarded.py", "import attnsweep as at\nat.run_sweep(None, 'sweep')")
+    for _ in range(2):
+        with pytest.raises(UserError) as raised:
+            load_module(path)
+        assert raised.value.subject == "run_sweep"
 
 
 def test_files_of_one_name_are_two_modules(write: Write) -> None:

@@ -296,6 +296,9 @@ class Workload(ABC, Generic[P]):
     find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
     change of the code that trains."""
 
+    files: ClassVar[tuple[str, ...]] = ()
+    """The files that the user's code reads, by path relative to its folder. A sweep stores them with the code, and
+    wherever it trains they are beside `__file__`."""
     terms: ClassVar[Mapping[str, str]] = {}
     """What the author knows parts of the workload as, by the names in the engine's error messages."""
 

@@ -41,6 +41,7 @@ def problem(
     eval_step: int | None = None,
     probe_every: int | None = None,
     loss_may_be_negative: bool = False,
+    files: tuple[str, ...] = (),
     summary: str = "",
 ) -> type[Problem]:
     """Makes a workload class from functions that the user writes for one training.
@@ -80,6 +81,8 @@ def problem(
         probe_every: The number of steps between two probes; by default probes become rarer during a training.
         loss_may_be_negative: Whether the loss may fall below 0, as a log-density may; a training whose held-out loss is
             negative has otherwise diverged.
+        files: The files that these functions read, by path relative to the folder of the Python file. They are stored
+            with the sweep; find them by `Path(__file__).with_name("table.pt")`.
         summary: One line for `attnsweep workloads`.
 
     Raises:
@@ -138,6 +141,7 @@ def problem(
         "eval_step": eval_step,
         "loss_may_be_negative": loss_may_be_negative,
         "probe_every": probe_every,
+        "files": files,
     }
     return type(name, (Problem,), attributes)
 

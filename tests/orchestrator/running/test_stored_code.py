@@ -4,6 +4,7 @@ Files that a sweep names by path, such as corpora, are not in the sweep, which g
 """
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from attnsweep.orchestrator import cli
@@ -24,7 +26,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep
 from attnsweep.orchestrator.storage import user_state as trust
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
+from attnsweep.orchestrator.storage.stored_code import code_of, edited_since, trust_code
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
@@ -93,6 +95,74 @@ def _run_again(path: Path, again: Path) -> None:
             cli.main()
     assert ended.value.code in (None, 0)
     assert SweepDirectory.open(again).code == SweepDirectory.open(path).code
+
+
+PROBLEM = """
+from pathlib import Path
+import attnsweep as at
+import torch
+from torch import nn
+
+{top}
+
+def data():
+    {table}
+    return x[:, :2], x[:, 2:]
+
+own = at.problem("own", model=lambda: nn.Linear(2, 1), data=data, loss="mse", files={files})
+
+def sweep():
+    return at.Sweep(name="own", workload="own.py:own", space={{"n_steps": 2}}, sampler="random", trials=1, replicates=2)
+"""
+BESIDE = 'x = torch.load(Path(__file__).with_name("table.pt"))'
+
+
+def _problem(folder: Path, monkeypatch: pytest.MonkeyPatch, **parts: object) -> Path:
+    folder.mkdir()
+    torch.save(torch.arange(12.0).reshape(4, 3), folder / "table.pt")
+    (folder / "own.py").write_text(PROBLEM.format(**{"top": "", "table": "", "files": "()", **parts}))
+    monkeypatch.chdir(folder)
+    return folder / "own.py"
+
+
+@pytest.mark.parametrize("where", ["top", "table"])
+def test_a_file_that_the_code_reads_is_stored_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    file = _problem(tmp_path / "job", monkeypatch, files='("table.pt",)', **{where: BESIDE})
+    run_sweep(load_sweep(str(file)), tmp_path / "s", LOCAL, QUIET)
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(tmp_path / "job")
+    directory = SweepDirectory.open(tmp_path / "s")
+    assert list(directory.code) == ["own.py", "table.pt"]
+    assert resume_sweep(tmp_path / "s", LOCAL, QUIET, more_replicates=1).finished
+    assert replay(directory, "0/1").deviation.agrees
+
+
+@pytest.mark.parametrize("where", ["top", "table"])
+@pytest.mark.parametrize("reads", [BESIDE, 'x = torch.load("table.pt")'])
+def test_a_file_that_is_not_stored_is_refused_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, reads: str
+) -> None:
+    spec = load_sweep(str(_problem(tmp_path / "job", monkeypatch, **{where: reads})))
+    with pytest.raises(UserError) as refused:
+        run_sweep(spec, tmp_path / "s", LOCAL, QUIET)
+    assert "files=" in refused.value.fix
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_text_that_was_edited_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _problem(tmp_path / "job", monkeypatch, files='("table.pt",)', table=BESIDE)
+    run_sweep(load_sweep(str(file)), tmp_path / "s", LOCAL, QUIET)
+    for name in ("own.py", "table.pt"):
+        console = Console(record=True, file=io.StringIO(), soft_wrap=True)
+        assert edited_since(SweepDirectory.open(tmp_path / "s")) == ""
+        before = file.with_name(name).read_bytes()
+        file.with_name(name).write_bytes(before + b"#")
+        assert resume_sweep(tmp_path / "s", LOCAL, console).finished
+        said = [line for line in console.export_text().splitlines() if "changed" in line]
+        assert [line.partition(" ")[0] for line in said] == [name]
+        file.with_name(name).write_bytes(before)
 
 
 @pytest.mark.scale
