@@ -3,15 +3,17 @@ commands, and exit."""
 
 import json
 import subprocess
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, answer, console, say
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, console, say
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.workloads.errors import UserError
@@ -38,6 +40,7 @@ OnFailure = Annotated[
 
 def conclude(
     summary: "Summary",
+    began: float,
     keep_weights: Collection[int],
     on_finish: str | None,
     on_failure: str | None,
@@ -48,11 +51,29 @@ def conclude(
     """Prints the summary of a run and finishes it: calls the shell commands that the user has given, keeps weights,
     draws the report, and exits.
 
-    These steps come last, so that a failure in one of them loses nothing of the sweep.
+    The summary is printed before these steps, so that a failure in one of them loses nothing of it; the seconds, and
+    the JSON, after them.
+
+    Args:
+        began: When the command began, by the monotonic clock.
     """
+    from attnsweep.orchestrator.storage.run_records import record_seconds
+
     # A shard has no report of its own: the report describes the whole sweep.
-    has_report = report and summary.directory.shard is None
-    answer(partial(summary.print, report=has_report), summary.to_json, as_json=as_json, on_stderr=True)
+    summary.print(console(stderr=True), report=report and summary.directory.shard is None)
+    try:
+        _finish(replace(summary, seconds=time.monotonic() - began), keep_weights, on_finish, on_failure, report=report)
+    finally:
+        summary = replace(summary, seconds=time.monotonic() - began)
+        record_seconds(summary.directory.place, summary.seconds)
+        say(summary.pace)
+        if as_json:
+            typer.echo(summary.to_json())
+
+
+def _finish(
+    summary: "Summary", keep_weights: Collection[int], on_finish: str | None, on_failure: str | None, *, report: bool
+) -> None:
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
     place = str(summary.directory.place)

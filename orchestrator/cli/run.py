@@ -4,6 +4,7 @@ Fast to import: every command loads its libraries when it runs.
 """
 
 import json
+import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -118,6 +119,7 @@ def run(
     """Run a sweep: train its models, and summarize how the trainings ended."""
     from attnsweep.orchestrator.storage.place_names import place_of
 
+    began = time.monotonic()
     processes.start_ahead()
     sweep = _sweep(
         spec,
@@ -161,7 +163,7 @@ def run(
     # Weights are kept for the trials that this call names with `--keep-weights` and for those that an earlier `run`
     # named.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
-    conclude(summary, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
+    conclude(summary, began, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
 
 @on.with_resources("engine")
@@ -185,6 +187,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume an interrupted sweep, or extend it by trials or replicates."""
+    began = time.monotonic()
     processes.start_ahead()
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
@@ -204,7 +207,8 @@ def resume(
                 more_replicates=more_replicates,
                 retry_failed=retry_failed,
             )
-    conclude(summary, summary.directory.keep_weights, on_finish, on_failure, report=not no_report, as_json=as_json)
+    kept = summary.directory.keep_weights
+    conclude(summary, began, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
 
 def forecast(

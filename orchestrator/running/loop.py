@@ -114,6 +114,7 @@ class _UnderWay:
             n_steps=order.tasks[0].training.parameters.n_steps,
             n_running=self.reached.n_running if self.reached else None,
             where=self.reached.where if self.reached else "",
+            metric=self.reached.metric if self.reached else None,
         )
 
 

@@ -24,7 +24,7 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.locks import TakenError
-from attnsweep.orchestrator.storage.run_records import Beacon, earlier_replays
+from attnsweep.orchestrator.storage.run_records import Beacon, earlier_replays, record_seconds
 from attnsweep.orchestrator.storage.stored_code import named_files
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.projection import Projection
@@ -211,7 +211,9 @@ class OneRun:
                 replays=replays,
                 n_ended_at_median=sweep.study.n_ended_at_median(),
             )
-        return replace(summary, mlflow=projection.to_open(), in_mlflow=projection.problem is None)
+        record_seconds(directory.place, self._seconds)
+        in_mlflow = projection.problem is None
+        return replace(summary, mlflow=projection.to_open(), in_mlflow=in_mlflow, seconds=self._seconds)
 
     def _end(self, sweep: _OpenSweep, beacon: Beacon) -> None:
         """Saves the Optuna study and records the end of the run, unless another process has taken over the sweep."""
@@ -238,4 +240,5 @@ def show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: Sw
     """
     waiting_for, packs = pool.waiting_for, loop.under_way()
     display.heartbeat(waiting_for, packs)
-    beacon.show(f"waiting for {waiting_for}" if waiting_for else "training", loop.n_asked, packs, lag)
+    doing = f"waiting for {waiting_for}" if waiting_for else "training"
+    beacon.show(doing, loop.n_asked, packs, lag, display.seconds_left)

@@ -4,19 +4,20 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from attnsweep.orchestrator.analysis.labels import speed_label
 from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.ledger.trial import complete_among
-from attnsweep.orchestrator.storage.run_records import PackUnderWay, packs_in_words
+from attnsweep.orchestrator.storage.run_records import PackUnderWay, packs_in_words, span
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -60,7 +61,7 @@ class _Cell:
 
 
 class ProgressDisplay:
-    """Displays a sweep's progress: trials, trainings, outcomes, trainings per second and the time left.
+    """Displays a sweep's progress: trials, trainings, outcomes, the first metric, trainings per second, the time left.
 
     Args:
         console: The console to write to. A terminal or a notebook's cell gets a live bar, any other gets plain lines.
@@ -73,7 +74,7 @@ class ProgressDisplay:
         self._n_trials, self._n_trainings = spec.trials, spec.trials * most_wanted(spec.replicates)
         self._at_most = "" if isinstance(spec.replicates, int) else "at most "
         self._n_done: int = done.num_rows
-        self._n_done_before: int = done.num_rows
+        self._n_done_before = self._work_before = float(done.num_rows)
         self._complete_before = frozenset(complete_among(done, spec.replicates))
         self._n_told = len(self._complete_before)
         self._outcomes: Counter[str] = Counter()
@@ -86,17 +87,17 @@ class ProgressDisplay:
         self._to_close = [*self._complete_before]
         self._count(done)
         self._started = self._last_line = time.monotonic()
-        self._packs = ""
+        self._packs: Sequence[PackUnderWay] = ()
         self._bar = _TwoLines(
             TextColumn(f"trainings, {self._at_most}" if self._at_most else "trainings"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[left]}"),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=self._n_trainings, completed=self._n_done, rate="")
+        self._task = self._bar.add_task("", total=self._n_trainings, completed=self._n_done, rate="", left="")
         self._bar.words = self._in_words()
         self._cell: _Cell | None = None
 
@@ -118,16 +119,9 @@ class ProgressDisplay:
         if self._n_told == self._n_trials:
             # The results of all trials have been reported to the study, so no further replicates will be needed and the
             # total number of trainings is known.
-            self._n_trainings, self._at_most, self._packs = self._n_done, "", ""
+            self._n_trainings, self._at_most, self._packs = self._n_done, "", ()
         self._count(trainings)
-        self._bar.update(
-            self._task,
-            completed=self._n_done,
-            total=self._n_trainings,
-            rate=f"{self._rate():.0f}/s",
-        )
-        self._bar.words = self._in_words()
-        self._draw_cell()
+        self._update(self._in_words())
         if self._n_done == self._n_trainings:
             self._print_line(self._line())
 
@@ -165,11 +159,30 @@ class ProgressDisplay:
             waiting_for: What the sweep waits for before any pack can train; empty if it waits for nothing.
             packs: The packs in training.
         """
-        self._packs = packs_in_words(packs)
-        self._bar.words = f"waiting for {waiting_for}" if waiting_for else self._in_words()
-        self._draw_cell()
+        self._packs = packs
+        if self._n_done == self._n_done_before == self._work_before and self._work > self._work_before:
+            # Time counts from the first report on, so that what comes before it, such as compiling, does not.
+            self._work_before, self._started = self._work, time.monotonic()
+        self._update(f"waiting for {waiting_for}" if waiting_for else self._in_words())
         if time.monotonic() - self._last_line >= _PLAIN_SECONDS:
             self._print_line(f"waiting for {waiting_for}" if waiting_for else self._line())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated from the steps that packs have done, finished or not; `None` before the first."""
+        rate = self._rate()
+        return max(self._n_trainings - self._work, 0.0) / rate if rate else None
+
+    def _update(self, words: str) -> None:
+        self._bar.update(
+            self._task,
+            completed=self._n_done,
+            total=self._n_trainings,
+            rate=f"{speed_label(self._rate())}/s",
+            left=self._left(),
+        )
+        self._bar.words = words
+        self._draw_cell()
 
     def _print_line(self, line: str) -> None:
         self._last_line = time.monotonic()
@@ -181,11 +194,13 @@ class ProgressDisplay:
             self._cell.draw(at_once=at_once)
 
     def _line(self) -> str:
-        left = f"{(self._n_trainings - self._n_done) / self._rate():.0f}" if self._rate() else "-"
-        return (
-            f"trials {self._n_told}/{self._n_trials}  trainings {self._n_done}/{self._at_most}{self._n_trainings}  "
-            f"{speed_label(self._rate())} trainings/s  {self._at_most}{left} s left  {self._details()}"
-        )
+        counts = f"trials {self._n_told}/{self._n_trials}  trainings {self._n_done}/{self._at_most}{self._n_trainings}"
+        pace = f"{speed_label(self._rate())} trainings/s"
+        return "  ".join(part for part in (counts, pace, self._left(), self._details()) if part)
+
+    def _left(self) -> str:
+        seconds = self.seconds_left
+        return "" if seconds is None else f"{self._at_most}{span(timedelta(seconds=seconds))} left"
 
     def _in_words(self) -> str:
         return f"trials {self._n_told}/{self._n_trials}  {self._details()}"
@@ -194,11 +209,17 @@ class ProgressDisplay:
         """Returns the line below the progress bar: the stuck rate, the packs in training, and the numbers of outcomes
         so far."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
-        return "  ".join(part for part in (self._stuck, self._packs, outcomes) if part)
+        return "  ".join(part for part in (self._stuck, packs_in_words(self._packs), outcomes) if part)
+
+    @property
+    def _work(self) -> float:
+        """The number of trainings done, of unfinished ones the part that is done."""
+        return self._n_done + sum(pack.n_trainings * pack.step / pack.n_steps for pack in self._packs)
 
     def _rate(self) -> float:
+        """Trainings per second, of unfinished ones the part that is done."""
         elapsed = max(time.monotonic() - self._started, 1e-9)
-        return (self._n_done - self._n_done_before) / elapsed
+        return max(self._work - self._work_before, 0.0) / elapsed
 
 
 def logging_progress(console: Console, store: str = "MLflow") -> Callable[[int, int], None]:

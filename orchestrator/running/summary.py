@@ -81,8 +81,8 @@ class Summary:
         refused: Why the workload refused a trial's values, by the trial's number.
         finished: Whether the sweep's budget is spent.
         n_trials: Number of trials with at least one training.
-        seconds: Wall time of this run.
-        trainings_per_second: Trainings of this run per second of wall time.
+        seconds: Wall time of this run, or of its command if that has ended.
+        n_new: Number of trainings of this run.
         replays: The results of the self-check; `None` if there was none yet.
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
         asked: The rates that the objective is about, if these are not stuck rates.
@@ -99,7 +99,7 @@ class Summary:
     finished: bool
     n_trials: int
     seconds: float
-    trainings_per_second: float
+    n_new: int
     replays: Replays | None
     asked: StuckRates | None = None
     failure: str | None = None
@@ -127,7 +127,17 @@ class Summary:
     @property
     def has_trained(self) -> bool:
         """Whether this run has added trainings to the ledger."""
-        return self.trainings_per_second > 0
+        return self.n_new > 0
+
+    @property
+    def trainings_per_second(self) -> float:
+        """The number of trainings of this run per second of `seconds`."""
+        return self.n_new / max(self.seconds, 1e-9)
+
+    @property
+    def pace(self) -> str:
+        """A line on how long the run took."""
+        return f"{self.seconds:.1f} s, {speed_label(self.trainings_per_second)} trainings per second"
 
     @property
     def has_report(self) -> bool:
@@ -212,7 +222,6 @@ class Summary:
             say(str(self.replays))
         for trial, reason in islice(self.refused.items(), 1):
             say(f"{len(self.refused)} trials refused, such as #{trial}: {reason}")
-        say(f"{self.seconds:.1f} s, {speed_label(self.trainings_per_second)} trainings per second")
         say_plainly(f"engine   {self.directory.engine_in_words}")
         if self.promised is not None:
             say_plainly(self.promised.sentence())
@@ -288,7 +297,7 @@ def summarize(
         finished=finished,
         n_trials=n_trials,
         seconds=seconds,
-        trainings_per_second=(results.n_trainings - n_before) / max(seconds, 1e-9),
+        n_new=results.n_trainings - n_before,
         replays=replays,
         asked=asked,
         failure=failure,

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
@@ -44,6 +45,7 @@ class PackUnderWay(Record):
         step, n_steps: The step that the trainings have reached, and the number of steps that they take.
         n_running: Number of trainings that have not ended; `None` if unknown.
         where: The host and the device that train the pack; empty if unknown.
+        metric: The workload's first metric at the last probe, and its mean over the pack; `None` before a report.
     """
 
     pack: str
@@ -52,6 +54,7 @@ class PackUnderWay(Record):
     n_steps: int
     n_running: int | None = None
     where: str = ""
+    metric: tuple[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
 
     def in_words(self) -> str:
         """Describes the progress of a pack of trainings: `64 trainings, 40 still training, step 120 of 500, on node7
@@ -59,7 +62,8 @@ class PackUnderWay(Record):
         """
         alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
         on = f", on {self.where}" if self.where else ""
-        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{on}"
+        value = "" if self.metric is None else f", {self.metric[0]} {self.metric[1]:.3g}"
+        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{value}{on}"
 
 
 class Progress(Record):
@@ -71,6 +75,8 @@ class Progress(Record):
         n_asked: Number of trials requested from the sampler so far.
         packs: The packs in training.
         mlflow: Which trials MLflow does not have yet, in words; empty if it has all or this is unknown.
+        seconds_left: Estimated seconds until all trainings have ended; `None` if unknown.
+        seconds: Seconds that the last command took that ran the sweep; `None` while it runs.
     """
 
     at: AwareDatetime
@@ -78,6 +84,8 @@ class Progress(Record):
     n_asked: int
     packs: tuple[PackUnderWay, ...]
     mlflow: str = ""
+    seconds_left: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     def in_words(self, now: datetime) -> str:
         """Describes whether the sweep is running, and how long ago its driver last wrote.
@@ -116,6 +124,7 @@ def progress_of(places: Sequence[Place]) -> Progress | None:
         doing=latest.doing,
         n_asked=sum(report.n_asked for report in reports),
         packs=tuple(pack for report in reports if report.doing for pack in report.packs),
+        seconds_left=max((report.seconds_left for report in reports if report.seconds_left is not None), default=None),
         mlflow=", ".join(dict.fromkeys(report.mlflow for report in reports if report.mlflow)),
     )
 
@@ -134,11 +143,25 @@ class Beacon:
         self._next = 0.0
         self._n_asked = 0
 
-    def show(self, doing: str, n_asked: int, packs: Sequence[PackUnderWay], mlflow: str = "") -> None:
+    def show(
+        self,
+        doing: str,
+        n_asked: int,
+        packs: Sequence[PackUnderWay],
+        mlflow: str = "",
+        seconds_left: float | None = None,
+    ) -> None:
         """Writes the progress, unless it was written a few seconds ago. Takes the arguments of `Progress`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
-            now = Progress(at=datetime.now(UTC), doing=doing, n_asked=n_asked, packs=tuple(packs), mlflow=mlflow)
+            now = Progress(
+                at=datetime.now(UTC),
+                doing=doing,
+                n_asked=n_asked,
+                packs=tuple(packs),
+                mlflow=mlflow,
+                seconds_left=seconds_left,
+            )
             PROGRESS.write_passing(self._place, now)
             # The time until the next write is counted from the end of this one, so that writes to a slow store stay
             # rare.
@@ -149,15 +172,27 @@ class Beacon:
         PROGRESS.write_passing(self._place, Progress(at=datetime.now(UTC), doing="", n_asked=self._n_asked, packs=()))
 
 
+def record_seconds(place: Place, seconds: float) -> None:
+    """Writes to the progress file of a run that has ended how long its command took. Failures are ignored."""
+    progress = PROGRESS.read_if_sound(place)
+    if progress is not None and not progress.doing:
+        PROGRESS.write_passing(place, progress.model_copy(update={"seconds": seconds}))
+
+
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Summarizes the packs (trainings in one batched program) in training: `2 packs under way, step 120 to 400 of 500`;
-    empty if there are none."""
+    """Summarizes the packs in training: `2 packs under way, step 120 to 400 of 500, accuracy 0.83`; empty if there are
+    none."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)
     reached = f"{steps[0]}" if steps[0] == steps[-1] else f"{steps[0]} to {steps[-1]}"
     n_steps = max(pack.n_steps for pack in packs)
-    return f"{len(packs)} pack{'s' if len(packs) > 1 else ''} under way, step {reached} of {n_steps}"
+    words = f"{len(packs)} pack{'s' if len(packs) > 1 else ''} under way, step {reached} of {n_steps}"
+    measured = [(pack.metric, pack.n_trainings) for pack in packs if pack.metric is not None]
+    if not measured:
+        return words
+    mean = sum(value * n for (_, value), n in measured) / sum(n for _, n in measured)
+    return f"{words}, {measured[0][0][0]} {mean:.3g}"
 
 
 def span(length: timedelta) -> str:

@@ -89,12 +89,14 @@ class Progress:
         checkpoint: The pack's state, at intervals.
         n_running: Number of trainings in the pack that have not ended; `None` if unknown.
         where: The host and the device that train the pack.
+        metric: The workload's first metric at the last probe: its name, and its mean over the pack.
     """
 
     step: int
     checkpoint: bytes | None = None
     n_running: int | None = None
     where: str = ""
+    metric: tuple[str, float] | None = None
 
 
 Standing: TypeAlias = tuple[str, bool, float | None]
@@ -112,7 +114,7 @@ class Probed:
             ended earlier.
         running: The positions in the pack of the trainings that have not ended.
         checkpoint: The pack's state, at intervals.
-        where: As in `Progress`.
+        where, metric: As in `Progress`.
     """
 
     step: int
@@ -120,6 +122,7 @@ class Probed:
     running: Sequence[int]
     checkpoint: bytes | None = None
     where: str = ""
+    metric: tuple[str, float] | None = None
 
     @property
     def n_running(self) -> int:

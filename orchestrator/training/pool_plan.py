@@ -220,7 +220,7 @@ class PoolPlan:
             # This trainer has to end. It hands its trainings over at once, and does not wait until the driver has
             # decided, from this measurement, which of them to prune. The trainer that continues them reports the
             # measurement again, so here only their progress is reported.
-            report = Progress(report.step, report.checkpoint, report.n_running, report.where)
+            report = Progress(report.step, report.checkpoint, report.n_running, report.where, report.metric)
         if isinstance(report, Progress):
             return report, [Action("hand back" if is_leaving else "go on", number)]
         trainer.order = None

@@ -185,13 +185,13 @@ class Trainer:
             self._told_step = self._pack.step
             reached = standings(self._workload, self._order.tasks, self._pack)
             state = self._checkpoint_if_due(self._pack)
-            return Probed(self._pack.step, reached, self._pack.running, state, self._where)
+            return Probed(self._pack.step, reached, self._pack.running, state, self._where, self._pack.metric())
         if self._pack.done:
             return self._ended(self._order, self._pack)
         if self._is_leaving:
             return self.hand_back()
-        n_running = len(self._pack.running)
-        return Progress(self._pack.step, self._checkpoint_if_due(self._pack), n_running, self._where)
+        state, n_running = self._checkpoint_if_due(self._pack), len(self._pack.running)
+        return Progress(self._pack.step, state, n_running, self._where, self._pack.metric())
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
         """Returns whether a measurement of the pack of trainings must be reported to the driver before training goes

@@ -208,6 +208,10 @@ class Pack(Generic[P]):
         """Returns the measurements so far. Trainings that have not ended are included, up to the last measured step."""
         return self._record.result()
 
+    def metric(self) -> tuple[str, float] | None:
+        """Returns the workload's first metric so far: its name, and its mean over the trainings."""
+        return self._record.metric()
+
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
         """Returns parameters and buffers of the trainings at the given positions: final ones for ended trainings,
         present ones for active trainings."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.contract import Evidence, HeadScores
 from attnsweep.workloads.engine.layout import prefixed, under
+from attnsweep.workloads.vocabulary import RESERVED_METRICS
 
 T = TypeVar("T", bound=np.generic)
 
@@ -122,6 +123,15 @@ class Record:
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
+
+    def metric(self) -> tuple[str, float] | None:
+        """Returns the name of the workload's first metric, or else `eval_loss`, and its mean over the last probe of
+        each training; `None` if none is finite."""
+        name = next((name for name in self._metrics if name not in RESERVED_METRICS), "eval_loss")
+        if name not in self._metrics:
+            return None
+        values = self._metrics[name][np.arange(self.n_steps.size), self.last_probe]
+        return None if np.isnan(values).all() else (name, float(np.nanmean(values)))
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
         """Records the scores of attention heads of the given trainings at a probe (measured step)."""

@@ -1,7 +1,6 @@
 """Prints `attnsweep status`: the progress of a sweep, from its ledger and the last progress file of the process that
 runs it."""
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,28 +24,6 @@ from attnsweep.search_spaces.sweep import Sweep
 
 _SHOWN_PACKS = 16
 _LOOK_SECONDS = 2.0
-_RECENT = timedelta(minutes=5)
-"""The speed is measured over the period of this length before the end of the last training."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Speed:
-    """The speed of a sweep in trainings per second, and the half-width of its 95% interval as a fraction of the speed.
-
-    The interval assumes that packs (trainings in one batched program) end at random times.
-    """
-
-    per_second: float
-    spread: float
-
-    def left(self, n_trainings: int) -> str:
-        """Formats how long `n_trainings` more trainings will take, with the ends of a 95% interval:
-        `10 min (8 min to 14 min)`."""
-        ends = [
-            n_trainings / self.per_second / factor for factor in (1 + self.spread, 1, 1 - self.spread) if factor > 0
-        ]
-        low, middle, *high = (span(timedelta(seconds=end)) for end in ends)
-        return f"{middle} ({low} to {high[0]})" if high else f"{middle} (at least {low})"
 
 
 @dataclass(frozen=True)
@@ -58,7 +35,6 @@ class _Counts:
         slow: How many stuck trainings would be freed by more steps; `None` without predictions.
         n_trials: The number of trials with trainings.
         last: When the last training finished.
-        speed: The recent speed; `None` before the second commit of rows to the ledger.
         failure: As in the summary of a run.
     """
 
@@ -67,7 +43,6 @@ class _Counts:
     slow: StuckOrSlow | None
     n_trials: int
     last: datetime | None
-    speed: _Speed | None
     failure: str | None
 
 
@@ -138,10 +113,9 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         yield f"failed      {counts.failure}"
     is_running = progress is not None and progress.is_running(now)
     if progress is not None and is_running:
-        if counts.speed:
+        if progress.seconds_left is not None:
             at_most = "" if isinstance(spec.replicates, int) else "at most "
-            left = counts.speed.left(most - n_trainings)
-            yield f"speed       {counts.speed.per_second:.3g} trainings per second, {at_most}{left} left"
+            yield f"time left   {at_most}{span(timedelta(seconds=progress.seconds_left))}"
         if progress.mlflow:
             yield f"MLflow      {progress.mlflow}"
         yield from _packs(progress.packs)
@@ -183,25 +157,5 @@ def _read(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> _Counts:
         slow=read_stuck_or_slow(connection),
         n_trials=n_trials,
         last=last,
-        speed=_speed(connection),
         failure=commonest_failure(connection),
     )
-
-
-def _speed(connection: duckdb.DuckDBPyConnection) -> _Speed | None:
-    """Measures the speed of a sweep from the trainings that were committed in a recent period.
-
-    Trainings of the first commit are not counted, because they were trained before the period.
-    """
-    packs = connection.execute(
-        """
-        select count(*), epoch(max(finished_at::timestamp)) as ended from trainings
-        where finished_at >= (select max(finished_at) from trainings) - ? group by finished_at order by ended
-        """,
-        [_RECENT],
-    ).fetchall()
-    sizes = [n for n, _ in packs[1:]]
-    if not sizes:
-        return None
-    spread = 1.96 * math.sqrt(sum(n * n for n in sizes)) / sum(sizes)
-    return _Speed(sum(sizes) / (packs[-1][1] - packs[0][1]), spread)

@@ -225,7 +225,7 @@ def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> Non
         finished=True,
         n_trials=2,
         seconds=1.0,
-        trainings_per_second=8.0,
+        n_new=8,
         mlflow="-",
         in_mlflow=True,
         replays=None,

@@ -132,7 +132,14 @@ def test_a_run_remembers_and_tells(tmp_path: Path, no_mlflow: None) -> None:
     arguments = ["run", str(spec), "--local", "--dir", str(tmp_path / "s"), "--note", "a", "--tag", "b=c=d", "--json"]
     done = CliRunner().invoke(app, [*arguments, "--no-report", "--on-finish", f"cat > {told}; exit 1"])
     assert done.exit_code == 0
-    assert json.loads(told.read_text()) == json.loads(done.stdout.splitlines()[-1])
+    at_hook, at_end = json.loads(told.read_text()), json.loads(done.stdout.splitlines()[-1])
+    times = {name: at_end[name] for name in ("seconds", "trainings_per_second")}
+    assert at_hook | times == at_end
+    # The seconds are those of the command, hook included.
+    assert at_hook["seconds"] < at_end["seconds"]
+    assert json.loads((tmp_path / "s" / "progress.json").read_text())["seconds"] == pytest.approx(
+        times["seconds"], abs=1e-3
+    )
     assert "ended with exit code 1" in done.stderr
     found = SweepDirectory.open(tmp_path / "s")
     assert (found.note, dict(found.tags)) == ("a", {"b": "c=d"})

@@ -21,7 +21,7 @@ from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay, Pro
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
-from tests.orchestrator.small_sweep import FINISHED, Rows, folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import Rows, folder_of, small_sweep, sweep_on_disk, trial_rows
 
 PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
 RULE = Sequential(width=0.45, at_most=24, batch=8)
@@ -102,7 +102,7 @@ def test_the_live_bar_has_all_that_matters_in_80_columns() -> None:
     bar, words = _live(80, n_trials=100_000)
     assert len(bar) <= 80
     assert len(words) <= 80
-    assert re.fullmatch(r"trainings .* 8/800000 \d+/s [-\d]+:..:..", bar)
+    assert re.fullmatch(r"trainings .* 8/800000 \d+/s \d+ \w+ left", bar)
     assert words.startswith("trials 1/100000  stuck 0.43 [0.16, 0.75]  2 packs under way, step 120 to 400 of")
     assert words.endswith("…")
 
@@ -115,7 +115,33 @@ def test_plain_lines_say_what_is_under_way_before_anything_has_ended(monkeypatch
         display.heartbeat("", PACKS[:1])
     waiting, training = shown.file.getvalue().strip().splitlines()  # type: ignore[attr-defined]
     assert waiting == "waiting for Ray to start 2 trainers"
-    assert training == ("trials 0/4  trainings 0/16  0 trainings/s  - s left  1 pack under way, step 120 of 500")
+    assert training == "trials 0/4  trainings 0/16  0 trainings/s  1 pack under way, step 120 of 500"
+
+
+def test_the_time_left_counts_the_steps_done_in_packs_from_their_first_report_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two packs of 8 of 16 trainings: 6 s for a quarter of both are 12 s for the half that is left."""
+    clock = [0.0]
+    monkeypatch.setattr("attnsweep.orchestrator.running.progress.time.monotonic", lambda: clock[0])
+    shown = Console(file=StringIO(), force_terminal=False, width=200)
+    with ProgressDisplay(shown, small_sweep("shown"), _table((0, 1)).schema.empty_table()) as display:
+        for now, step in ((30.0, 0), (60.0, 25), (66.0, 50)):
+            clock[0] = now
+            packs = [
+                PackUnderWay(pack=f"{n}", n_trainings=8, step=step, n_steps=100, metric=("accuracy", 0.25 + n / 2))
+                for n in range(2)
+            ]
+            display.heartbeat("", packs)
+        assert display.seconds_left == pytest.approx(12.0)
+    assert (
+        shown.file.getvalue()
+        .strip()
+        .splitlines()[-1]
+        .endswith(  # type: ignore[attr-defined]
+            "0.67 trainings/s  12 s left  2 packs under way, step 50 of 100, accuracy 0.5"
+        )
+    )
 
 
 @pytest.fixture
@@ -215,17 +241,11 @@ def test_spans_of_time_in_words() -> None:
 
 def test_status_says_how_long_and_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = trial_rows(0, ["solved"] * 4) + trial_rows(1, ["solved"] * 3 + ["failed"])
-    for row in rows:
-        row["finished_at"] = FINISHED + timedelta(seconds=8 * row["trial"] - 600 * (row["replicate"] == 0))
     rows[-1]["error"] = "Traceback:\n  of a line\nValueError: no such word\n"
     sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), rows)
-    Beacon(sweep.place).show("training", 2, ())
+    Beacon(sweep.place).show("training", 2, (), seconds_left=540.0)
     lines = _status(sweep.place, capsys)
-    # 3 later than the first in 8 s: what ended over five minutes before is not counted; 8 are to come.
-    assert lines[-2:] == [
-        "failed      1 of 1: ValueError: no such word",
-        "speed       0.375 trainings per second, 21 s (at least 7 s) left",
-    ]
+    assert lines[-2:] == ["failed      1 of 1: ValueError: no such word", "time left   9 min"]
 
 
 def test_status_is_followed_until_the_run_ends(sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

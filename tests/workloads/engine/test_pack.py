@@ -12,7 +12,7 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.result import PackResult, Record
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
@@ -26,6 +26,15 @@ def _train(*trainings: Training, slice_steps: int = 10_000) -> PackResult:  # ty
 
 def _training(seed: int, **values: float | int | str | bool | None) -> Training:  # type: ignore[type-arg]
     return Training(defaults(WORKLOAD, **({"n_steps": 400} | values)), seed)
+
+
+def test_the_first_metric_so_far_is_the_workloads_own_at_each_trainings_last_probe() -> None:
+    record, lanes = Record([0, 1], {}, [None] * 3), np.arange(3)
+    assert record.metric() is None
+    for probe, accuracy in ((0, [0.0, 0.5, np.nan]), (1, [1.0, 0.75, np.nan])):
+        record.add_metrics(probe, lanes, {"loss": np.ones(3), "eval_loss": np.ones(3), "accuracy": np.array(accuracy)})
+    record.last_probe[:2] = 1, 0
+    assert record.metric() == ("accuracy", 0.75)
 
 
 @pytest.mark.slow
