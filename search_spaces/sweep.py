@@ -231,8 +231,17 @@ class Sweep(SpecModel):
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Conditional)}
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """Returns a copy of the sweep in which the given parameters are fixed at the given values."""
-        return self.but(space={**self.space, **values})
+        """Returns a copy of the sweep in which the given parameters are fixed at the given values. A parameter whose
+        condition is on one of them varies as that value says."""
+        space = dict(self.space)
+        for name, condition in self.conditional().items():
+            if condition.on in values:
+                branch = condition.branch(values[condition.on])
+                if branch is None:
+                    del space[name]
+                else:
+                    space[name] = branch
+        return self.but(space={**space, **values})
 
     def but(self, **changes: object) -> Self:
         """Returns a copy of the sweep in which the given fields are changed. The copy is validated."""

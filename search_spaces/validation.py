@@ -12,7 +12,7 @@ from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.interventions import INTERVENTION
-from attnsweep.workloads.parameters import Parameter, TrainingParameters, unknown_parameter
+from attnsweep.workloads.parameters import ONLY_WITH, Parameter, TrainingParameters, unknown_parameter
 from attnsweep.workloads.registry import parameters_of_others
 from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
@@ -46,7 +46,9 @@ def check_sweep(
             if isinstance(branch, Categorical):
                 _check_choices(name, branch.choices)
     for name, condition in sweep.conditional().items():
-        _check_condition(name, condition, sweep, declared)
+        _check_condition(name, condition, sweep)
+    for name in ONLY_WITH.keys() & sweep.parameters().keys():
+        _check_effect(name, sweep, declared)
     _check_combinations(sweep, parameters)
     # Interventions are checked here, when the sweep is made. Otherwise each trial with an intervention after the last
     # step would be refused when it is drawn.
@@ -134,16 +136,66 @@ def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> N
         raise refusal
 
 
-def _check_condition(name: str, condition: Conditional, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
-    if condition.on not in sweep.parameters() or condition.on in sweep.conditional():
+def _check_condition(name: str, condition: Conditional, sweep: Sweep) -> None:
+    other = sweep.parameters().get(condition.on, condition)
+    if isinstance(other, Conditional):
         raise SpecError(
             f"{name}.on",
             given=condition.on,
             expected="a parameter of the search space without a condition of its own",
             fix=f"add the parameter {condition.on} to the search space, or remove the condition",
         )
-    for value in condition.among:
-        declared[condition.on].accept(value)
+    if isinstance(other, Float):
+        raise SpecError(
+            f"{name}.on",
+            given=f"{condition.on}, a Float",
+            expected="a parameter that takes single values, because a draw from a range equals none of them",
+            fix=f"make {condition.on} a Categorical, or an Int",
+        )
+    values = _values(other)
+    if never := [value for value in condition.among if value not in values]:
+        raise SpecError(
+            f"{name}.among",
+            given=never[0],
+            expected=f"values that {condition.on} has in this sweep",
+            fix="remove this value, or the condition",
+        )
+    if condition.otherwise is not None and all(value in condition.among for value in values):
+        raise SpecError(
+            f"{name}.otherwise",
+            given=getattr(condition.otherwise, "kind", condition.otherwise),
+            expected=f"nothing, because `among` has all values of {condition.on}",
+            fix="remove otherwise, or the condition",
+        )
+
+
+def _values(dimension: Dimension) -> Sequence[Scalar]:
+    match dimension:
+        case Categorical(choices=choices):
+            return choices
+        case Int(low=low, high=high):
+            return range(low, high + 1)
+    assert not isinstance(dimension, Float | Conditional | Zip)
+    return (dimension,)
+
+
+def _check_effect(name: str, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
+    """Checks that some trial reads the parameter: momentum has an effect with sgd only."""
+    on, readers = ONLY_WITH[name]
+    other, dimension = sweep.parameters().get(on, declared[on].default), sweep.parameters()[name]
+    values = {*_extremes(other)}
+    if isinstance(other, Conditional) and other.otherwise is None:
+        values.add(declared[on].default)
+    if isinstance(dimension, Conditional) and dimension.on == on:
+        values = {value for value in values if dimension.branch(value) is not None}
+    if not values & readers:
+        have = " and ".join(sorted(map(str, values)))
+        raise SpecError(
+            name,
+            given=f"{getattr(dimension, 'kind', dimension)} with {on}={have}",
+            expected=f"{on} among {', '.join(sorted(readers))}, without which {name} has no effect",
+            fix=f"remove {name}, or change {on}",
+        )
 
 
 def _check_grid(sweep: Sweep) -> None:

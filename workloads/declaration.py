@@ -5,7 +5,7 @@ import dataclasses
 import math
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -106,6 +106,23 @@ class Parameter:
             and (self.low is None or value >= self.low)
             and (self.high is None or value <= self.high)
         )
+
+
+def check_spelling(subject: str, names: Iterable[str]) -> None:
+    """Checks that no two names differ only in case, because SQL would read one column for both.
+
+    Raises:
+        SpecError: If two do.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            raise SpecError(
+                f"{subject}.{name}",
+                given=f"{name} beside {other}",
+                expected="names that differ not only in case, which SQL ignores",
+                fix="rename one of the two",
+            )
 
 
 def parameter(

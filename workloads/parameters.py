@@ -20,10 +20,16 @@ from attnsweep.workloads.declaration import parameter as parameter
 from attnsweep.workloads.declaration import retired_parameter
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.interventions import check_interventions, interventions_of
-from attnsweep.workloads.update_rules import Hyperparameters
+from attnsweep.workloads.update_rules import READERS, Hyperparameters
 
 CERTIFIED_SHARE = 0.05
 """The default share of the stuck trainings whose label is tested."""
+
+ONLY_WITH: Mapping[str, tuple[str, frozenset[str]]] = {
+    **{name: ("optimizer", optimizers) for name, optimizers in READERS.items()},
+    "float32_state": ("dtype", frozenset({"bfloat16"})),
+}
+"""The parameters that only some values of another parameter give an effect: that parameter, and these values."""
 
 
 def _check_condition(text: str) -> None:
@@ -171,6 +177,14 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         are left out."""
         return {name: getattr(self, name) for name in self.declared()}
 
+    def effective(self) -> dict[str, Value]:
+        """Returns what the ledger records: the values by name, `None` for one that another parameter's value leaves
+        without effect."""
+        return {
+            name: None if name in ONLY_WITH and getattr(self, ONLY_WITH[name][0]) not in ONLY_WITH[name][1] else value
+            for name, value in self.values().items()
+        }
+
     def refused(self, name: str, expected: str, fix: str) -> SpecError:
         """Builds the error for a parameter whose value does not fit the values of the other parameters."""
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
@@ -183,11 +197,12 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         its old default.
         """
         identity: dict[str, Value] = {}
+        effective = self.effective()
         for name, declared in self._known().items():
-            value = getattr(self, name)
+            value = effective.get(name, getattr(self, name))
             if declared.retired is not None and value is None:
                 value = declared.default
-            if declared.since is None or value != declared.default:
+            if declared.since is None or value not in (None, declared.default):
                 identity[name] = value
         return identity
 

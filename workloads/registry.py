@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from attnsweep.workloads.conditions import terms_of
+from attnsweep.workloads.declaration import check_spelling
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
@@ -156,6 +157,7 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
 def _check_names(subject: str, names: object) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
         raise _refused(subject, names, 'a tuple of different strings, such as ("zero", "mean")')
+    check_spelling(subject, ("solved", *names))
 
 
 def _check_outcomes(subject: str, own: object) -> None:
@@ -211,6 +213,7 @@ def _check_parameters(subject: str, declared: object) -> None:
         parameters = declared.declared()
     except (NameError, TypeError, StopIteration) as error:
         raise _refused(subject, declared.__name__, f"field annotations that Python can resolve ({error})") from error
+    check_spelling(declared.__name__, parameters)
     for parameter in parameters.values():
         _check_parameter(f"{declared.__name__}.{parameter.name}", parameter)
 

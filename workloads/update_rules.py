@@ -10,7 +10,7 @@ Nothing here imports PyTorch: commands that train nothing read the declarations.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attnsweep.workloads.declaration import parameter
@@ -165,3 +165,14 @@ class Hyperparameters:
     adam_eps: float = parameter(
         1e-8, "adam and adamw: added to the root of that average, by which steps are divided", above=0.0, since="0.2"
     )
+
+
+_BY_ENGINE = ("learning_rate_schedule", "warmup_steps", "gradient_clip_norm")
+READERS: Mapping[str, frozenset[str]] = {
+    name: frozenset(
+        optimizer for optimizer, rule in UPDATE_RULES.items() if name in (*rule.reads, *rule.computed_from, *_BY_ENGINE)
+    )
+    for name in (each.name for each in fields(Hyperparameters))
+    if name not in ("optimizer", "learning_rate")
+}
+"""The optimizers that read a hyperparameter. All others read it as little as L-BFGS, which has no update rule."""

@@ -24,10 +24,11 @@ from optuna.distributions import BaseDistribution
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.labels import check_known, parameter_label
+from attnsweep.orchestrator.analysis.rates.bins import has_bin
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.trial import ended_trainings, judging_columns, objective_values
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, param_column
-from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar
+from attnsweep.search_spaces.dimensions import Scalar, Varied
 from attnsweep.search_spaces.measured import goal_of
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -162,11 +163,13 @@ def _evaluate(
 
 
 def _distributions(spec: Sweep, trial: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
-    distributions = {name: dimension.distribution() for name, dimension in spec.varied().items()}
+    distributions = {
+        name: dimension.distribution() for name, dimension in spec.varied().items() if has_bin(dimension, trial[name])
+    }
     fixed = spec.fixed()
     for name, condition in spec.conditional().items():
         condition_value = trial[condition.on] if condition.on in trial else fixed.get(condition.on)
         branch = condition.branch(condition_value)
-        if isinstance(branch, Categorical | Float | Int):
+        if isinstance(branch, Varied) and has_bin(branch, trial[name]):
             distributions[name] = branch.distribution()
     return distributions

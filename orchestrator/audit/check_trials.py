@@ -287,10 +287,11 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])
     ids = [training_id(books.workload.name, training.parameters, training.seed) for training in trainings]
     yield _ID, _differ(rows["training_id"], ids)
+    effective = [training.parameters.effective() for training in trainings]
     for name, declared in books.workload.parameters.declared().items():
         if f"param_{name}" in rows.column_names:
             stored = rows[f"param_{name}"]
-            values = [getattr(training.parameters, name) for training in trainings]
+            values = [parameters[name] for parameters in effective]
             if declared.since is not None:
                 # Rows that were written before a parameter was added to attnsweep contain null. This stands for the
                 # parameter's default.

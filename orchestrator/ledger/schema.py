@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from attnsweep.workloads.parameters import Parameter, TrainingParameters
+from attnsweep.workloads.parameters import ONLY_WITH, Parameter, TrainingParameters
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES, Outcome
 
 if TYPE_CHECKING:
@@ -288,9 +288,10 @@ def _field(
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The description of an optional parameter already says what null means. To other descriptions the meaning of null
-    # is added.
-    null = "" if declared.optional else "; null = not declared by the version that trained it"
+    # The description of an optional parameter already says what null means.
+    on, _ = ONLY_WITH.get(declared.name, ("", ()))
+    means = f"without effect with this {on}" if on else "not declared by the version that trained it"
+    null = "" if declared.optional else f"; null = {means}"
     kind = PARAMETER_TYPES[declared.kind]
     return pa.field(f"param_{declared.name}", kind, metadata={"doc": declared.doc + null})
 

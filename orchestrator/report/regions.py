@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, outcome_rates
-from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins, read_crossing
+from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins, has_bin, read_crossing
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     SOLVED,
     STUCK,
@@ -149,6 +149,9 @@ def read_regions(
     varies = len(np.unique(asked / n)) > 1
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
     values = {rates.parameter: [row[3 + index] for row in rows] for index, rates in enumerate(swept)}
+    swept = [rates for rates in swept if all(has_bin(rates.dimension, value) for value in values[rates.parameter])]
+    if not swept:
+        return None
     explained = [Explained(rates, _epsilon_squared(share, _places(rates, values, fine_bins))) for rates in swept]
     # The sort is stable, so parameters that explain none of the differences between trials keep the order of the search
     # space.

@@ -15,6 +15,7 @@ from attnsweep.orchestrator.training.tasks import training_seed
 from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.numbered_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sampler, Sweep
+from attnsweep.workloads.declaration import check_spelling
 from attnsweep.workloads.diagnostics.verdicts import check_near_levels
 from attnsweep.workloads.engine.construction import built_alone, check_alike, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
@@ -182,6 +183,7 @@ def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> NDArr
     pack = Pack(workload, trainings)
     pack.advance(1, n_probes=1)
     evidence = pack.result().evidence
+    check_spelling(f"{workload.name}: metrics", evidence.metrics)
     judged(workload, trainings[0].parameters, evidence)
     first_held(workload, trainings[0].parameters, evidence, np.zeros(len(trainings), np.int64))
     check_near_levels(workload, trainings[0].parameters, evidence)

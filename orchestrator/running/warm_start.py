@@ -172,14 +172,8 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
 
     `row` contains the trial's columns.
     """
-    declared = parameters.declared()
-    stored = {name: row.get(f"param_{name}") for name in declared}
-    # Rows that were written before a parameter was added to attnsweep contain null. This stands for the parameter's
-    # default.
-    has = {
-        name: declared[name].default if value is None and declared[name].since is not None else value
-        for name, value in stored.items()
-    }
+    recorded = parameters.recorded(row)
+    has = recorded.values()
     drawn: dict[str, Scalar] = {}
     while missing := undrawn(spec, drawn):
         drawn |= {name: _value(spec, name, dimension, has) for name, dimension in missing.items()}
@@ -187,8 +181,9 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
         resolved = parameters.resolve(values_of(spec, drawn))
     except SpecError as refused:
         raise _MisfitError(f"values that the workload refuses: {refused}") from None
-    for name, value in has.items():
-        if (expected := getattr(resolved, name)) != value:
+    effective = resolved.effective()
+    for name, value in recorded.effective().items():
+        if (expected := effective[name]) != value:
             raise _MisfitError(f"the value {name}={value!r}, while the new sweep has the value {expected!r}")
     return drawn
 

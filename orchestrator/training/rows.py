@@ -221,6 +221,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
     schema = schemas_of(workload)["trainings"]
     n_rows = len(tasks)
     parameters = [task.training.parameters for task in tasks]
+    effective = [values.effective() for values in parameters]
     variant_field = workload.parameters.variant_field
     columns: dict[str, Any] = {
         "sweep": [context.sweep] * n_rows,
@@ -230,9 +231,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
         "replicate": [task.replicate for task in tasks],
         "training_id": [_training_id(workload, task) for task in tasks],
         "seed": [task.training.seed for task in tasks],
-        **{
-            f"param_{name}": [getattr(values, name) for values in parameters] for name in workload.parameters.declared()
-        },
+        **{f"param_{name}": [values[name] for values in effective] for name in workload.parameters.declared()},
         "pack": [context.pack] * n_rows,
         "lane": list(range(n_rows)),
         "pack_size": [n_rows] * n_rows,

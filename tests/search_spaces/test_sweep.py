@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, Sequential, StuckRate, Sweep
+from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, Sequential, StuckRate, Sweep, Zip
 from attnsweep.search_spaces.catalog import quickstart
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
@@ -204,6 +204,74 @@ def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, An
     with pytest.raises(SpecError) as raised:
         check_sweep(_sweep(**changes), load_workload("category_pairs").parameters)
     assert str(raised.value).startswith(message)
+
+
+VARIANTS = Categorical(("positions_only", "solution_1"))
+ADAM_OR_SGD = Categorical(("adam", "sgd"))
+
+
+@pytest.mark.parametrize(
+    ("space", "subject"),
+    [
+        ({"optimizer": "adam", "momentum": 0.9}, "momentum"),
+        ({"optimizer": "adam", "momentum": Float(0, 0.9)}, "momentum"),
+        ({"beta_1": 0.5}, "beta_1"),
+        ({"optimizer": "lbfgs", "weight_decay": 0.1}, "weight_decay"),
+        ({"optimizer": "lbfgs", "warmup_steps": 5}, "warmup_steps"),
+        (
+            {"optimizer": "lbfgs", "learning_rate_schedule": Categorical(("constant", "cosine"))},
+            "learning_rate_schedule",
+        ),
+        ({"optimizer": "lbfgs", "gradient_clip_norm": 1.0}, "gradient_clip_norm"),
+        ({"optimizer": Categorical(("adam", "adamw")), "momentum": 0.9}, "momentum"),
+        ({"optimizer, momentum": Zip((("adam", 0.9), ("adamw", 0.0)))}, "momentum"),
+        ({"optimizer": ADAM_OR_SGD, "momentum": Conditional(on="optimizer", among=("adam",), then=0.5)}, "momentum"),
+        ({"float32_state": True}, "float32_state"),
+        ({"init_sigma": Float(0, 1), "learning_rate": Conditional(on="init_sigma", among=(0.5,), then=1.0)}, ".on"),
+        ({"variant": VARIANTS, "skip": Conditional(on="variant", among=("solution_2",), then=False)}, ".among"),
+        ({"variant": "solution_1", "skip": Conditional(on="variant", among=("solution_2",), then=False)}, ".among"),
+        ({"n_categories": Int(2, 4), "init_sigma": Conditional(on="n_categories", among=(5,), then=0.1)}, ".among"),
+        (
+            {
+                "n_categories": Int(2, 3),
+                "init_sigma": Conditional(on="n_categories", among=(2, 3), then=1, otherwise=2),
+            },
+            ".otherwise",
+        ),
+    ],
+)
+def test_a_parameter_without_effect_and_a_condition_that_cannot_hold_are_refused(
+    space: dict[str, Any], subject: str
+) -> None:
+    with pytest.raises(SpecError) as raised:
+        check_sweep(_sweep(space=space), load_workload("category_pairs").parameters)
+    assert raised.value.subject.endswith(subject)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"optimizer": ADAM_OR_SGD, "momentum": Float(0, 0.9), "beta_1": 0.5},
+        {"momentum": 0.9, "weight_decay": 0.1, "gradient_clip_norm": 1.0, "warmup_steps": 3},
+        {"optimizer": ADAM_OR_SGD, "momentum": Conditional(on="optimizer", among=("adam",), then=0.1, otherwise=0.5)},
+        {
+            "variant": VARIANTS,
+            "optimizer": Conditional(on="variant", among=("solution_1",), then="adam"),
+            "momentum": 0.9,
+        },
+        {"dtype": Categorical(("bfloat16", "float32")), "float32_state": True},
+    ],
+)
+def test_a_parameter_that_some_trial_reads_is_accepted(space: dict[str, Any]) -> None:
+    check_sweep(_sweep(space=space), load_workload("category_pairs").parameters)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("solution_1", False), ("positions_only", None)])
+def test_fixing_what_a_condition_is_on_settles_the_condition(value: str, expected: bool | None) -> None:
+    space: dict[str, Any] = {"variant": VARIANTS, "skip": Conditional(on="variant", among=("solution_1",), then=False)}
+    fixed = _sweep(space=space).fix({"variant": value})
+    assert not fixed.conditional()
+    assert fixed.fixed().get("skip") is expected
 
 
 def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:

@@ -1,7 +1,7 @@
 """Parameters: typed, ranged, and clear about a mistake."""
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -92,7 +92,7 @@ def test_a_retired_parameter_stays_in_the_identity_and_nowhere_else() -> None:
     parameters = CategoryPairsParameters()
     assert "certified_share" not in {*parameters.values(), *parameters.declared()}
     later = {name for name, each in parameters.declared().items() if each.since is not None}
-    first = {name: value for name, value in parameters.values().items() if name not in later}
+    first = {name: value for name, value in parameters.effective().items() if name not in later}
     assert parameters.identity() == first | {"certified_share": 0.05}
     of_an_old_sweep = CategoryPairsParameters.resolve({"certified_share": 1})
     assert of_an_old_sweep.identity() == first | {"certified_share": 1.0}
@@ -106,3 +106,16 @@ def test_rows_of_every_version_are_read() -> None:
     beside_newer_ones = old | {"param_depth": None, "param_slope": None}
     assert Grown.recorded(beside_newer_ones) == Grown(width=5)
     assert Grown.recorded(new | {"param_init_sigma": None}) == Grown(width=5, init_sigma=None)
+
+
+def test_what_the_optimizer_does_not_read_is_null_and_no_part_of_the_identity() -> None:
+    adam = CategoryPairsParameters.resolve({"optimizer": "adam", "momentum": 0.9, "warmup_steps": 3, "beta_2": 0.9})
+    effective = adam.effective()
+    assert [effective[name] for name in ("momentum", "warmup_steps", "beta_2")] == [None, 3, 0.9]
+    assert adam.identity() == replace(adam, momentum=0.0).identity()
+    assert CategoryPairsParameters.recorded({f"param_{name}": value for name, value in effective.items()}) == replace(
+        adam, momentum=0.0
+    )
+    lbfgs = replace(adam, optimizer="lbfgs", gradient_clip_norm=1.0).effective()
+    assert {name for name, value in lbfgs.items() if value is None} >= {"warmup_steps", "gradient_clip_norm", "beta_2"}
+    assert CategoryPairsParameters(momentum=0.5).effective()["momentum"] == 0.5

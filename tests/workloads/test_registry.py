@@ -1,12 +1,14 @@
 """Finding workloads: each mistake in a reference gets its own one-line message."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.parameters import parameter
 from attnsweep.workloads.registry import check_declarations, load_workload, registered_names
 from attnsweep.workloads.vocabulary import Outcome
 
@@ -136,4 +138,23 @@ FINE = Outcome("knows its pairs only")
 )
 def test_outcomes_and_events_that_cannot_be_declared(declared: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError, match=told):
+        check_declarations(type("Mine", (CategoryPairs,), declared))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoCases(CategoryPairsParameters):
+    N_steps: int = parameter(8, "width")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"parameters": TwoCases},
+        {"level_names": ("zero", "Zero")},
+        {"level_names": ("Solved",)},
+        {"head_score_names": ("a", "A")},
+    ],
+)
+def test_names_that_differ_only_in_case_are_refused(declared: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="differ not only in case"):
         check_declarations(type("Mine", (CategoryPairs,), declared))

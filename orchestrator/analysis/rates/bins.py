@@ -84,6 +84,12 @@ class Bins:
         return [int(place) for place in places]
 
 
+def has_bin(dimension: Varied, value: object) -> bool:
+    """Returns whether a value has a bin. Null has one only as a choice: it also marks trials that do not use the
+    parameter."""
+    return value is not None or (isinstance(dimension, Categorical) and None in dimension.choices)
+
+
 Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
 """Makes bins from a parameter and its values in the trials: `coarse_bins`, `fine_bins` or `cell_bins`."""
 
@@ -225,8 +231,7 @@ def dimension_of(
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)
     if declared is not None and all(spec.varied().get(name) == declared for spec in specs):
-        is_choice = isinstance(declared, Categorical) and None in declared.choices
-        return declared, dict(values) if is_choice else known
+        return declared, {trial: value for trial, value in values.items() if has_bin(declared, value)}
     distinct = list(dict.fromkeys(known.values()))
     numbers = [value for value in distinct if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) < len(distinct) or len(distinct) <= _MOST_VALUES:

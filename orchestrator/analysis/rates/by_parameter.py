@@ -10,7 +10,7 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.analysis.labels import check_known, outcome_order, value_label
-from attnsweep.orchestrator.analysis.rates.bins import Binning, coarse_bins
+from attnsweep.orchestrator.analysis.rates.bins import Binning, coarse_bins, has_bin
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, outcomes_of, param_column
 from attnsweep.search_spaces import measured
@@ -265,6 +265,7 @@ def rates_in_bins(
     `counted` has for each trial the parameter's value and `(n, k)`: the trainings that count, and those with the
     ending. `where` is the condition that selected the trials.
     """
+    counted = [(value, count) for value, count in counted if has_bin(dimension, value)]
     values = [value for value, _ in counted]
     bins = binning(dimension, values)
     members: list[list[tuple[int, int]]] = [[] for _ in range(len(bins))]

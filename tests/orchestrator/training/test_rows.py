@@ -98,7 +98,8 @@ def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -
     assert (row["sweep"], row["pack"], row["lane"], row["pack_size"], row["host"]) == ("s", "p", 2, 3, "here")
     assert row["level_zero"] == 1.0
     assert row["level_marginal"] is None
-    assert row["training_id"] == training_id("category_pairs", defaults(WORKLOAD, **_parameters(row)), row["seed"])
+    recorded = CategoryPairsParameters.recorded(row)
+    assert row["training_id"] == training_id("category_pairs", recorded, row["seed"])
 
 
 def test_rows_name_the_model_of_the_gpu() -> None:
@@ -113,8 +114,11 @@ def test_the_model_of_a_gpu_is_the_one_that_cuda_names(monkeypatch: pytest.Monke
     assert (_model_of("cuda:1"), _model_of("cpu")) == ("model of cuda:1", None)
 
 
-def _parameters(row: dict[str, Value]) -> dict[str, Value]:
-    return {name.removeprefix("param_"): value for name, value in row.items() if name.startswith("param_")}
+def test_a_parameter_without_effect_is_null() -> None:
+    tasks = _tasks({"optimizer": "adam", "momentum": 0.5}, {"optimizer": "sgd", "momentum": 0.5})
+    rows = failed_rows(WORKLOAD, tasks, "no", CONTEXT).trainings
+    assert rows["param_momentum"].to_pylist() == [None, 0.5]
+    assert rows["param_beta_1"].to_pylist() == [0.9, None]
 
 
 def test_curves_hold_each_finite_value_once(trained: tuple[pa.Table, pa.Table]) -> None:

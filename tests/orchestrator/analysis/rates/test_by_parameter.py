@@ -95,6 +95,14 @@ def test_a_conditional_parameter_is_shown_where_it_varies() -> None:
     assert _counts(rates["learning_rate (not optimizer=adam)"]) == {"0.1": (0, 0), "0.2": (4, 0)}
 
 
+def test_trials_that_do_not_use_a_parameter_are_in_none_of_its_bins() -> None:
+    spec = small_sweep("some", space={"momentum": Float(0.0, 1.0), "beta_1": Categorical((0.5, 0.9))})
+    rows: list[list[Scalar]] = [[0.95, None], [None, 0.5], [None, 0.5]]
+    momentum, beta = binned_rates(spec, rows, [(4, 1)] * 3, pooled_rate)
+    assert [each.n_trials for each in momentum.bins] == [0, 0, 0, 0, 1]
+    assert [each.n_trials for each in beta.bins] == [2, 0]
+
+
 def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path: Path) -> None:
     spec = small_sweep("ends")
     sweep_on_disk(
