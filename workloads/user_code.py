@@ -13,7 +13,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.abc import ExecutionLoader, MetaPathFinder
@@ -290,7 +290,9 @@ class _Loader(ExecutionLoader):
     def exec_module(self, module: ModuleType) -> None:
         _loading.append(self.code.files[module.__name__] or module.__name__)
         try:
-            super().exec_module(module)
+            # A command prints its answer on stdout.
+            with redirect_stdout(sys.stderr):
+                super().exec_module(module)
         finally:
             _loading.pop()
 

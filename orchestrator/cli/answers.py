@@ -1,7 +1,10 @@
 """How commands print their results: as text for people and as JSON for scripts. Also the exit codes."""
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import redirect_stdout
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -13,6 +16,32 @@ if TYPE_CHECKING:
 
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 EXIT_REFUTED, EXIT_UNDECIDED = 5, 6
+
+
+_stdout: TextIO | None = None
+"""The command's stdout, while the user's code prints to stderr; `None` while it can't print."""
+
+
+def running_users_code(command: Callable[..., None]) -> Callable[..., None]:
+    """A command in which all that prints, such as the user's code, prints to stderr, but for `answer`, `tell` and
+    `console`."""
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        global _stdout
+        before, _stdout = _stdout, _stdout or sys.stdout
+        try:
+            with redirect_stdout(sys.stderr):
+                command(*args, **given)
+        finally:
+            _stdout = before
+
+    return run
+
+
+def tell(line: object) -> None:
+    """Prints a line on the command's stdout."""
+    typer.echo(line, file=_stdout)
 
 
 def answer(
@@ -28,7 +57,7 @@ def answer(
     """
     show(console(stderr=as_json or on_stderr))
     if as_json:
-        typer.echo(to_json())
+        tell(to_json())
 
 
 def say(line: str) -> None:
@@ -55,7 +84,7 @@ def console(*, stderr: bool) -> "Console":
     """Creates a console that removes control characters, because printed texts may come from untrusted files."""
     from attnsweep.orchestrator.terminal import PlainConsole
 
-    return PlainConsole(stderr=stderr)
+    return PlainConsole(file=None if stderr else _stdout, stderr=stderr)
 
 
 def listing(*columns: str) -> "Table":

@@ -8,6 +8,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup, TyperOption
 
+from attnsweep.orchestrator.cli.answers import running_users_code
 from attnsweep.orchestrator.cli.author import new_workload, prepare_corpus, workloads
 from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, mlflow_sync, tensorboard_sync, wandb_sync
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
@@ -68,9 +69,16 @@ app = typer.Typer(
 )
 
 
+_OF_USERS_CODE = (
+    *(run, resume, forecast, verify, report, replay, fork, why, heads, export),
+    *(audit, mlflow_sync, workloads, reproduce),
+)
+"""The commands that run the user's code, which may print."""
+
 for panel, commands in _PANELS.items():
     for command in commands:
-        app.command(command.__name__.strip("_").replace("_", "-"), rich_help_panel=panel)(command)
+        called = running_users_code(command) if command in _OF_USERS_CODE else command
+        app.command(command.__name__.strip("_").replace("_", "-"), rich_help_panel=panel)(called)
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import answer, listing
+from attnsweep.orchestrator.cli.answers import answer, console, listing
 from attnsweep.orchestrator.cli.arguments import AsJson
 from attnsweep.workloads.errors import UserError
 
@@ -57,7 +57,6 @@ def workloads(
     ] = None,
 ) -> None:
     """List the installed workloads, or show one: its parameters, and the engine that trains it."""
-    from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.search_spaces.loading import assignments
     from attnsweep.workloads.registry import load_workload, registered_names
 
@@ -67,7 +66,7 @@ def workloads(
     table = listing("workload", "what it trains")
     for installed in registered_names():
         table.add_row(installed, load_workload(installed).summary)
-    PlainConsole().print(table)
+    console(stderr=False).print(table)
 
 
 def prepare_corpus(
@@ -145,13 +144,12 @@ def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None
 def _print_workload(name: str, values: "Mapping[str, Value]") -> None:
     """Prints a workload's parameters with the given values, and the engine that would train it."""
     from attnsweep.orchestrator.running.engine_choice import engine_of_shape
-    from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.workloads.registry import load_workload
 
     workload = load_workload(name)
-    console = PlainConsole()
-    console.print(f"{name}: {workload.summary}")
-    console.print(f"engine: {engine_of_shape(workload, values)}\n")
+    screen = console(stderr=False)
+    screen.print(f"{name}: {workload.summary}")
+    screen.print(f"engine: {engine_of_shape(workload, values)}\n")
     rows = [
         (
             *(param.name, param.kind.__name__, _shown(values.get(param.name, param.default)), _range(param)),
@@ -161,15 +159,15 @@ def _print_workload(name: str, values: "Mapping[str, Value]") -> None:
     ]
     heads = ("parameter", "type", "default", "range", "static", "meaning")
     # On a narrow screen the column of meanings would be only one word wide, so meanings are printed as a second table.
-    n_beside = len(heads) if console.width >= _WIDE else len(heads) - 1
+    n_beside = len(heads) if screen.width >= _WIDE else len(heads) - 1
     for columns in (range(n_beside), (0, *range(n_beside, len(heads)))):
         if len(columns) > 1:
             table = listing(*(heads[at] for at in columns))
             for row in rows:
                 table.add_row(*(row[at] for at in columns))
-            console.print(table)
-            console.print()
-    console.print("Trainings that differ in a static parameter are in different packs.")
+            screen.print(table)
+            screen.print()
+    screen.print("Trainings that differ in a static parameter are in different packs.")
 
 
 def _range(parameter: "Parameter") -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import answer, console, say
+from attnsweep.orchestrator.cli.answers import answer, console, say, tell
 from attnsweep.orchestrator.cli.arguments import AsJson
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import new_directory
@@ -95,7 +95,7 @@ def reproduce(
     if name is None:
         width = max(map(len, reproductions), default=0)
         for listed in reproductions.values():
-            typer.echo(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
+            tell(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
         return
     reproduction = find_reproduction(name, reproductions).chosen(full=full, corpus=corpus)
     path = local_path(new_directory(reproduction.name, directory))

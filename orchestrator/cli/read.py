@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_shortfall
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_shortfall, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
@@ -118,4 +118,4 @@ def report(
 
     for directory in directories:
         say_shortfall(SweepDirectory.open(directory))
-    typer.echo(write_report(directories, out, outcome))
+    tell(write_report(directories, out, outcome))

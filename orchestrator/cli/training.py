@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from typer import Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, Trust, opened
 from attnsweep.workloads.errors import UserError
 
@@ -128,4 +128,4 @@ def export(
     """Export the trained module of one training for another library, and print how to load it."""
     from attnsweep.orchestrator.inspection.trained_module import export as export_training
 
-    typer.echo(export_training(opened(directory, trusted=trust), training_id, to, out, step))
+    tell(export_training(opened(directory, trusted=trust), training_id, to, out, step))

@@ -4,6 +4,7 @@ program) at a time.
 `PoolPlan` decides what to do. This module does it through Ray, and passes Ray's answers to the plan.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
@@ -142,11 +143,11 @@ class TrainerPool:
             # An actor executes calls in the order of submission, so it receives the programs before it starts the pack.
             actor.take_programs.remote(self._sent)
             self._have_programs.add(number)
-        self._calls[actor.start.remote(order, self.n_trainers)] = number
+        self._calls[actor.do.remote("start", order, self.n_trainers)] = number
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         number = self._plan.answered(order.pack)
-        self._calls[self._actors[number].proceed.remote(pruned)] = number
+        self._calls[self._actors[number].do.remote("proceed", pruned)] = number
 
     def reports(self, timeout: float) -> Reports:
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
@@ -231,11 +232,13 @@ class TrainerPool:
         hardware = Hardware(settled.accelerator, settled.machine)
         self._do(self._plan.settled(number, settled.node, settled.host, hardware, changes))
 
-    def _collect(self, number: int, reference: "ray.ObjectRef[Report]") -> tuple[PackOrder, Report | TrainerLost]:
+    def _collect(
+        self, number: int, reference: "ray.ObjectRef[tuple[Report, str]]"
+    ) -> tuple[PackOrder, Report | TrainerLost]:
         order = self._plan.trainers[number].order
         assert order is not None
         try:
-            report: Report = ray.get(reference)
+            report, printed = ray.get(reference)
         except RayTaskError:
             # A RayTaskError means that the trainer's own code raised an error outside of any training. This is a fault
             # of attnsweep and not of the machine, so the error is raised again.
@@ -243,6 +246,7 @@ class TrainerPool:
         except RayError as error:
             self._do(self._plan.lost(number))
             return order, TrainerLost(str(error), _is_out_of_memory(error))
+        sys.stderr.write(printed)
         report_or_loss, actions = self._plan.reported(number, report)
         self._do(actions)
         return order, report_or_loss
@@ -253,9 +257,9 @@ class TrainerPool:
                 case "start":
                     self._start(number)
                 case "go on":
-                    self._calls[self._actors[number].proceed.remote()] = number
+                    self._calls[self._actors[number].do.remote("proceed")] = number
                 case "hand back":
-                    self._calls[self._actors[number].hand_back.remote()] = number
+                    self._calls[self._actors[number].do.remote("hand_back")] = number
                 case "end":
                     # A trainer that does not answer may still be alive and use its CPU core. Therefore its actor is
                     # killed.

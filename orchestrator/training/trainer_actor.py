@@ -1,13 +1,15 @@
 """The trainer as a Ray actor in its own process: how it receives its workload, and what it reports about its
 machine."""
 
+import io
 import platform
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import ray
@@ -15,7 +17,7 @@ import ray
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.training_code import digests_here
-from attnsweep.orchestrator.training.messages import RunContext
+from attnsweep.orchestrator.training.messages import Report, RunContext
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
@@ -95,6 +97,12 @@ class TrainerActor(Trainer):
         with importing(without=("pandas",)):
             pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
+
+    def do(self, work: Literal["start", "proceed", "hand_back"], *given: Any) -> tuple[Report, str]:
+        """Calls a method of `Trainer`. Returns its report, and what the user's code printed meanwhile."""
+        with redirect_stdout(io.StringIO()) as printed:
+            report: Report = getattr(self, work)(*given)
+        return report, printed.getvalue()
 
     def take_programs(self, programs: KnownPrograms) -> None:
         """Accepts the programs that the driver has compiled. The trainer itself compiles all others when it needs

@@ -1,6 +1,7 @@
 """The command line: a user's mistake gives one line and exit code 2, and writes nothing; the edges of the console
 script."""
 
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import ROOT
+from tests.orchestrator.commands import command
 from tests.orchestrator.conftest import Command, Mistake
 
 
@@ -246,3 +248,40 @@ def test_the_help_of_no_command_shows_a_value_for_a_switch() -> None:
     shown = [CliRunner().invoke(app, [*words, "--help"], catch_exceptions=False).stdout for words in commands]
     assert len(shown) > 20
     assert not [words for words, text in zip(commands, shown, strict=True) if "<bool>" in text or "BOOLEAN" in text]
+
+
+LOUD = """
+import attnsweep as at
+from torch import nn
+
+print("loaded")
+
+def model():
+    print("building")
+    return nn.Linear(2, 1)
+
+def data(draw: at.Draw):
+    print("drawing")
+    return draw.normal(4, 2), draw.normal(4, 1)
+
+loud = at.problem("loud", model=model, data=data, loss="mse")
+
+def sweep():
+    return at.Sweep(name="loud", workload="loud.py:loud", space={"n_steps": 1}, trials=1, replicates=1)
+"""
+
+
+@pytest.mark.slow
+def test_what_the_users_code_prints_is_in_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loud.py").write_text(LOUD)
+    ran = command("run", "loud.py", "--local", "--dir", "s", "--no-report", "--json")
+    assert json.loads(ran.out)["directory"] == "s"
+    assert {"loaded", "building", "drawing"} <= {*ran.err.splitlines()}
+    replayed = command("replay", "s", "0/0", "--json")
+    assert json.loads(replayed.out)
+    assert "building" in replayed.err
+    for words in (("workloads", "loud.py:loud"), ("export", "s", "0/0", "--to", "pt", "--out", "out")):
+        out = command(*words).out
+        assert out
+        assert {"loaded", "building", "drawing"}.isdisjoint(out.splitlines())

@@ -196,6 +196,22 @@ def test_a_pack_that_is_handed_back_at_a_probe_is_asked_about_again(monkeypatch:
         assert _rows(_next(pool)[1])["pruned_step"].to_pylist() == [8, 8]
 
 
+@pytest.mark.ray
+def test_what_a_workload_prints_in_a_trainer_comes_to_stderr(
+    local_ray: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loud(TrainerActor):
+        def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
+            print("heard")
+            return super().start(order, n_trainers)
+
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Loud)
+    with closing(TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))) as pool:
+        assert isinstance(_trained(pool, _order("p", 3)), Trained)
+    said = capsys.readouterr()
+    assert ("heard" in said.err.splitlines(), said.out) == (True, "")
+
+
 # In tests/workloads/engine/test_blocks.py a program that was sent is used without Ray.
 @pytest.mark.scale
 @pytest.mark.ray
