@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say_shortfall, tell
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, say_shortfall, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
@@ -23,8 +23,11 @@ def status(
     """Show the progress of a sweep."""
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
+        from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+        from attnsweep.orchestrator.tracking.follow import mark_killed
 
     (follow_status if follow else print_status)(directory)
+    mark_killed(SweepDirectory.open(directory), say)
 
 
 def list_(

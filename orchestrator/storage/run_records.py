@@ -77,6 +77,7 @@ class Progress(Record):
         mlflow: Which trials MLflow does not have yet, in words; empty if it has all or this is unknown.
         seconds_left: Estimated seconds until all trainings have ended; `None` if unknown.
         seconds: Seconds that the last command took that ran the sweep; `None` while it runs.
+        is_marked: Whether the run in MLflow of a driver that was killed has been ended.
     """
 
     at: AwareDatetime
@@ -86,6 +87,7 @@ class Progress(Record):
     mlflow: str = ""
     seconds_left: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    is_marked: bool = False
 
     def in_words(self, now: datetime) -> str:
         """Describes whether the sweep is running, and how long ago its driver last wrote.
@@ -96,7 +98,7 @@ class Progress(Record):
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"
         if age > _ALIVE:
-            return f"not finished; no sign of life for {span(age)}"
+            return f"not finished; no sign of life for {span(age)}: killed?"
         return f"running ({self.doing}); last sign of life {span(age)} ago"
 
     def is_running(self, now: datetime) -> bool:

@@ -23,7 +23,7 @@ from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking.content import table_of_trials, trial_contents
-from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
+from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore, end_running
 from attnsweep.orchestrator.tracking.processes import State
 from attnsweep.orchestrator.tracking.run_store import RunStore
 from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
@@ -332,6 +332,25 @@ def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
         plain(problem),
         plain(" ".join([command, as_argument(place), *options])),
     )
+
+
+def mark_killed(directory: SweepDirectory, say: Callable[[str], object]) -> None:
+    """Ends the sweep's run in MLflow, with the status KILLED, if its driver was killed before it could."""
+    now = datetime.now(UTC)
+    for part in directory.parts or (directory,):
+        progress = PROGRESS.read_if_sound(part.place)
+        if progress is None or not progress.doing or progress.is_running(now) or progress.is_marked:
+            continue
+        try:
+            # The lock proves that no driver works on the sweep.
+            with closing(part.place.lock("status")):
+                if end_running(part, tracking_uri()):
+                    say("MLflow      the sweep's run, which still said RUNNING, is marked KILLED")
+                PROGRESS.write_passing(part.place, progress.model_copy(update={"is_marked": True}))
+        except TakenError:
+            continue
+        except Exception as error:  # noqa: BLE001  # MLflow raises anything, and the status has been shown
+            say(f"MLflow      the sweep's run may still say RUNNING: {in_one_line(error)}")
 
 
 def _may_have_ended(place: Place) -> bool:

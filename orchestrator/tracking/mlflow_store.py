@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -12,6 +13,9 @@ from attnsweep.orchestrator.tracking.run_store import RunStore
 from attnsweep.orchestrator.tracking.runs import N_PROJECTED, SweepRuns, experiment_name, search_runs, trial_of
 from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client
 from attnsweep.workloads.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 
 @dataclass(frozen=True)
@@ -107,14 +111,9 @@ def look_up(directory: SweepDirectory, uri: str) -> Logged:
     Raises:
         MlflowException: If the store cannot be reached.
     """
-    database = database_of(uri)
-    if database is not None and not database.exists():
+    if (found := _experiment_of(directory, uri)) is None:
         return Logged({}, [])
-    client = open_client(uri)
-    experiment = client.get_experiment_by_name(experiment_name(directory.spec.workload))
-    if experiment is None or experiment.lifecycle_stage != "active":
-        return Logged({}, [])
-    parents, children = (search_runs(client, experiment.experiment_id, directory, kind) for kind in ("sweep", "trial"))
+    parents, children = (search_runs(*found, directory, kind) for kind in ("sweep", "trial"))
     counts = {run.info.run_id: run.data.tags.get(N_PROJECTED) for run in parents}
     return Logged(
         {run_id: None if count is None else int(count) for run_id, count in counts.items()},
@@ -128,3 +127,27 @@ def look_up(directory: SweepDirectory, uri: str) -> Logged:
             for run in children
         ],
     )
+
+
+def end_running(directory: SweepDirectory, uri: str) -> int:
+    """Gives the runs of a sweep that MLflow holds for running the status KILLED. Returns their number.
+
+    Raises:
+        MlflowException: If the store cannot be reached.
+    """
+    if (found := _experiment_of(directory, uri)) is None:
+        return 0
+    running = search_runs(*found, directory, "sweep", "RUNNING")
+    for run in running:
+        found[0].set_terminated(run.info.run_id, "KILLED")
+    return len(running)
+
+
+def _experiment_of(directory: SweepDirectory, uri: str) -> "tuple[MlflowClient, str] | None":
+    database = database_of(uri)
+    if database is not None and not database.exists():
+        return None
+    client = open_client(uri)
+    experiment = client.get_experiment_by_name(experiment_name(directory.spec.workload))
+    is_there = experiment is not None and experiment.lifecycle_stage == "active"
+    return (client, experiment.experiment_id) if is_there else None

@@ -186,7 +186,7 @@ def test_status_shows_what_a_running_sweep_has_under_way(
 @pytest.mark.parametrize(
     ("ago", "doing", "says"),
     [
-        (timedelta(minutes=5), "training", "not finished; no sign of life for 5 min"),
+        (timedelta(minutes=5), "training", "not finished; no sign of life for 5 min: killed?"),
         (timedelta(seconds=5), "", "not finished; its last run ended 5 s ago"),
     ],
 )

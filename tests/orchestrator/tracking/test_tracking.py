@@ -5,6 +5,8 @@ import math
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +15,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric
 
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import runs
 from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, TrialValues, short_number, trial_contents
-from attnsweep.orchestrator.tracking.follow import Mirror, SyncResult, sync
+from attnsweep.orchestrator.tracking.follow import Follower, Mirror, SyncResult, mark_killed, sync
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.runs import SweepRuns
@@ -95,6 +98,35 @@ def test_the_sweep_is_the_parent_run(client: MlflowClient, tmp_path: Path) -> No
     artifacts = {file.path for file in client.list_artifacts(parent.info.run_id)}
     assert artifacts == {"sweep.json", "summary.md", "summary.json"}
     assert "sweeps/mlflow-artifacts/category_pairs" in parent.info.artifact_uri
+
+
+@pytest.mark.slow
+def test_the_run_of_a_sweep_whose_driver_was_killed_is_marked_once(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("killed"), trial_rows(0, SOLVED))
+    with closing(Follower(directory.place, MlflowStore(tracking_uri()), lambda _: None)) as follower:
+        follower.look()
+
+    def status() -> str:
+        [parent] = runs_of(client, directory, "sweep")
+        return str(parent.info.status)
+
+    def silent_for(length: timedelta) -> None:
+        progress = Progress(at=datetime.now(UTC) - length, doing="training", n_asked=1, packs=())
+        PROGRESS.write_passing(directory.place, progress)
+
+    said: list[str] = []
+    silent_for(timedelta(0))
+    mark_killed(directory, said.append)
+    assert (status(), said) == ("RUNNING", [])
+    silent_for(timedelta(minutes=3))
+    with closing(directory.place.lock("run")):
+        mark_killed(directory, lambda _: None)
+        assert status() == "RUNNING"
+    for _ in range(2):
+        mark_killed(directory, said.append)
+        assert (status(), len(said)) == ("KILLED", 1)
+    sync(directory)
+    assert status() == "FINISHED"
 
 
 def test_a_sweep_of_very_many_trials_is_one_run_with_a_table(client: MlflowClient, tmp_path: Path) -> None:

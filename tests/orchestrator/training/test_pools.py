@@ -202,7 +202,7 @@ def test_what_a_workload_prints_in_a_trainer_comes_to_stderr(
 ) -> None:
     class Loud(TrainerActor):
         def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
-            print("heard")
+            print("heard")  # noqa: T201
             return super().start(order, n_trainers)
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Loud)
