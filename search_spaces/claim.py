@@ -158,8 +158,7 @@ def load_claim(path: Path) -> Claim:
     try:
         fields = read_yaml(text)
         given = json.dumps({"name": path.stem} | fields if isinstance(fields, dict) else fields)
-    except (ValueError, TypeError) as error:
-        # `json.dumps` raises a TypeError for a YAML value that JSON lacks, such as a date.
+    except ValueError as error:
         raise UserError(
             "CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct the syntax of the file ({error})"
         ) from error

@@ -1,16 +1,21 @@
 """Loads a sweep: a shipped one by its name, a user's from a Python or YAML file, or a stored one from `sweep.json`."""
 
+import ast
 import json
-from collections.abc import Iterable
+import traceback
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from attnsweep.search_spaces.catalog import SHIPPED
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.search_spaces.yaml_text import read_yaml
+from attnsweep.search_spaces.yaml_text import line_of, read_yaml
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 from attnsweep.workloads.user_code import load_module, users_code
+
+_PYTHONS = {"True": True, "False": False, "None": None}
 
 
 def shipped_names() -> list[str]:
@@ -29,19 +34,54 @@ def load_sweep(reference: str) -> Sweep:
     if path.suffix == ".json":
         return _stored(path)
     if path.suffix in (".py", ".yaml", ".yml"):
-        sweep = _made_by(path, reference) if path.suffix == ".py" else _written(path)
+        with at_line(reference):
+            sweep = _made_by(path, reference) if path.suffix == ".py" else _written(path)
         return sweep.but(workload=beside(sweep.workload, path))
     shipped = ", ".join(shipped_names())
     raise UserError(
         "SPEC",
         given=reference,
         expected=f"a Python file with a function sweep(), a YAML file, a sweep.json, or a shipped sweep: {shipped}",
-        fix=did_you_mean(reference, shipped_names(), otherwise="list the shipped sweeps with: attnsweep specs"),
+        fix=f"write: attnsweep run SPEC --set {reference}"
+        if "=" in reference
+        else did_you_mean(reference, shipped_names(), otherwise="list the shipped sweeps with: attnsweep specs"),
     )
 
 
+@contextmanager
+def at_line(reference: str, but: Container[str] = ()) -> Iterator[None]:
+    """A context in which a mistake in a sweep's file names its line.
+
+    Args:
+        reference: As for `load_sweep`.
+        but: Parameters that the file does not decide.
+    """
+    try:
+        yield
+    except SpecError as error:
+        path, parts = Path(reference), error.subject.removeprefix("space.").split(".")
+        line = None if parts[0] in but or not path.is_file() else _line(path, error, parts[0])
+        if line is None:
+            raise
+        subject = f"{path.name}, line {line}: {error.subject}"
+        raise SpecError(subject, given=error.given, expected=error.expected, fix=error.fix) from error
+
+
+def _line(path: Path, error: SpecError, name: str) -> int | None:
+    if path.suffix != ".py":
+        text = path.read_text()
+        return line_of(text, error.subject) or line_of(text, f"space.{error.subject}")
+    raised = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.resolve()
+    ]
+    keys = (key for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Dict) for key in node.keys)
+    named = [key.lineno for key in keys if isinstance(key, ast.Constant) and key.value == name]
+    return next(iter([*named, *reversed(raised)]), None)
+
+
 def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Splits command-line arguments of the form `name=value`. A value is read as JSON if possible, else as text.
+    """Splits command-line arguments of the form `name=value`. A value is read as JSON or as Python's True, False or
+    None if possible, else as text.
 
     Raises:
         SpecError: If a text has no name or no `=`.
@@ -52,7 +92,7 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
         if not equals or not name:
             raise SpecError("--set", given=text, expected="NAME=VALUE", fix="write for example --set init_sigma=0.1")
         try:
-            values[name] = json.loads(value)
+            values[name] = _PYTHONS[value] if value in _PYTHONS else json.loads(value)
         except ValueError:
             values[name] = value
         except RecursionError as error:
@@ -97,8 +137,7 @@ def beside(workload: str, path: Path) -> str:
 def _written(path: Path) -> Sweep:
     try:
         return Sweep.from_json(json.dumps(read_yaml(given_file(path, "SPEC", "a YAML file").read_text())))
-    except (OSError, ValueError, TypeError) as error:
-        # `json.dumps` raises a TypeError for a YAML value that JSON lacks, such as a date.
+    except (OSError, ValueError) as error:
         raise UserError(
             "SPEC", given=str(path), expected="a YAML file with a sweep", fix=f"correct the file ({error})"
         ) from error

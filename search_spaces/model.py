@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
+from attnsweep.workloads.declaration import plain
 from attnsweep.workloads.errors import SpecError, did_you_mean
 
 _QUOTED = re.compile("'([^']*)'")
@@ -37,7 +38,7 @@ class SpecModel(BaseModel):
     @classmethod
     def _say_what_is_wrong(cls, fields: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return validate(fields)
+            return validate(plain(fields))
         except ValidationError as error:
             raise first_mistake(error, cls.model_fields) from None
 

@@ -1,15 +1,20 @@
 """Reads and writes YAML 1.2, in which `on` is a text and `1e-3` a number, as in JSON."""
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from attnsweep.workloads.errors import SpecError
+
 _WIDTH = 120
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
 def read_yaml(text: str) -> object:
@@ -17,11 +22,51 @@ def read_yaml(text: str) -> object:
 
     Raises:
         ValueError: If the text is not YAML, or if a mapping has a key twice.
+        SpecError: If a value has another type, such as a date, or is a variable of the environment.
     """
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        values: object = YAML(typ="safe", pure=True).load(text)
+        _check(values, "")
     except (YAMLError, RecursionError) as error:
         raise ValueError(_in_words(error)) from error
+    return values
+
+
+def line_of(text: str, place: str) -> int | None:
+    """Returns the line of a field of YAML such as `space.init_sigma.low`, or of the part of this place that exists;
+    `None` if its first part is missing."""
+    node, line = YAML(typ="safe", pure=True).compose(text), None
+    while isinstance(node, MappingNode):
+        found = next((pair for pair in node.value if f"{place}.".startswith(f"{pair[0].value}.")), None)
+        if found is None:
+            break
+        key, node = found
+        line, place = key.start_mark.line + 1, place[len(key.value) + 1 :]
+    return line
+
+
+def _check(value: object, place: str) -> None:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            _check(name, f"{place}.{name}".lstrip("."))
+            _check(item, f"{place}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check(item, f"{place}.{index}".lstrip("."))
+    elif isinstance(value, str) and (variable := _VARIABLE.search(value)):
+        raise SpecError(
+            place,
+            given=value,
+            expected="a value, because variables of the environment are not read",
+            fix=f"write --set NAME={variable[0]} on the command line, or write the file with envsubst",
+        )
+    elif not isinstance(value, bool | int | float | str | None):
+        raise SpecError(
+            place,
+            given=str(value),
+            expected=f"a text, a number, true, false or null, not a {type(value).__name__}",
+            fix=f'for a text write "{value}", in quotes',
+        )
 
 
 def yaml_text(values: Mapping[str, object]) -> str:

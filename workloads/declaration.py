@@ -5,7 +5,7 @@ import dataclasses
 import math
 import sys
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -80,11 +80,13 @@ class Parameter:
         Raises:
             SpecError: If the value is of another type or out of range.
         """
+        number = value = plain(value)
         if value is None and self.optional:
             return None
-        number: object = value
         if self.kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             number = float(value)
+        if self.kind is int and type(value) is float and value.is_integer():
+            number = int(value)
         if type(number) is not self.kind or not self._inside(number):
             fix = did_you_mean(value, self.choices or (), otherwise=f"meaning: {self.doc}")
             raise SpecError(self.name, given=value, expected=self.expected(), fix=fix)
@@ -106,6 +108,15 @@ class Parameter:
             and (self.low is None or value >= self.low)
             and (self.high is None or value <= self.high)
         )
+
+
+def plain(value: object) -> object:
+    """Converts scalars and arrays of NumPy, also inside lists and mappings, to Python's numbers and lists."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
 def check_spelling(subject: str, names: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ import atexit
 import errno
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -61,6 +62,8 @@ def main() -> None:
     except TyperException as mistake:
         # If the command was called without arguments, Typer has already printed the help, and the message is empty.
         if message := mistake.format_message().rstrip("."):
+            if assignment := re.search(r"extra argument.*?\((\w+=[^\s)]+)", message):
+                message += f"; to fix a parameter write --set {assignment[1]}"
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):

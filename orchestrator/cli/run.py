@@ -75,6 +75,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, _what(help="Seed of the sampler and of all trainings.")] = None,
     fixed: Fixed = None,
+    sampler: Annotated[str | None, _what(help="The sampler, in place of the sweep's.")] = None,
     prune_anyway: Annotated[
         bool, _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate.")
     ] = False,
@@ -127,6 +128,7 @@ def run(
         trials=trials,
         replicates=replicates,
         seed=seed,
+        sampler=sampler,
         prune_anyway=prune_anyway or None,
         curves_every=curves_every,
     )
@@ -156,9 +158,10 @@ def run(
     with nullcontext() if or_resume else starting_meanwhile(resources):
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
+            from attnsweep.search_spaces.loading import assignments, at_line
 
         start = run_or_resume if or_resume else run_sweep
-        with telling_faults(on_failure):
+        with telling_faults(on_failure), at_line(spec, assignments(fixed)):
             summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
     # Weights are kept for the trials that this call names with `--keep-weights` and for those that an earlier `run`
     # named.
@@ -244,12 +247,12 @@ def specs(
         typer.echo(sweep.to_yaml().rstrip() if as_yaml else sweep.to_json())
 
 
-def _sweep(spec: str, fixed: list[str] | None, **budget: int | None) -> "Sweep":
+def _sweep(spec: str, fixed: list[str] | None, **fields: object) -> "Sweep":
     """Loads a sweep, given by a file or by the name of a shipped one, and applies the options of the command line."""
     from attnsweep.search_spaces.loading import assignments, load_sweep
 
     sweep = load_sweep(spec).fix(assignments(fixed))
-    return sweep.but(**{name: value for name, value in budget.items() if value is not None})
+    return sweep.but(**{name: value for name, value in fields.items() if value is not None})
 
 
 @on.with_resources()

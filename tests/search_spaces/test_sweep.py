@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import optuna
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, Sequential, StuckRate, Sweep, Zip
 from attnsweep.search_spaces.catalog import quickstart
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.loading import load_sweep, shipped_names
+from attnsweep.search_spaces.loading import assignments, at_line, load_sweep, shipped_names
 from attnsweep.search_spaces.replication import Replicates, most_wanted
 from attnsweep.search_spaces.suggestion import make_sampler, suggest
 from attnsweep.search_spaces.sweep import Sampler
@@ -344,6 +345,75 @@ def test_a_broken_file_is_named(tmp_path: Path, content: str, message: str) -> N
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(UserError, match=rf"mine\.py.*{re.escape(message)}"):
         load_sweep(str(tmp_path / "mine.py"))
+
+
+@pytest.mark.parametrize(
+    ("space", "line", "subject"),
+    [
+        ("'n_steps': 3,\n  'init_sigma': Float(2, 1)", 4, "low"),
+        ("'n_steps': 3,\n  'init_sigma':\n   {'kind': 'float', 'low': 2, 'high': 1}", 4, "space.init_sigma.low"),
+    ],
+)
+def test_a_mistake_in_a_python_file_names_its_line(tmp_path: Path, space: str, line: int, subject: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from attnsweep import Float, Sweep\ndef sweep():\n"
+        f" return Sweep(name='a', workload='b', trials=1, space={{{space}}})\n"
+    )
+    with pytest.raises(SpecError) as raised:
+        load_sweep(str(tmp_path / "mine.py"))
+    assert raised.value.subject == f"mine.py, line {line}: {subject}"
+
+
+def test_the_line_of_a_parameter_that_the_workload_refuses_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("space = {\n 'a': 1,\n 'n_steps': 3}\n")
+    for subject, but, told in (
+        ("n_steps", (), "mine.py, line 3: n_steps"),
+        ("n_steps.choices", (), "mine.py, line 3: n_steps.choices"),
+        ("n_steps", ("n_steps",), "n_steps"),
+        ("workload", (), "workload"),
+    ):
+        with pytest.raises(SpecError) as raised, at_line(str(tmp_path / "mine.py"), but):
+            raise SpecError(subject, given=1, expected="2", fix="write 2")
+        assert raised.value.subject == told
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("skip=True", True),
+        ("skip=false", False),
+        ("init_sigma=None", None),
+        ("init_sigma=null", None),
+        ("n_steps=1e3", 1000),
+        ("optimizer=adam", "adam"),
+        ('optimizer="None"', "None"),
+    ],
+)
+def test_values_of_the_command_line_are_read(text: str, value: Scalar) -> None:
+    [(name, given)] = assignments([text]).items()
+    assert (given, type(given)) == (value, float if name == "n_steps" else type(value))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    space: dict[str, Any] = {
+        "learning_rate": Categorical(np.logspace(-3, -1, 3)),
+        "init_sigma": Float(np.float32(0.5), np.int64(1), points=np.int32(2)),
+        "n_categories": Int(np.int64(2), np.uint8(4)),
+        "n_steps": np.int64(9),
+        "skip": np.bool_(True),
+        "a, b": Zip(np.arange(4).reshape(2, 2)),
+    }
+    sweep = _sweep(space=space, trials=np.int64(2), seed=np.uint64(3), objective=LossQuantile(quantile=np.float64(0.5)))
+    plain: dict[str, Any] = {
+        "learning_rate": Categorical((1e-3, 1e-2, 1e-1)),
+        "init_sigma": Float(0.5, 1, points=2),
+        "n_categories": Int(2, 4),
+        "n_steps": 9,
+        "skip": True,
+        "a, b": Zip(((0, 1), (2, 3))),
+    }
+    assert sweep.to_json() == _sweep(space=plain, trials=2, seed=3, objective=LossQuantile()).to_json()
+    assert sweep.fix({"n_steps": np.int64(4)}).to_json() == sweep.fix({"n_steps": 4}).to_json()
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:

@@ -9,7 +9,7 @@ import yaml
 from attnsweep import Categorical, Conditional, Float, Int, Rate, Sequential, StuckRate, Sweep
 from attnsweep.search_spaces.loading import load_sweep, shipped_names
 from attnsweep.search_spaces.yaml_text import read_yaml, yaml_text
-from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.errors import SpecError, UserError
 
 WRITTEN = """
 name: mine
@@ -88,8 +88,7 @@ def test_a_workload_beside_the_file_is_found(tmp_path: Path) -> None:
         ("a: 1\na: 2", 'found duplicate key "a"'),
         ("a: [", "line 1"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
-        ("a: 2026-01-01", "Object of type date is not JSON serializable"),
-        ("&a [*a]", "Circular reference"),
+        ("&a [*a]", "nested too deeply"),
         pytest.param("[" * 1000, "nested too deeply", id="deep"),
         ("- 1", "expected fields with values: name, workload"),
         ("", "expected fields with values: name, workload"),
@@ -105,6 +104,31 @@ def test_a_mistake_is_named(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as raised:
         load(tmp_path, text)
     assert said in str(raised.value)
+
+
+HEAD = "name: a\nworkload: category_pairs\ntrials: 1\nspace:\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "subject"),
+    [
+        ("name: 2026-01-01", "line 1: name"),
+        (HEAD + "  n_steps: 3\n  init_sigma: 2026-01-01T10:00:00", "line 6: space.init_sigma"),
+        (
+            HEAD + "  init_sigma: {kind: categorical, choices: [0.1, !!binary eA==]}",
+            "line 5: space.init_sigma.choices.1",
+        ),
+        (HEAD + "  init_sigma: ${SIGMA}", "line 5: space.init_sigma"),
+        ("name: a\ndescription: in ${HOME}", "line 2: description"),
+        (HEAD + "  init_sigma:\n    kind: float\n    low: 2\n    high: 1\n", "line 7: space.init_sigma.low"),
+        (HEAD + "  d_model, n_heads:\n    kind: zip\n    rows: [[1]]\n", "line 7: space.d_model, n_heads.rows"),
+        (HEAD.replace("trials", "trails"), "line 3: trails"),
+    ],
+)
+def test_a_mistake_names_its_field_and_line(text: str, subject: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as raised:
+        load(tmp_path, text)
+    assert raised.value.subject.endswith(subject)
 
 
 def test_no_file(tmp_path: Path) -> None:

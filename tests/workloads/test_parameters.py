@@ -3,11 +3,12 @@
 import pickle
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.parameters import TrainingParameters, parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,23 @@ def test_a_mistake_is_named(name: str, value: object, message: str) -> None:
 def test_whole_numbers_are_numbers() -> None:
     resolved = CategoryPairsParameters.resolve({"init_sigma": 1})
     assert (resolved.init_sigma, type(resolved.init_sigma)) == (1.0, float)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("n_steps", 1e3, 1000),
+        ("n_steps", np.int32(7), 7),
+        ("n_steps", np.float64(7), 7),
+        ("init_sigma", np.float32(0.5), 0.5),
+        ("init_sigma", np.int64(2), 2.0),
+        ("skip", np.bool_(True), True),
+        ("optimizer", np.str_("adam"), "adam"),
+    ],
+)
+def test_a_number_in_another_type_is_understood(name: str, given: object, value: Value) -> None:
+    accepted = CategoryPairsParameters.declared()[name].accept(given)
+    assert (accepted, type(accepted)) == (value, type(value))
 
 
 def test_null_is_a_value_where_declared() -> None:

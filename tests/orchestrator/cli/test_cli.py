@@ -42,6 +42,8 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("quickstart --set init_sigma=-1", "init_sigma: got -1, expected a finite number >= 0, or null"),
         ("quickstart --set init_sigma", "--set: got 'init_sigma', expected NAME=VALUE"),
         ("quickstart --set variant=both", "variant: got 'both', expected one of positions_only,"),
+        ("quickstart --sampler bo", "sampler: got 'bo', expected"),
+        ("lr=0.1", "SPEC: got 'lr=0.1'"),
         ("quickstart --replicates 0", "replicates: got 0, expected a number of replicates greater than or equal to 1"),
         ("quickstart --trials 0", "trials: got 0, expected greater than or equal to 1"),
         (
@@ -89,7 +91,10 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "odd.py",
             "workload: got 'no_such_workload', expected module:Class, file.py:Class, or the name of an installed",
         ),
-        ("sampler.py", "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'"),
+        (
+            "sampler.py",
+            "sampler.py, line 3: sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'",
+        ),
     ],
 )
 def test_a_mistake_in_run(
@@ -103,6 +108,10 @@ def test_a_mistake_in_run(
     assert error.startswith(message)
     assert error.count("\n") == 1
     assert {path for path in with_faulty_files.iterdir() if path.name != "__pycache__"} == before
+
+
+def test_a_parameter_without_set_is_told_of_it(mistake: Mistake) -> None:
+    assert "--set lr=0.1" in mistake("run", "quickstart", "lr=0.1")
 
 
 @pytest.mark.slow
