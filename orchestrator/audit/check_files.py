@@ -17,7 +17,6 @@ from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
-from attnsweep.orchestrator.storage.run_records import PROMISE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sources import source_file
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, STUDY_FILE, SweepDirectory
@@ -158,7 +157,7 @@ class _AnyRecord(Record):
 
 
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
-    """Finds stored files that have changed since they were written: checkpoints, weights, forecasts, warm starts,
+    """Finds stored files that have changed since they were written: checkpoints, weights, warm starts,
     records of merged sweeps."""
     return tuple(_stored(directory))
 
@@ -166,11 +165,6 @@ def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
 def _stored(directory: SweepDirectory) -> Iterator[Problem]:
     for folder in _NAMED_BY_DIGEST:
         yield from _named_by_digest(directory.place, folder)
-    try:
-        # A missing forecast file is no problem, because most sweeps have no forecast.
-        PROMISE.read_if_there(directory.place)
-    except UserError as damage:
-        yield Problem.of(damage)
     try:
         told_trials(directory)
     except UserError as damage:

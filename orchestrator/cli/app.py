@@ -14,7 +14,7 @@ from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, merge, m
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.pages import docs
 from attnsweep.orchestrator.cli.read import compare, list_, query, report, status
-from attnsweep.orchestrator.cli.run import forecast, resume, run, specs, verify
+from attnsweep.orchestrator.cli.run import resume, run, specs, verify
 from attnsweep.orchestrator.cli.training import export, fork, heads, replay, why
 
 WELCOME = """\
@@ -29,7 +29,7 @@ attnsweep trains thousands of small attention models and says how many get stuck
 All commands: attnsweep --help. One command: attnsweep run --help. Any word: attnsweep docs WORD."""
 _PANELS = {
     "Learn": (docs,),
-    "Run": (run, resume, forecast, verify, specs),
+    "Run": (run, resume, verify, specs),
     "Read": (status, list_, query, compare, report),
     "One training": (replay, fork, why, heads, export),
     "Care": (audit, gc, compact, merge, mlflow_sync, wandb_sync, tensorboard_sync, doctor),

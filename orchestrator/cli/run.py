@@ -214,25 +214,6 @@ def resume(
     conclude(summary, began, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
 
-def forecast(
-    spec: Annotated[str, Argument(metavar="SPEC", help="The name of a shipped sweep, a Python file, or a sweep.json.")],
-    fixed: Fixed = None,
-    trials: Trials = None,
-    replicates: Annotated[int | None, _what(help="Number of trainings of each configuration.")] = None,
-    seeds: Annotated[int, Option(min=8, max=4096, help="Trainings of a pilot, for each init_sigma.")] = 256,
-    trust: Trust = False,
-    as_json: AsJson = False,
-) -> None:
-    """Forecast a sweep: when trainings leave the initial plateau, how many leave it before they end, and the sweep's
-    price."""
-    from attnsweep.orchestrator.tools.forecast.forecast import forecast as forecast_sweep
-
-    sweep = _sweep(spec, fixed, trials=trials, replicates=replicates)
-    code = code_for(spec, sweep, trusted=trust)
-    result = forecast_sweep(sweep, code, seeds, console(stderr=True), say)
-    answer(result.print, result.to_json, as_json=as_json)
-
-
 def specs(
     name: Annotated[str | None, Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
     as_yaml: Annotated[bool, Option("--yaml", help="Show it as YAML, without fields at their defaults.")] = False,

@@ -29,6 +29,7 @@ from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, head_rows, joined, trained_rows
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import STOPS, text_of
+from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.kicks import kick
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
@@ -42,7 +43,6 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.streams import Streams, generator_seed
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.update_rules import UPDATE_RULES
 from attnsweep.workloads.vocabulary import Outcome
 

@@ -15,6 +15,7 @@ from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.kicks import MOST_TELLING, kick_and_train
 from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.diagnostics.saddle import Saddle, saddle_of
@@ -23,7 +24,6 @@ from attnsweep.workloads.engine.functional import gradients_of
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.lenses import batch_of, loss_of
 from attnsweep.workloads.user_code import users_code
 

@@ -108,7 +108,7 @@ def trainings_schema(
             _field(
                 "predicted_escape_step",
                 INT32,
-                "step at which the loss falls below that of the start, by a law of the start: see docs/forecast.md",
+                "step at which the loss falls below that of the start, by a law of the start",
                 null="no law is known, or it says never",
             ),
             _field("diverged_step", INT32, "first step whose loss was not finite", null="there was none"),

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.numbered_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sampler, Sweep
 from attnsweep.workloads.declaration import check_spelling
+from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.verdicts import check_near_levels
 from attnsweep.workloads.engine.construction import built_alone, check_alike, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
@@ -25,7 +26,6 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.errors import UserError, in_words
-from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.user_code import NAME_FILES, user_code_of, users_code
 
@@ -230,7 +230,7 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
     return (
         f"warning: n_steps ends {is_late.sum()} of {is_known.sum()} trainings, drawn from this sweep at random, before"
         f" they leave their start, which takes them {np.median(predicted[is_late]):.0f} steps in the median: they will"
-        " look stuck. attnsweep forecast says more"
+        " look stuck"
     )
 
 

@@ -34,7 +34,7 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.run_records import earlier_replays, take_promise
+from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_code import (
     check_unchanged,
@@ -144,11 +144,7 @@ def run_sweep(
             engine_reason=choice.reason,
             warm_start=told,
         )
-        if shard is None:
-            directory = create(where)
-            take_promise(directory)
-        else:
-            directory = begin_shard(where, shard, spec, code, environment, create)
+        directory = create(where) if shard is None else begin_shard(where, shard, spec, code, environment, create)
         return one_run.run(directory, workload, start_pool, going_on(workload, environment))
 
 

@@ -26,7 +26,7 @@ from attnsweep.orchestrator.analysis.results import MOST_SHOWN, FrontTrial, Swee
 from attnsweep.orchestrator.analysis.role_results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Promise, Replays, promise_of
+from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.search_spaces.measured import Measured, goal_of
 from attnsweep.search_spaces.sweep import Sweep
@@ -38,37 +38,6 @@ def how_to_continue(directory: SweepDirectory) -> str:
     """Returns a message for an interrupted sweep, with the command that continues it."""
     command = "resume" if directory.claim is None else "verify"
     return f"interrupted; continue with: attnsweep {command} {as_argument(directory.place)}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Promised:
-    """The cost of a finished sweep beside the cost that `attnsweep forecast` had predicted ("promised").
-
-    Attributes:
-        promise: The prediction.
-        seconds: The actual sum of `train_seconds`.
-        n_rows, n_bytes: The actual rows and bytes of all tables.
-    """
-
-    promise: Promise
-    seconds: float
-    n_rows: int
-    n_bytes: int
-
-    def sentence(self) -> str:
-        promise = self.promise
-        most = "at most " if promise.is_bound else ""
-        return (
-            f"promised {most}{promise.seconds:.2g} s of training ({promise.seconds_low:.2g} to"
-            f" {promise.seconds_high:.2g}), {promise.n_rows:,} rows, {promise.n_bytes / 1e6:.2g} MB;"
-            f" took {self.seconds:.2g} s, {self.n_rows:,} rows, {self.n_bytes / 1e6:.2g} MB"
-        )
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "promised": self.promise.model_dump(),
-            "took": {"seconds": self.seconds, "n_rows": self.n_rows, "n_bytes": self.n_bytes},
-        }
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -88,7 +57,6 @@ class Summary:
         asked: The rates that the objective is about, if these are not stuck rates.
         n_ended_at_median: Number of trials with results when the median trial was drawn; `None` if the sampler does not
             learn.
-        promised: The predicted cost beside the actual one; `None` without a prediction, or before the sweep's end.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
         in_mlflow: Whether MLflow has all of it.
     """
@@ -103,7 +71,6 @@ class Summary:
     replays: Replays | None
     asked: StuckRates | None = None
     failure: str | None = None
-    promised: Promised | None = None
     n_ended_at_median: int | None = None
     mlflow: str = ""
     in_mlflow: bool = False
@@ -175,7 +142,6 @@ class Summary:
             "feasible_trials": results.preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": results.roles.as_json() if results.roles else None,
-            "price": self.promised.as_json() if self.promised else None,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
         }
@@ -223,8 +189,6 @@ class Summary:
         for trial, reason in islice(self.refused.items(), 1):
             say(f"{len(self.refused)} trials refused, such as #{trial}: {reason}")
         say_plainly(f"engine   {self.directory.engine_in_words}")
-        if self.promised is not None:
-            say_plainly(self.promised.sentence())
         if report and self.finished:
             say_plainly(f"report   {place}/{REPORT_FILE}")
         for line in self.next_steps(place):
@@ -283,13 +247,12 @@ def summarize(
 
     def read(
         connection: duckdb.DuckDBPyConnection,
-    ) -> tuple[SweepResults, int, Promised | None, StuckRates | None, str | None]:
+    ) -> tuple[SweepResults, int, StuckRates | None, str | None]:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
-        promised = _read_promised(connection, directory) if finished else None
         asked, failure = _asked(connection, directory.spec), commonest_failure(connection)
-        return read_results(connection, directory.spec), n_trials, promised, asked, failure
+        return read_results(connection, directory.spec), n_trials, asked, failure
 
-    results, n_trials, promised, asked, failure = Ledger(directory.place).ask(read)
+    results, n_trials, asked, failure = Ledger(directory.place).ask(read)
     return Summary(
         directory=directory,
         results=results,
@@ -301,25 +264,7 @@ def summarize(
         replays=replays,
         asked=asked,
         failure=failure,
-        promised=promised,
         n_ended_at_median=n_ended_at_median,
-    )
-
-
-def _read_promised(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Promised | None:
-    """Reads from a finished sweep's ledger what it cost, to be shown beside the forecast; `None` if no forecast was
-    made."""
-    promise = promise_of(directory)
-    if promise is None:
-        return None
-    ((seconds,),) = connection.execute("select coalesce(sum(train_seconds), 0) from trainings").fetchall()
-    counts = [connection.execute(f"select count(*) from {table}").fetchall()[0][0] for table in _TABLES]
-    sizes = directory.place.sizes()
-    return Promised(
-        promise=promise,
-        seconds=seconds,
-        n_rows=sum(counts),
-        n_bytes=sum(size for name, size in sizes.items() if name.split("/")[0] in _TABLES),
     )
 
 

@@ -5,28 +5,18 @@ forecast` predicted before the sweep began. `replays.json` holds the results of 
 of the sweep, as a check.
 """
 
-import hashlib
-import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
-from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
 from attnsweep.orchestrator.storage.shards import at_once
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.user_state import state_folder
-from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError
 
 _WRITE_SECONDS = 3.0
 _UPLOAD_SECONDS = 15.0
@@ -204,66 +194,6 @@ def span(length: timedelta) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-class Promise(Record):
-    """The cost that `attnsweep forecast` predicts for a sweep: seconds of training, and rows and bytes of results.
-
-    Attributes:
-        seconds: Seconds of training on one core or GPU of this machine: the predicted sum of `train_seconds`.
-        seconds_low, seconds_high: The range of `seconds`.
-        is_bound: Whether `seconds` is an upper bound, because trainings may end before their last step.
-        n_rows: Rows of all tables.
-        n_bytes: Size of all tables on disk.
-    """
-
-    seconds: float = Field(ge=0, allow_inf_nan=False)
-    seconds_low: float = Field(ge=0, allow_inf_nan=False)
-    seconds_high: float = Field(ge=0, allow_inf_nan=False)
-    is_bound: bool
-    n_rows: int = Field(ge=0)
-    n_bytes: int = Field(ge=0)
-
-
-PROMISE = RecordFile("promise.json", Promise, "remove it: no result depends on a forecast's promise")
-
-
-def remember_promise(spec: Sweep, environment: str, promise: Promise) -> None:
-    """Stores the predicted cost of a sweep in this user's folder, until the sweep begins. Failures are ignored.
-
-    Replaces an earlier prediction for the same sweep.
-
-    Args:
-        spec: The sweep, as a sweep directory would store it.
-        environment: The id of the environment that would train it.
-        promise: The predicted cost.
-    """
-    with suppress(OSError, RuntimeError, StoreError, UserError):
-        folder = _of_user(spec, environment)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        PROMISE.write_passing(LocalFolder(folder), promise)
-
-
-def take_promise(directory: SweepDirectory) -> None:
-    """Copies the predicted cost of a new sweep, if there is one, from this user's folder to the sweep's directory.
-    Failures are ignored."""
-    with suppress(OSError, RuntimeError, StoreError, UserError):
-        promise = PROMISE.read_if_sound(LocalFolder(_of_user(directory.spec, directory.environment or "")))
-        if promise is not None:
-            PROMISE.write_passing(directory.place, promise)
-
-
-def promise_of(directory: SweepDirectory) -> Promise | None:
-    """Returns the predicted cost of a sweep; `None` if there is none, or if trials were added to the sweep after the
-    prediction."""
-    return None if directory.is_extended else PROMISE.read_if_sound(directory.place)
-
-
-def _of_user(spec: Sweep, environment: str) -> Path:
-    """Returns the folder of this user that holds the predicted cost of a sweep. Sweeps that differ only in their seed
-    share the folder, because the cost does not depend on the seed."""
-    key = [spec.but(seed=0).sha256(), environment, platform.node()]
-    return state_folder() / "promises" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
 LIKELY_CAUSES = (

@@ -1,2 +1,2 @@
 """Commands other than running sweeps: prepare a corpus, score the attention matrices of a user's model, check the
-installation, and forecast a sweep."""
+installation."""

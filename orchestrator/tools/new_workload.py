@@ -51,7 +51,6 @@ def next_commands(name: str) -> list[tuple[str, str]]:
     return [
         (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),
         (f"python {file}", "check what the engine relies on, in about a minute at most"),
-        (f"attnsweep forecast {file}", "what a sweep will cost, and how many trainings will leave their start"),
     ]
 
 

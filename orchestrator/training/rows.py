@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.training.messages import Rows, Standing
 from attnsweep.orchestrator.training.tasks import Task, training_id
+from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.diagnostics.promotion import certify_stuck
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload, Written
 from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
-from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.vocabulary import PRUNED
 
 _MOST_STEPS = 2**31 - 1

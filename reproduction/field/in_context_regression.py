@@ -20,13 +20,13 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
 from attnsweep.reproduction.rows import median_row, share_row
 from attnsweep.reproduction.trained import Trained, one_thread, queried, trained
-from attnsweep.workloads.diagnostics.outcomes import at_level
-from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.diagnostics.escape import predicted_escapes
+from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL, at_level
+from attnsweep.workloads.engine.contract import Evidence, Lanes, Training, Workload
 from attnsweep.workloads.engine.judging import first_held
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSION, data, loss, second_moment
-from attnsweep.workloads.forecast.forecast import escape_times
-from attnsweep.workloads.forecast.prediction import predicted_escapes
-from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.parameters import TrainingParameters, Value
 from attnsweep.workloads.problem.data import Draw
 
 Floats = NDArray[np.float64]
@@ -37,6 +37,7 @@ _DRAW = Draw(torch.tensor(0), "train", 0)
 """A source of random numbers for the function `data`, which asks for one although the variances do not depend on it."""
 _SPACING = 1.03
 """The ratio between the steps of successive probes, where it makes them more than a step apart."""
+_FIRST = 256
 _MERGED_SIGMAS, _SEPARATE_SIGMAS = (1e-2, 1e-4, 1e-6), (1e-2, 1e-3)
 _STAIRS_STEPS = 40_000
 _AUTHORS_SIGMA, _AUTHORS_STEPS = 0.0048, 10_001
@@ -184,6 +185,33 @@ def _separate_rows() -> Iterator[ComparedValue]:
     )
     yield _near(row, 10.0)
     yield from _predicted_rows("separate", values, _SEPARATE_SIGMAS, escapes)
+
+
+def escape_times(
+    workload: Workload[Any],
+    parameters: TrainingParameters,
+    sigmas: Sequence[float],
+    seeds: Sequence[int],
+    most_steps: int,
+) -> Floats:
+    """The step at which `eval_loss` is first 1% below that of the start, (n_sigmas, n_seeds), to 2%; infinite where it
+    is not within `most_steps`. Those that have not left are trained again for twice as long."""
+    trainings = [Training(replace(parameters, init_sigma=sigma), seed) for sigma in sigmas for seed in seeds]
+    times, waiting, horizon = np.full(len(trainings), np.inf), np.arange(len(trainings)), min(_FIRST, most_steps)
+    while waiting.size:
+        probes = np.unique(np.geomspace(1, horizon, int(np.log(horizon) / np.log(1.02)) + 2).round().astype(np.int64))
+        waiting_now = [trainings[lane] for lane in waiting]
+        pack = [replace(each, parameters=replace(each.parameters, n_steps=horizon)) for each in waiting_now]
+        evidence = Pack(workload, pack, extra_probe_steps=probes.tolist()).train_to_end().evidence
+        loss = np.nan_to_num(evidence.metrics["eval_loss"], nan=np.inf)
+        start = np.fmin(evidence.levels["zero"], loss[:, 0])
+        below = loss < (start - AT_LEVEL * np.abs(start))[:, None]
+        times[waiting] = np.where(below.any(1), evidence.steps[below.argmax(1)].astype(np.float64), np.inf)
+        waiting = waiting[~np.isfinite(times[waiting])]
+        if horizon == most_steps:
+            break
+        horizon = min(2 * horizon, most_steps)
+    return times.reshape(len(sigmas), len(seeds))
 
 
 def _escapes(values: Mapping[str, Value], sigmas: Sequence[float], most_steps: int) -> Floats:

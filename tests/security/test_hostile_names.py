@@ -88,10 +88,9 @@ LOADING: dict[str, list[str]] = {
     "audit": [],
     "verify": ["--local"],
     "run": ["--local"],
-    "forecast": ["--seeds", "8"],
 }
 """Commands that run the code of a sweep directory, if it is trusted."""
-OF_RECORD = ("run", "forecast")
+OF_RECORD = ("run",)
 """Those that are given its `sweep.json`."""
 
 

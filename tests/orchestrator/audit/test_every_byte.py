@@ -16,7 +16,7 @@ from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
-from attnsweep.orchestrator.storage.run_records import PROMISE, Promise, read_replays
+from attnsweep.orchestrator.storage.run_records import read_replays
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
@@ -28,12 +28,11 @@ SAMPLE = 12
 WITHOUT_DIGEST = {"progress.json", "pack_sizes.json"}
 """What is written again and never computed with: see `docs/ledger.md`."""
 KINDS = {
-    "path": {"sweep.json", "course.json", "replays.json", "promise.json", "study.journal"}
+    "path": {"sweep.json", "course.json", "replays.json", "study.journal"}
     | {"trainings", "curves", "heads", "code", "checkpoints", "weights"},
     "merged": {"sweep.json", "course.json", "trainings", "curves", "heads", "sources"},
 }
 """The files that each directory must have, for the test to mean something."""
-PROMISED = Promise(seconds=1e-5, seconds_low=1e-6, seconds_high=1e-4, is_bound=True, n_rows=30, n_bytes=1000)
 
 OWN = """
 from attnsweep import Float, Sweep
@@ -66,10 +65,9 @@ def _write_state(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def path(home: Path) -> Path:
-    """A sweep with a promise, a checkpoint that a killed driver left, and weights that are kept."""
+    """A sweep with a checkpoint that a killed driver left, and weights that are kept."""
     directory = SweepDirectory.open(home / "0")
     place = directory.place
-    PROMISE.write(place, PROMISED)
     place.make_folders([CHECKPOINTS])
     place.publish("000000-0000-4", {CHECKPOINTS: _write_state})
     keep_weights(directory, [1], print)

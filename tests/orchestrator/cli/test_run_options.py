@@ -65,7 +65,7 @@ def test_commands_that_train_sweeps_have_the_same_options() -> None:
 
 def test_each_variable_is_documented() -> None:
     variables = {str(each.envvar) for each in get_group(app).commands["run"].params if each.envvar}
-    assert len(variables) == 7
+    assert len(variables) == 6
     assert [each for each in variables if f"`{each}`" not in DOCUMENTS["clusters.md"]] == []
 
 

@@ -86,7 +86,7 @@ def test_of_ours_it_names_what_trains_and_what_makes_rows(workload: Workload[Any
     rooms = {name.split(".")[1] for name in found if name.startswith("workloads.")}
     # A translator may read a corpus that the user names.
     reading = {"files", "prepared_files"} if workload.name == "translation" else set()
-    own = {workload.name, "attention", "diagnostics", "engine", "forecast"}
+    own = {workload.name, "attention", "diagnostics", "engine"}
     said = {"conditions", "declaration", "errors", "interventions", "parameters", "update_rules", "vocabulary"}
     assert rooms == own | reading | said
     assert found >= {

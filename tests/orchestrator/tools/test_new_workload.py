@@ -21,7 +21,7 @@ def test_the_file_is_written_with_the_commands_to_go_on(tmp_path: Path, monkeypa
     assert "copy_task = at.problem(\n" in text
     assert "look_back" not in text.lower()
     assert printed.startswith("copy_task.py: ")
-    for words in ("run copy_task.py --local", "forecast copy_task.py"):
+    for words in ("run copy_task.py --local",):
         assert f"  attnsweep {words} " in printed
     assert "  python copy_task.py " in printed
 

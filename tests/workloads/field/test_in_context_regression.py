@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnsweep.reproduction.field.in_context_regression import escape_times
+from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import first_held
 from attnsweep.workloads.engine.pack import Pack
@@ -15,8 +17,6 @@ from attnsweep.workloads.field.in_context_regression import (
     loss,
     second_moment,
 )
-from attnsweep.workloads.forecast.forecast import escape_times
-from attnsweep.workloads.forecast.prediction import predicted_escapes
 from attnsweep.workloads.parameters import Value
 
 PROBLEM = IN_CONTEXT_REGRESSION()

@@ -1,12 +1,13 @@
-"""Predicts, without training, the step at which each training leaves its initial plateau, from the loss near the
-initial weights.
+"""The step at which a training leaves its initial plateau, predicted from its loss near the initial weights.
 
 Axes: L training, n weight, m node of a quadrature rule.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from copy import copy
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,10 +15,73 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL
-from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.construction import starting_state
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.functional import descent, over_lanes
+from attnsweep.workloads.engine.layout import Layout, in_type
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.forecast.orders import RATIO, Start, in_float64, scale_with_sigma
 from attnsweep.workloads.parameters import TrainingParameters
+
+_RATIO = 3.0
+"""Of the two values of init_sigma at which starts are compared."""
+_ROUNDING = 1e-12
+
+
+class _NotAScaleFamilyError(Exception):
+    """Raised unless each initial weight is proportional to init_sigma or does not depend on it."""
+
+
+def _in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
+    return replace(training, parameters=replace(training.parameters, dtype="float64", float32_state=False, **changed))
+
+
+class _Start:
+    """The initial weights, and the first step's loss as a function of them; `is_exact`: so is each later step's."""
+
+    def __init__(
+        self, workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
+    ) -> None:
+        lanes = Lanes(trainings, torch.device("cpu"))
+        self.weights, drawn, template = starting_state(workload, lanes)
+        # `buffers` may be a final state: only what the workload draws is taken from it.
+        self._buffers = drawn | {
+            name: value.to(lanes.device) for name, value in in_type(buffers or {}, lanes.dtype).items() if name in drawn
+        }
+        self._loss = over_lanes(template, workload.loss)
+        self._layout = Layout(self.weights)
+        (self._batch, *_) = workload.batches(lanes, range(1))
+        (second, *_) = workload.batches(lanes, range(1, 2))
+        self.is_exact = all(torch.equal(value, second[name]) for name, value in self._batch.items())
+
+    def moved_to(self, weights: State) -> Self:
+        moved = copy(self)
+        moved.weights = {name: weights[name].to(value) for name, value in self.weights.items()}
+        return moved
+
+    @property
+    def rows(self) -> Tensor:
+        return self._layout.rows(self.weights)
+
+    def scaled(self, names: Sequence[str], factor: float) -> Tensor:
+        return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
+
+    def descent(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = rows.detach().requires_grad_()
+        return descent("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)
+
+
+def _scale_with_sigma(large: State, small: State) -> list[str]:
+    names = []
+    for name, value in large.items():
+        if torch.equal(value, small[name]):
+            continue
+        if not torch.allclose(value, _RATIO * small[name], rtol=_ROUNDING, atol=0.0):
+            raise _NotAScaleFamilyError(f"the initial values of parameter {name} are not proportional to init_sigma")
+        names.append(name)
+    if not names:
+        raise _NotAScaleFamilyError("no parameter has initial values that are proportional to init_sigma")
+    return names
+
 
 _STRIDE = 0.5
 """The length of a time step of gradient flow, times the relative rate at which the gradient changes."""
@@ -29,19 +93,7 @@ _LONGER = 3.0
 Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
-    """Returns for each training how long gradient flow from given weights takes until the loss is below a given level.
-
-    The time is infinite if 100 strides (time steps) do not suffice. A stride is a step of Runge and Kutta's
-    fourth-order method, over which the gradient changes by about half. So the gradient grows tenfold in about five
-    strides, however long that takes.
-
-    Args:
-        descent: Returns losses and gradients at weights, one row per training.
-        rows: The weights at the start, one row per training.
-        held: For each training the loss from which a fall is measured.
-        level: For each training the loss to fall below, which is less than `held`.
-    """
+def _times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
     loss, gradient = descent(rows)
     nudge = _NUDGE * rows.norm(dim=1) / gradient.norm(dim=1)
     stride = _STRIDE / _rate(gradient, descent(rows - nudge[:, None] * gradient)[1], nudge)
@@ -70,18 +122,11 @@ def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) ->
 
 
 def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
-    """Returns for each training how fast its gradient changes during gradient flow, relative to the gradient's norm."""
     rate: Tensor = (after - before).norm(dim=1) / before.norm(dim=1) / time
     return rate
 
 
 def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
-    """Returns for each training at which fraction of an integration step of gradient flow, from 0 to 1, the loss is
-    `at` below a reference loss.
-
-    `before` and `after` are how far the loss is below the reference at the beginning and at the end of the step.
-    Between them this fall is taken to grow exponentially, or linearly where it was not positive before.
-    """
     exponential = torch.log(at / before) / torch.log(after / before)
     part: Tensor = torch.where(before > 0, exponential, at / after)
     return part.clamp(0.0, 1.0)
@@ -89,20 +134,15 @@ def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
 
 _MOST_NODES = 12
 _NOTHING = 1e-6
-"""A residual of Lanczos' method below this share of the Hessian's size is rounding or a nonlinear part."""
+"""A residual below this share of the Hessian's size is rounding or a nonlinear part."""
 _LONGEST = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns for each training approximate eigenvalues of its Hessian, and the fraction of a given direction's squared
-    norm in each eigenspace.
+    """Nodes and weights of a Gauss quadrature by Lanczos' method: eigenvalues of the Hessian, which `product` applies
+    to one row per training, and the squared components of `delta` along their eigenvectors.
 
-    The result is a Gauss quadrature: nodes and weights.
-
-    `product` multiplies vectors, one row per training, by the Hessian H; `delta` has the directions. The nodes
-    approximate eigenvalues of H. The weights are the squared components of the direction, and sum to 1. Lanczos' method
-    makes a rule of m nodes from m products. The rule is exact once m is the number of different eigenvalues of H in
-    whose eigenspaces the direction has a component. Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
+    Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
     """
     basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
     matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
@@ -127,19 +167,11 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
 def steps_until(
     fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Returns for each training the first step of gradient descent at which a quadratic loss has fallen by `fall`;
-    infinite if it never falls so far.
+    """The first step of gradient descent at which a quadratic loss has fallen by `fall`, (n_trainings,); infinite if it
+    never does.
 
-    With the learning rate eta and the weight decay c, t steps of gradient descent from the point delta change the loss
-    to 1/2 delta^t H (1 - eta (H + c))^2t delta, where H is the Hessian. This is a sum over the eigenvalues of H: sum_m
-    weights curvature growth^2t / 2.
-
-    Args:
-        fall: For each training by how much the loss has to fall, above 0.
-        curvature: For each training the eigenvalues of H.
-        growth: For each training the factors by which one step multiplies the components of delta along the
-            eigenvectors. Their absolute value is at most 1 where the curvature is positive.
-        weights: For each training the squared length of each component.
+    With the learning rate eta and the weight decay c, t steps from delta change the loss to
+    1/2 delta^t H (1 - eta (H + c))^2t delta = sum_m weights curvature growth^2t / 2 over the eigenvalues of H.
     """
 
     def has_fallen(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -157,9 +189,8 @@ def steps_until(
 
 
 _SAME_ORDER = 0.1
-"""The largest difference between an order (the gradient's power of init_sigma) and a whole number for a law."""
 _MOST_LANES, _MOST_NUMBERS = 256, 2**20
-"""The most trainings that are predicted together, and the largest number of weights that they have in all."""
+"""Predicted together: trainings, and weights of all of them."""
 _CLOSER = 1e-3
 """At this share of the start's distance from the point with init_sigma 0, the gradient is taken as linear."""
 
@@ -170,27 +201,22 @@ def predicted_escapes(
     buffers: State | None = None,
     weights: State | None = None,
 ) -> NDArray[np.float64]:
-    """Predicts, without training, the step at which each training leaves its initial plateau.
+    """The step at which the loss of each training falls 1% below that of its start; NaN without a law, infinite if the
+    law says never.
 
-    `escape_times` defines what leaving is. The step is NaN if no law applies, and infinite if the law says that the
-    training never leaves.
-
-    The law holds for plain gradient descent (SGD with a constant learning rate, no momentum, clipping or intervention)
-    on a loss that is the same at each step, from a start at which the gradient is proportional to init_sigma or a
-    higher power of it: see docs/forecast.md. A prediction depends on the training's parameters and seed alone.
+    The law holds for plain gradient descent on a loss that is the same at each step, from a start at which the gradient
+    is proportional to init_sigma or a higher power of it.
 
     Args:
-        buffers: The buffers of the trainings by name, with trainings as first axis, if they are known.
-        weights: Weights that replace those of the start, such as the weights after some steps, by name with trainings
-            as first axis. The law then begins at these weights, and steps are counted from there; the loss must still
-            fall below the start's loss.
+        buffers: Those of the trainings where they are known, with trainings as first axis.
+        weights: Those after some steps, from which the law then counts; the loss must still fall below the start's.
     """
     steps = np.full(len(trainings), np.nan)
     chosen = [lane for lane, training in enumerate(trainings) if _descends_plainly(training.parameters)]
     if not chosen:
         return steps
     try:
-        exact = [in_float64(trainings[lane]) for lane in chosen]
+        exact = [_in_float64(trainings[lane]) for lane in chosen]
         scaled, n_weights = _scaled_by_sigma(workload, exact[0])
     except Exception:  # noqa: BLE001  # A user's code may fail in float64; the training itself must go on.
         return steps
@@ -214,26 +240,17 @@ def _descends_plainly(parameters: TrainingParameters) -> bool:
 
 
 def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[list[str], int]:
-    """Returns the names of the weights whose initial values are proportional to init_sigma, and the number of all
-    weights."""
     sigma = training.parameters.init_sigma
-    large, small = (Start(workload, [in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, RATIO))
-    small.gradients()
-    return scale_with_sigma(large.weights, small.weights), large.rows.shape[1]
+    large, small = (_Start(workload, [_in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, _RATIO))
+    small.descent(small.rows)
+    return _scale_with_sigma(large.weights, small.weights), large.rows.shape[1]
 
 
 def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
-    """Returns for each training the order of its gradient, which is the power of init_sigma to which the gradient is
-    proportional.
-
-    Compares the gradients at init_sigma and at a third of it.
-    """
-    return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(RATIO))
+    return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(_RATIO))
 
 
 class _NearStart:
-    """Predicts when trainings leave their initial plateau, from their losses and gradients near the initial weights."""
-
     def __init__(
         self,
         workload: Workload[Any],
@@ -244,13 +261,13 @@ class _NearStart:
     ) -> None:
         self._workload, self._trainings, self._scaled = workload, trainings, scaled
         self._buffers, self._weights = buffers, weights
-        own = Start(workload, trainings, buffers)
+        own = _Start(workload, trainings, buffers)
         self._start = own if weights is None else own.moved_to(weights)
         self._rows, self._origin = self._start.rows, self._start.scaled(scaled, 0.0)
         self._rate = np.array([training.parameters.learning_rate for training in trainings])
         self._decay = np.array([training.parameters.weight_decay for training in trainings])
         first, gradient = self._start.descent(self._rows)
-        third = self._origin + (self._rows - self._origin) / RATIO
+        third = self._origin + (self._rows - self._origin) / _RATIO
         self._orders = _orders(gradient, self._start.descent(third)[1])
         self._zero, self._first = self._start.descent(self._origin)[0].numpy(), first.numpy()
         self._held = np.minimum(self._zero, self._first)
@@ -259,8 +276,6 @@ class _NearStart:
         self._level = self._held - AT_LEVEL * np.abs(self._held)
 
     def escapes(self) -> NDArray[np.float64]:
-        """Returns the predicted step at which each training leaves its initial plateau; NaN where no prediction is
-        possible."""
         steps = np.full(len(self._orders), np.nan)
         if not self._start.is_exact:
             return steps
@@ -274,7 +289,6 @@ class _NearStart:
         return steps
 
     def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        """Returns a predictor like this one, but for the trainings at the given positions alone."""
         trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
         states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
         return _NearStart(self._workload, trainings, self._scaled, *states)
@@ -297,5 +311,5 @@ class _NearStart:
 
     def _flow(self) -> NDArray[np.float64]:
         held, level = torch.from_numpy(self._held), torch.from_numpy(self._level)
-        times = times_until(self._start.descent, self._rows, held, level)
+        times = _times_until(self._start.descent, self._rows, held, level)
         return np.where(np.isfinite(times), np.ceil(times / self._rate), np.nan)
