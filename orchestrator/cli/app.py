@@ -70,7 +70,7 @@ app = typer.Typer(
 
 
 _OF_USERS_CODE = (
-    *(run, resume, forecast, verify, report, replay, fork, why, heads, export),
+    *(run, resume, verify, report, replay, fork, why, heads, export),
     *(audit, mlflow_sync, workloads, reproduce),
 )
 """The commands that run the user's code, which may print."""

@@ -1,8 +1,5 @@
-"""Records of a sweep that no result depends on: progress, the predicted cost, and replays of trainings.
-
-`progress.json` is rewritten by the driver and read by `attnsweep status`. `promise.json` holds the cost that `attnsweep
-forecast` predicted before the sweep began. `replays.json` holds the results of trainings that were repeated at the end
-of the sweep, as a check.
+"""Records of a sweep that no result depends on: `progress.json`, which the driver rewrites and `status` reads, and
+`replays.json`, the self-check at its end.
 """
 
 import time
