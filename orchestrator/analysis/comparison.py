@@ -1,9 +1,10 @@
 """Compares two sweeps. If enough trainings of both have equal configuration and seed, only these pairs are compared,
 else all trainings."""
 
+import itertools
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, Record, table
+from attnsweep.orchestrator.analysis.common_part import Space, SpaceDifference
 from attnsweep.orchestrator.analysis.difference import (
     RateDifference,
     difference_label,
@@ -71,6 +73,7 @@ class SweepComparison(DrawnAnswer, Record):
         paired: Whether only the pairs are compared.
         changed: The parameters that have one value in all of A and another value in all of B. The trainings of a pair
             are equal in all other parameters.
+        spaces: How the search spaces and samplers differ. Only trials that lie in both spaces are compared.
         ending: Which rate is compared: that of stuck trainings, or that of one outcome.
         rate, stuck: The difference in the rate of the ending, and in the stuck rate.
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
@@ -87,6 +90,7 @@ class SweepComparison(DrawnAnswer, Record):
     n_configurations: int
     paired: bool
     changed: Mapping[str, tuple[Scalar, Scalar]]
+    spaces: SpaceDifference
     ending: Ending
     rate: RateDifference
     stuck: RateDifference
@@ -97,7 +101,8 @@ class SweepComparison(DrawnAnswer, Record):
     machines: tuple[str, ...] = ()
 
     json_keys = (
-        *("a", "b", "paired", "n_pairs", "n_configurations", "changed_parameters=_changed_values", "rate_of=ending"),
+        *("a", "b", "paired", "n_pairs", "n_configurations", "changed_parameters=_changed_values"),
+        *("ranges=spaces.ranges", "samplers=spaces.samplers", "n_outside=spaces.n_outside", "rate_of=ending"),
         *("rate", "difference_is_shown=rate.is_shown", "stuck_rate=stuck", "outcomes"),
         *("by=_named", "groups", "by_test", "machines"),
     )
@@ -214,6 +219,20 @@ class _Trainings:
     seed: Sequence[int]
     parameters: Mapping[str, Sequence[Scalar]]
 
+    def space(self, data: SweepData) -> Space:
+        constants = {name: values[0] for name, values in self.parameters.items() if len({*values}) == 1}
+        return Space([sweep.spec for sweep in data.directories], constants)
+
+    def inside(self, space: Space, names: Collection[str], own: Space) -> NDArray[np.bool_]:
+        """Returns for each training whether its named parameters lie in the other sweep's space."""
+        _, rows, trial = np.unique(self.ends.trial, return_index=True, return_inverse=True)
+        points = ({name: values[row] for name, values in self.parameters.items()} for row in rows)
+        return np.array([space.contains(point, names, own) for point in points], np.bool_)[trial]
+
+    def at(self, rows: NDArray[np.bool_]) -> "_Trainings":
+        parameters = {name: list(itertools.compress(values, rows)) for name, values in self.parameters.items()}
+        return _Trainings(self.ends.at(rows), list(itertools.compress(self.seed, rows)), parameters)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
@@ -279,12 +298,12 @@ def compare(
     outcome: str = "stuck",
     detail: str | None = None,
 ) -> SweepComparison:
-    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If enough
-    trainings have a partner of equal configuration and seed in the other sweep, only these pairs are compared;
-    otherwise all trainings are.
+    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). Only
+    trials that lie in the ranges of both are compared. If enough trainings have a partner of equal configuration and
+    seed in the other sweep, only these pairs are compared; otherwise all trainings are.
 
-    Raises a `UserError` for a directory without a sweep, sweeps of different workloads, an unknown parameter, outcome
-    or detail.
+    Raises a `UserError` for a directory without a sweep, sweeps of different workloads or without a common trial, an
+    unknown parameter, outcome or detail.
 
     Args:
         by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two, and a test says
@@ -308,6 +327,7 @@ def compare(
     # same number.
     after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
     changed = _changed(before, after)
+    before, after, spaces = _common(a, b, before, after, changed)
     rows_a, rows_b, configuration = _pairs(before, after, changed)
     paired = len(rows_a) > 0 and len(rows_a) >= _ENOUGH_PAIRS * min(len(before.seed), len(after.seed))
     specs = [sweep.spec for data in (a, b) for sweep in data.directories]
@@ -333,6 +353,7 @@ def compare(
         n_configurations=len(np.unique(configuration)),
         paired=paired,
         changed=changed,
+        spaces=spaces,
         ending=ending,
         rate=rate,
         stuck=stuck,
@@ -390,6 +411,28 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
         if len(old) == len(new) == 1 and old != new:
             changed[name] = (old[0], new[0])
     return changed
+
+
+def _common(
+    a: SweepData, b: SweepData, before: _Trainings, after: _Trainings, changed: Mapping[str, object]
+) -> tuple[_Trainings, _Trainings, SpaceDifference]:
+    """Leaves out the trainings of each sweep that lie outside the ranges of the other."""
+    in_a, in_b = before.space(a), after.space(b)
+    old, new = in_a.ranges(), in_b.ranges()
+    shared = [name for name in before.parameters if name in after.parameters and name not in changed]
+    ranges = {name: (old[name], new[name]) for name in shared if name in old and name in new and old[name] != new[name]}
+    samplers = (in_a.samplers(), in_b.samplers())
+    inside = before.inside(in_b, ranges, in_a), after.inside(in_a, ranges, in_b)
+    if len(before.seed) and len(after.seed) and not all(rows.any() for rows in inside):
+        raise UserError(
+            "B",
+            given=", ".join(f"{name} {new} (A: {old})" for name, (old, new) in ranges.items()),
+            expected="ranges in which both sweeps have trials",
+            fix="give sweeps whose ranges overlap; `attnsweep report A B` shows both side by side",
+        )
+    n_outside = (int((~inside[0]).sum()), int((~inside[1]).sum()))
+    spaces = SpaceDifference(ranges, samplers if samplers[0] != samplers[1] else (), n_outside)
+    return before.at(inside[0]), after.at(inside[1]), spaces
 
 
 def _pairs(

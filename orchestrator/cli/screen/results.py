@@ -38,6 +38,8 @@ def print_comparison(comparison: "SweepComparison", console: Console) -> None:
     if comparison.machines:
         a, b = comparison.machines
         say(f"trained on machines of several types: A {a}; B {b}: equal trainings may differ in their last bits")
+    for sentence in comparison.spaces.sentences():
+        say(sentence)
     say(comparison.how())
     rows = {"stuck": comparison.stuck} | dict(comparison.outcomes)
     if comparison.ending.detail is not None:

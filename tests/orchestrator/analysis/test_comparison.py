@@ -14,8 +14,9 @@ from attnsweep.orchestrator.analysis.difference import RateDifference, differenc
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
-from attnsweep.search_spaces import Sequential
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Zip
 from attnsweep.workloads.errors import UserError
+from tests.orchestrator.conftest import Command
 from tests.orchestrator.drawn import intervals, tick_labels, unreadable
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
@@ -259,3 +260,91 @@ def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:
         match="B: got 'a sweep of the workload translation', expected a sweep of the workload of sweep A, which is",
     ):
         compare(pair[0], tmp_path / "t")
+
+
+def _swept(path: Path, space: dict[str, object], sampler: str, points: list[dict[str, object]], end: str) -> Path:
+    """One trial at each point, of two trainings that end alike."""
+    trials = []
+    for number, point in enumerate(points):
+        rows = trial_rows(number, [end] * 2, **{f"param_{name}": value for name, value in point.items()})
+        trials.append([row | {"seed": 5 * (path.name == "b") + 10 * number + row["replicate"]} for row in rows])
+    sweep_on_disk(path, small_sweep(path.name, trials=len(points), replicates=2, space=space, sampler=sampler), *trials)
+    return path
+
+
+Sides = tuple[dict[str, object], dict[str, object], list[dict[str, object]], list[dict[str, object]]]
+OVERLAPS: dict[str, Sides] = {
+    "ranges": (
+        {"init_sigma": Float(low=0.01, high=1.0)},
+        {"init_sigma": Float(low=0.5, high=2.0)},
+        [{"init_sigma": 0.1}, {"init_sigma": 0.7}],
+        [{"init_sigma": 0.6}, {"init_sigma": 1.5}],
+    ),
+    "choices and a value": (
+        {"n_categories": Categorical((4, 8))},
+        {"n_categories": 8},
+        [{"n_categories": 4}, {"n_categories": 8}],
+        [{"n_categories": 8}],
+    ),
+    "rows": (
+        {"n_categories, n_positions": Zip(((4, 8), (8, 4)))},
+        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((4, 8))},
+        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 8, "n_positions": 4}],
+        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 4, "n_positions": 4}],
+    ),
+    "a null that means something": (
+        {"qk_rank": Categorical((None, 4))},
+        {"qk_rank": Categorical((4, 8))},
+        [{"qk_rank": None}, {"qk_rank": 4}],
+        [{"qk_rank": 4}, {"qk_rank": 8}],
+    ),
+    "a null without a meaning": (
+        {"momentum": Float(low=0.1, high=0.5)},
+        {"momentum": Float(low=0.3, high=0.9)},
+        [{"momentum": None}, {"momentum": 0.2}],
+        [{"momentum": None}, {"momentum": 0.4}, {"momentum": 0.8}],
+    ),
+    "a condition": (
+        {
+            "variant": Categorical(("positions_only", "categories_only")),
+            "init_sigma": Conditional(on="variant", among=("positions_only",), then=Float(0.01, 0.1), otherwise=1.0),
+        },
+        {"variant": Categorical(("positions_only", "categories_only")), "init_sigma": Float(0.5, 2.0)},
+        [{"variant": "positions_only", "init_sigma": 0.05}, {"variant": "categories_only", "init_sigma": 1.0}],
+        [{"variant": "positions_only", "init_sigma": 1.0}, {"variant": "categories_only", "init_sigma": 1.0}],
+    ),
+}
+N_OUTSIDE = {"choices and a value": (2, 0), "rows": (0, 2), "a null without a meaning": (2, 2)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OVERLAPS)
+def test_only_what_lies_in_both_spaces_is_compared(case: str, tmp_path: Path) -> None:
+    in_a, in_b, of_a, of_b = OVERLAPS[case]
+    a = _swept(tmp_path / "a", in_a, "random", of_a, "solved")
+    found = compare(a, _swept(tmp_path / "b", in_b, "tpe", of_b, "marginal"))
+    assert found.spaces.n_outside == N_OUTSIDE.get(case, (2, 2))
+    assert found.spaces.samplers == ("random", "tpe")
+    assert {*found.spaces.ranges} <= {*of_a[0]}
+    n_a, n_b = (2 * len(points) - n for points, n in zip((of_a, of_b), found.spaces.n_outside, strict=True))
+    assert (found.stuck.before.n, found.stuck.after.n) == (n_a, n_b)
+
+
+def test_equal_spaces_differ_in_nothing(tmp_path: Path) -> None:
+    points: list[dict[str, object]] = [{"n_categories": 4}, {"n_categories": 8}]
+    a, b = (
+        _swept(tmp_path / name, {"n_categories": Categorical(choices)}, "grid", points, "solved")
+        for name, choices in (("a", (4, 8)), ("b", (8, 4)))
+    )
+    assert [*compare(a, b).spaces.sentences()] == []
+
+
+def test_spaces_without_a_common_part_are_refused(tmp_path: Path, command: Command) -> None:
+    a, b = (
+        _swept(tmp_path / name, {"n_steps": Int(low, low + 9)}, "random", [{"n_steps": low}, {"n_steps": low + 1}], end)
+        for name, low, end in (("a", 1, "solved"), ("b", 20, "marginal"))
+    )
+    with pytest.raises(UserError) as refused:
+        compare(a, b)
+    assert refused.value.subject == "B"
+    assert command("compare", str(a), str(b))[0] == 2
