@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import Answer, table
 from attnsweep.orchestrator.analysis.onset_times import (
+    OnsetTimes,
     event_names,
     event_times,
     level_names,
@@ -52,6 +53,7 @@ class InterventionRatio:
         n_with, n_without: Trainings of these pairs that reached the goal, with the intervention and without.
         median_with, median_without: The step by which half of these trainings have reached the goal; `None` if there
             are none.
+        before_with, before_without: The last step by which fewer than half of them may have.
         n_sooner, n_later: Pairs in which the training with the intervention is known to have reached the goal first,
             and pairs in which the training without it is.
         ratio: The ratio of the hazards; `None` if it is infinite, or without informative pairs.
@@ -66,6 +68,8 @@ class InterventionRatio:
     n_without: int
     median_with: int | None
     median_without: int | None
+    before_with: int | None
+    before_without: int | None
     n_sooner: int
     n_later: int
     ratio: float | None
@@ -96,7 +100,8 @@ class InterventionRatios(Answer):
         """Returns a table with a row for each goal and intervention. The hazard `ratio` says how much sooner trainings
         reach the goal with the intervention; its 95% interval is `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
-        numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
+        numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without")
+        numbers += ("before_with", "before_without", "n_sooner", "n_later")
         columns |= dict.fromkeys(numbers, int)
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
@@ -111,7 +116,7 @@ def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> 
     ratios = []
     for what, ends in _reached(connection, workload) if pairs else ():
         for intervention, places in pairs.items():
-            rows = [[ends.get(place, (0, 0, 0)) for place in side] for side in zip(*places, strict=True)]
+            rows = [[ends.get(place, (0, 0, 0, 0)) for place in side] for side in zip(*places, strict=True)]
             ratios.append(paired_ratio(what, intervention, *(np.array(side, np.int64) for side in rows)))
     reached = {ratio.what for ratio in ratios if ratio.n_with + ratio.n_without}
     return InterventionRatios(tuple(ratio for ratio in ratios if ratio.what in reached))
@@ -124,16 +129,18 @@ def paired_ratio(
     of one training with it and one without.
 
     Args:
-        of_with, of_without: (N, 3) the training with the intervention, and the one without, of each of N pairs: whether
-            its end is known, the step, and whether it reached the goal at this step. If it did not, it is only known
-            not to have reached the goal by then (censored).
+        of_with, of_without: (N, 4) the training with the intervention, and the one without, of each of N pairs: whether
+            its end is known, the step, whether it had reached the goal at this step, and the last step at which it had
+            not. If it did not reach the goal, it is only known not to have by the step (censored).
     """
     known = (of_with[:, 0] > 0) & (of_without[:, 0] > 0)
-    (step, came), (other, other_came) = (training[known, 1:].T for training in (of_with, of_without))
+    (step, came, before), (other, other_came, other_before) = (
+        training[known, 1:].T for training in (of_with, of_without)
+    )
     came, other_came = came > 0, other_came > 0
     n_sooner = int((came & (step < other + ~other_came)).sum())
     n_later = int((other_came & (other < step + ~came)).sum())
-    medians = (_median(step[came]), _median(other[other_came]))
+    medians = [_median(each) for each in (step[came], other[other_came], before[came], other_before[other_came])]
     counts = (int(known.sum()), int(came.sum()), int(other_came.sum()), *medians, n_sooner, n_later)
     if not n_sooner + n_later:
         return InterventionRatio(what, intervention, *counts, None, None, None)
@@ -149,7 +156,8 @@ def _digits(ratio: float) -> str:
 
 
 def _median(steps: NDArray[np.int64]) -> int | None:
-    return int(np.quantile(steps, 0.5, method="inverted_cdf")) if steps.size else None
+    median = int(np.quantile(steps, 0.5, method="inverted_cdf")) if steps.size else -1
+    return None if median < 0 else median
 
 
 def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_Place, _Place]]]:
@@ -173,11 +181,11 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
-) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool]]]]:
+) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool, int]]]]:
     """Yields each goal that trainings may reach, such as an outcome, an event or a role, with the step at which each
     training reached it, or was last seen without having reached it.
 
-    The three values of a training are 1, the step, and whether it reached the goal.
+    The values of a training are those of `paired_ratio`.
     """
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
@@ -185,12 +193,12 @@ def _reached(
     times = {"solved": outcome_onsets(connection, "solved")}
     times |= {f"loss below {level}": level_times(connection, level) for level in level_names(connection)}
     times |= {event: event_times(connection, event) for event in event_names(connection)}
-    reached = [(what, judged, onsets.step, onsets.came) for what, onsets in times.items()]
+    reached = [(what, judged, onsets) for what, onsets in times.items()]
     titles = layer_names_of(workload)
     for history in role_histories(connection):
         what = f"{history.role}, {layer_title(titles, history.layer)}"
         places = list(zip(history.trial.tolist(), history.replicate.tolist(), strict=True))
-        reached.append((what, places, history.step, history.emerged))
-    for what, places, steps, came in reached:
-        ends = [(1, step, has_come) for step, has_come in zip(steps.tolist(), came.tolist(), strict=True)]
-        yield what, dict(zip(places, ends, strict=True))
+        reached.append((what, places, OnsetTimes(history.trial, history.step, history.emerged, history.before)))
+    for what, places, onsets in reached:
+        ends = zip(*(each.tolist() for each in (onsets.step, onsets.came, onsets.before)), strict=True)
+        yield what, {place: (1, *end) for place, end in zip(places, ends, strict=True)}

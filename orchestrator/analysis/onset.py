@@ -11,27 +11,11 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.hazards import Factor, HazardRatios, hazard_ratios
-from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes
+from attnsweep.orchestrator.analysis.onset_times import CurvePoint, HalfReached, OnsetTimes
 from attnsweep.orchestrator.analysis.rates.bins import Crossing, by_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_HALF = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class HalfReached:
-    """The step by which half of the trainings of a group have reached a goal, such as an outcome, with a 95% interval.
-    The step is `None` if the estimated share of trainings that reach the goal stays below 1/2.
-
-    `step` is the first step at which the group's Kaplan-Meier curve is at least 1/2. For the interval, `low` and `high`
-    are the first steps at which the upper and the lower end of the curve's band are at least 1/2.
-    """
-
-    step: int | None
-    low: int | None
-    high: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +24,10 @@ class OnsetCurve:
 
     Attributes:
         labels: The labels of the group's bins, one for each parameter.
-        n_came, median_step: The number of trainings that reached the goal, and the step by which half of these had
-            reached it (`OnsetTimes.median_step`); `None` if there are none.
-        half: The step by which half of all the group's trainings have reached the goal.
-        curve: The Kaplan-Meier estimate, up to 64 points.
+        n_came, median_before, median_step: The number of trainings that reached the goal, and the steps between which
+            half of these have (`OnsetTimes`).
+        half: Where half of all the group's trainings have reached the goal.
+        curve: The share by step, up to 64 points.
     """
 
     label: str
@@ -51,6 +35,7 @@ class OnsetCurve:
     n_trials: int
     n_trainings: int
     n_came: int
+    median_before: int | None
     median_step: int | None
     half: HalfReached
     curve: tuple[CurvePoint, ...]
@@ -89,8 +74,8 @@ class Onset(DrawnAnswer):
 
     def medians(self) -> pa.Table:
         """Returns one row per group of trials: the number of its trainings, how many of them reached an outcome, a role
-        or an event, and the step by which half had reached it, with an interval."""
-        numbers = ("n_trials", "n_trainings", "n_came", "half_step", "low", "high")
+        or an event, and the steps between which half had reached it, with an interval (`HalfReached`)."""
+        numbers = ("n_trials", "n_trainings", "n_came", "half_before", "half_step", "low", "high")
         rows = [
             (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
             for curve in self.curves
@@ -102,15 +87,16 @@ class Onset(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per group of trials and step: the `share` of trainings that have by then reached an outcome,
-        a role or an event, with its pointwise 95% interval `low` to `high`.
+        a role or an event, with its pointwise 95% interval `low` to `high`. `most` also counts trainings that may have
+        reached it since their last probe.
 
         If there are two parameters, each has a column `param_<name>` with the label of the group's bin.
         """
         crossed = self._factors if len(self._factors) > 1 else ()
         columns: dict[str, type] = {"group": str, **{f"param_{factor.name}": str for factor in crossed}}
-        columns |= {"step": int, "share": float, "low": float, "high": float}
+        columns |= {"step": int, "share": float, "most": float, "low": float, "high": float}
         rows = [
-            (curve.label, *(curve.labels if crossed else ()), point.step, point.share, point.low, point.high)
+            (curve.label, *(curve.labels if crossed else ()), *astuple(point))
             for curve in self.curves
             for point in curve.curve
         ]
@@ -124,15 +110,16 @@ class Onset(DrawnAnswer):
 
 def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> "Figure":
     """Draws the share of trainings that have reached an outcome, a role or an event, by step: one line per curve with
-    its pointwise 95% band. `legend` is the title of the legend."""
+    its pointwise 95% band, darker where it is unknown between two probes. `legend` is the title of the legend."""
     from attnsweep.orchestrator.analysis import figures
 
     with figures.house_style():
         figure, panel = figures.new_figure(1.3 * figures.WIDTH, figures.HEIGHT + 0.15 * len(curves))
         for number, curve in enumerate(curves):
             colour, dashes, _ = figures.group_style(number)
-            steps, shares, low, high = np.reshape([astuple(point) for point in curve.curve], (-1, 4)).T
+            steps, shares, most, low, high = np.reshape([astuple(point) for point in curve.curve], (-1, 5)).T
             panel.fill_between(steps, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
+            panel.fill_between(steps, shares, most, step="post", color=colour, alpha=0.4, linewidth=0)
             label = f"{curve.label} ({curve.n_trainings:,} trainings, {curve.n_trials:,} trials)"
             panel.step(steps, shares, where="post", color=colour, linestyle=dashes, label=label)
         panel.set_xlabel("optimizer steps")
@@ -181,17 +168,14 @@ def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: b
 
 
 def _curve(labels: tuple[str, ...], times: OnsetTimes, once_per_trial: bool) -> OnsetCurve:
-    curve = times.curve(once_per_trial=once_per_trial)
-    ends = (
-        next((point.step for point in curve if getattr(point, end) >= _HALF), None) for end in ("share", "high", "low")
-    )
     return OnsetCurve(
         " × ".join(labels) or "all",
         labels,
         len(np.unique(times.trial)),
         len(times.step),
         times.n_came,
+        times.median_before,
         times.median_step,
-        HalfReached(*ends),
-        curve,
+        times.half(once_per_trial=once_per_trial),
+        times.curve(once_per_trial=once_per_trial),
     )

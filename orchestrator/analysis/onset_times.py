@@ -1,10 +1,15 @@
-"""The steps at which trainings reach an outcome, an event or a level of the loss ("the goal"): read from a ledger, and
-summarized as a curve.
+"""The steps between which trainings reach an outcome, an event or a level of the loss ("the goal"): read from a ledger,
+and summarized as a curve.
 
-The curve is the share of trainings that have reached the goal, by step: the Kaplan-Meier estimate. Trainings may have
-different lengths. A training that ends without the goal is censored at its last step. The variance is Greenwood's,
-summed by trial, so that replicates of one trial are not taken as independent. The interval is that of a rate in
-`rates.intervals`, for the number of independent trainings that would give this variance:
+Trainings are measured at probes only, so a goal is reached after one probe and by the next (interval censoring). Two
+curves enclose the share of trainings that have reached the goal by a step: the Kaplan-Meier estimates with every
+training at the end of its interval, and with every training at its first possible step. The lower end of the band is
+that of the first, the upper end that of the second. If all trainings have the same probes, the two curves are equal at
+each probe, and together they are Turnbull's estimate, which does not say where between two probes the share rises.
+
+Trainings may have different lengths. A training that ends without the goal is censored at its last step. The
+variance is Greenwood's, summed by trial, so that replicates of one trial are not taken as independent. The interval is
+that of a rate in `rates.intervals`, for the number of independent trainings that would give this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
@@ -13,11 +18,15 @@ summed by trial, so that replicates of one trial are not taken as independent. T
   interval are those of `mean_rate`.
 
 Axes: R training, T time.
-Source: Kaplan & Meier 1958; Williams 1995, Biometrics 51 (Greenwood's variance of clustered times); Cutler & Ederer
-1958 (effective sample size of a survival rate).
+Source: Kaplan & Meier 1958; Turnbull 1976, JRSS B 38 (interval-censored times); Williams 1995, Biometrics 51
+(Greenwood's variance of clustered times); Cutler & Ederer 1958 (effective sample size of a survival rate).
 """
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
 
 import duckdb
 import numpy as np
@@ -30,18 +39,26 @@ from attnsweep.workloads.vocabulary import AT_LEVEL
 
 _MOST_POINTS = 64
 """The most points of a curve of the share that has reached the goal, by step."""
+_HALF = 0.5
 _ROUNDING = 1e-9
 """The relative rounding error that a comparison of shares tolerates."""
 _TIMES = """
-select trial, {came} as came, greatest(coalesce({reached}, n_steps) - {start}, 0) as step,
-    param_n_steps - {start} as most, diverged_step is not null or n_steps < param_n_steps or outcome = 'solved' as ended
+select trial, {step} is not null as came,
+    greatest(coalesce({step} - 1 - coalesce({before_start}, -1), n_steps - {start}), 0) as step,
+    greatest(coalesce({before}, -1) - {start}, -1) as before, param_n_steps - {start} as most,
+    diverged_step is not null or n_steps < param_n_steps or outcome = 'solved' as ended
 from {trainings} where {judged} and {start} is not null order by trial, replicate
 """
 _WITH_LEVELS = """
 trainings left join (
-    select trial, replicate, min(step) as step
-    from curves join (select trial, replicate, {level} as level from trainings) using (trial, replicate)
-    where metric = 'eval_loss' and value < level - {share} * abs(level) group by all
+    select trial, replicate, min(step) filter (is_below) as step,
+        max(step) filter (step < coalesce(first_below, step + 1)) as before
+    from (
+        select trial, replicate, step, value < level - {share} * abs(level) as is_below,
+            min(step) filter (is_below) over (partition by trial, replicate) as first_below
+        from curves join (select trial, replicate, {level} as level from trainings) using (trial, replicate)
+        where metric = 'eval_loss'
+    ) group by all
 ) below using (trial, replicate)
 """
 
@@ -49,24 +66,76 @@ trainings left join (
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
     """A point of a curve over the steps: the share of trainings that have reached a goal, such as an outcome, by this
-    step, with the share's 95% interval."""
+    step, with the share's 95% interval.
+
+    `share` counts the trainings that a probe has found to have reached it, `most` also those that may have reached it
+    since their last probe.
+    """
 
     step: int
     share: float
+    most: float
     low: float
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class HalfReached:
+    """Where half of the trainings of a group have reached a goal, such as an outcome: after step `before`, by `step`;
+    with 95% confidence after `low`, by `high`.
+
+    `step` and `high` are `None` if the curve, or the lower end of its band, stays below 1/2; `before` and `low` if half
+    may have reached the goal at the start, or if `most`, or the band's upper end, stays below 1/2.
+    """
+
+    before: int | None
+    step: int | None
+    low: int | None
+    high: int | None
+
+
 def share_by_step(
-    step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
+    step: NDArray[np.int64],
+    came: NDArray[np.bool_],
+    trial: NDArray[np.int64],
+    before: NDArray[np.int64] | None = None,
+    *,
+    once_per_trial: bool = False,
 ) -> tuple[CurvePoint, ...]:
     """Computes the share of trainings that have reached a goal, such as an outcome, at up to 64 steps from 0 to the
-    last step of any training: the Kaplan-Meier estimate.
+    last step of any training.
 
-    Without trainings there are no points. The first arguments are those of `OnsetTimes`.
+    Without trainings there are no points. The first arguments are those of `OnsetTimes`; without `before`, the steps
+    are exact.
     """
     if len(step) == 0:
         return ()
+    ends = [step] if before is None else [step, _first_possible(step, came, before)]
+    times_T = np.union1d(np.concatenate(ends), [0])
+    at = times_T[np.unique(np.linspace(0, len(times_T) - 1, _MOST_POINTS).round().astype(int))]
+    curves = []
+    for end in ends:
+        times_of_end, estimate = _kaplan_meier(end, came, trial, once_per_trial)
+        curves.append(list(map(estimate, (np.searchsorted(times_of_end, at, side="right") - 1).tolist())))
+    return tuple(
+        CurvePoint(int(time), late[0], soon[0], min(late[1], soon[1]), max(late[2], soon[2]))
+        for time, late, soon in zip(at, curves[0], curves[-1], strict=True)
+    )
+
+
+def _first_possible(step: NDArray[np.int64], came: NDArray[np.bool_], before: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first step at which each training may have reached the goal, or at which it is censored."""
+    return np.where(came, before + 1, step)
+
+
+_Estimate: TypeAlias = Callable[[int], tuple[float, float, float]]
+"""The share with its interval, by the place among the times."""
+
+
+def _kaplan_meier(
+    step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], once_per_trial: bool
+) -> tuple[NDArray[np.int64], _Estimate]:
+    """The times at which the estimate may change, and the estimate."""
     times_T = np.union1d(step, [0])
     place_R, n_times = np.searchsorted(times_T, step), len(times_T)
     weight_R = weights_of_trainings(trial, once_per_trial=once_per_trial)
@@ -78,8 +147,8 @@ def share_by_step(
     hazard_T = np.cumsum(came_T / (at_risk_T * still_T))
     trials, trial_R = np.unique(trial, return_inverse=True)
     n_of_trial = np.bincount(trial_R)
-    points = []
-    for at in np.unique(np.linspace(0, n_times - 1, _MOST_POINTS).round().astype(int)).tolist():
+
+    def estimate(at: int) -> tuple[float, float, float]:
         # Every training has a weight in the estimate `without_T` of the share of trainings that have not reached the
         # goal. `pull_R` tells how strongly each training affects the estimate at one time: it is the derivative of the
         # estimate's logarithm with respect to the training's weight.
@@ -90,12 +159,22 @@ def share_by_step(
         share = float(1.0 - without_T[at])
         n, n_once = _effective_n(share, spread, spread_of_trials, n_informed, len(step), len(trials))
         if once_per_trial and len(trials) == 1:
-            low, high = sequential_interval(share * n, n)
-        else:
-            k_of_trial = np.bincount(trial_R, came & (place_R <= at))
-            low, high = rate_interval(share, n, np.stack([n_of_trial, k_of_trial], axis=1), n_once)
-        points.append(CurvePoint(int(times_T[at]), share, low, high))
-    return tuple(points)
+            return share, *sequential_interval(share * n, n)
+        k_of_trial = np.bincount(trial_R, came & (place_R <= at))
+        return share, *rate_interval(share, n, np.stack([n_of_trial, k_of_trial], axis=1), n_once)
+
+    return times_T, lru_cache(estimate)
+
+
+def _reaches_half(curve: tuple[NDArray[np.int64], _Estimate], part: int) -> int | None:
+    """The first step at which a part of the estimate (its share, lower or upper end) is at least 1/2."""
+    times_T, estimate = curve
+    at = bisect_left(range(len(times_T)), True, key=lambda place: estimate(place)[part] >= _HALF)
+    return int(times_T[at]) if at < len(times_T) else None
+
+
+def _step_before(step: int | None) -> int | None:
+    return step - 1 if step else None
 
 
 def _effective_n(
@@ -125,21 +204,23 @@ def _effective_n(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """For each of several trainings, the step at which it reached the goal (an outcome, a role or an event), or the
-    step up to which it is known not to have reached the goal (censored).
+    """For each of several trainings, the steps between which it reached the goal (an outcome, a role or an event), or
+    the step up to which it is known not to have reached the goal (censored).
 
     Attributes:
-        trial, step: (R,) the training's trial, and the step.
-        came: (R,) whether the training reached the goal at the step; false means censored.
+        trial, step: (R,) the training's trial, and the step by which it reached the goal, or up to which it had not.
+        came: (R,) whether the training reached the goal by the step; false means censored.
+        before: (R,) the last step at which a training that came had not reached the goal; -1 if it had from the start.
     """
 
     trial: NDArray[np.int64]
     step: NDArray[np.int64]
     came: NDArray[np.bool_]
+    before: NDArray[np.int64]
 
     def where(self, inside: NDArray[np.bool_]) -> "OnsetTimes":
         """Selects the trainings for which `inside`, a mask with one entry per training, is true."""
-        return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside])
+        return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside], self.before[inside])
 
     @property
     def n_came(self) -> int:
@@ -154,16 +235,41 @@ class OnsetTimes:
         Only steps of the sweep count. Like the curve, it takes into account that censored trainings might have reached
         the goal later.
         """
-        times_T, came_T = np.unique(self.step[self.came], return_counts=True)
+        return self._median(self.step)
+
+    @property
+    def median_before(self) -> int | None:
+        """The last step by which fewer than half of these trainings may have reached the goal; `None` if half may have
+        from the start."""
+        return _step_before(self._median(self._first_possible))
+
+    @property
+    def _first_possible(self) -> NDArray[np.int64]:
+        return _first_possible(self.step, self.came, self.before)
+
+    def _median(self, step_R: NDArray[np.int64]) -> int | None:
+        times_T, came_T = np.unique(step_R[self.came], return_counts=True)
         if len(times_T) == 0:
             return None
-        at_risk_T = len(self.step) - np.searchsorted(np.sort(self.step), times_T)
+        at_risk_T = len(step_R) - np.searchsorted(np.sort(step_R), times_T)
         share_T = 1.0 - np.cumprod(1.0 - came_T / at_risk_T)
         return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
-        """The Kaplan-Meier estimate of the share of trainings that have reached the goal, by step, with intervals."""
-        return share_by_step(self.step, self.came, self.trial, once_per_trial=once_per_trial)
+        """The share of trainings that have reached the goal, by step, with intervals."""
+        return share_by_step(self.step, self.came, self.trial, self.before, once_per_trial=once_per_trial)
+
+    def half(self, *, once_per_trial: bool) -> HalfReached:
+        """Where the curve and the ends of its band reach 1/2."""
+        late, soon = (
+            _kaplan_meier(step, self.came, self.trial, once_per_trial) for step in (self.step, self._first_possible)
+        )
+        return HalfReached(
+            before=_step_before(_reaches_half(soon, 0)),
+            step=_reaches_half(late, 0),
+            low=_step_before(_reaches_half(soon, 2)),
+            high=_reaches_half(late, 1),
+        )
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
@@ -176,8 +282,10 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
     therefore the cumulative incidence, and if all budgets are equal it ends at the outcome's rate. Censoring these
     trainings too would instead estimate the share if no other outcome existed.
     """
-    came = f"outcome = {literal(outcome)}"
-    return _read_times(connection, came, f"case when {came} then onset_step end")
+    steps = (
+        f"case when outcome = {literal(outcome)} then {column} end" for column in ("before_onset_step", "onset_step")
+    )
+    return _read_times(connection, *steps)
 
 
 def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
@@ -187,18 +295,22 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """Reads for each training the step at which an event (one of `event_names`) first held, or the step up to which the
-    event did not hold. Failed and pruned trainings are left out.
+    """Reads for each training the steps between which an event (one of `event_names`) first held, or the step up to
+    which the event did not hold. Failed and pruned trainings are left out.
 
     Which trainings are censored is as in `outcome_onsets`.
 
     Args:
         after: Another event. If it is given, steps count from the step at which this other event first held, and
-            trainings in which it never held are left out. If `event` held before it, or at the same probe, the step is
-            0.
+            trainings in which it never held are left out. A delay is known up to the steps between the probes at both
+            events; it is 0 if `event` came first.
     """
-    column, start = identifier(f"event_{event}"), "0" if after is None else identifier(f"event_{after}")
-    return _read_times(connection, f"{column} is not null", column, start=start)
+    start = ("-1", "0") if after is None else _columns_of(after)
+    return _read_times(connection, *_columns_of(event), start=start)
+
+
+def _columns_of(event: str) -> tuple[str, str]:
+    return identifier(f"before_event_{event}"), identifier(f"event_{event}")
 
 
 def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
@@ -207,14 +319,14 @@ def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
-    """Finds for each training the first measured step at which `eval_loss` is more than 1% below a reference level (one
-    of `level_names`). If there is none, finds the step up to which it is known that there was none. Failed and pruned
-    trainings are left out.
+    """Finds for each training the first probe at which `eval_loss` is more than 1% below a reference level (one of
+    `level_names`), and the probe before it. If there is none, finds the step up to which it is known that there was
+    none. Failed and pruned trainings are left out.
 
     Which trainings are censored is as in `outcome_onsets`.
     """
     trainings = _WITH_LEVELS.format(level=identifier(f"level_{level}"), share=AT_LEVEL)
-    return _read_times(connection, "below.step is not null", "below.step", trainings=trainings)
+    return _read_times(connection, "below.before", "below.step", trainings=trainings)
 
 
 def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str]:
@@ -223,18 +335,28 @@ def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str
 
 
 def _read_times(
-    connection: duckdb.DuckDBPyConnection, came: str, reached: str, *, start: str = "0", trainings: str = "trainings"
+    connection: duckdb.DuckDBPyConnection,
+    before: str,
+    step: str,
+    *,
+    start: tuple[str, str] = ("-1", "0"),
+    trainings: str = "trainings",
 ) -> OnsetTimes:
-    """Reads for each training in a ledger at which step it reached an outcome, a role or an event, or up to which step
-    it did not. Failed and pruned trainings are left out.
+    """Reads for each training in a ledger the steps between which it reached an outcome, a role or an event, or up to
+    which step it did not. Failed and pruned trainings are left out.
 
     A training that ended for good without reaching it counts as not having reached it up to the last step of all
-    trainings. `came`, `reached` and `start` are SQL expressions: whether a training reached the goal, at which step,
-    and where steps count from.
+    trainings. `before` and `step` are SQL expressions of the two ends, both null if it was not reached; `start` are
+    those of the time from which steps count.
     """
-    query = _TIMES.format(came=came, reached=reached, start=start, trainings=trainings, judged=IS_JUDGED)
+    before_start, start_step = start
+    query = _TIMES.format(
+        before=before, step=step, before_start=before_start, start=start_step, trainings=trainings, judged=IS_JUDGED
+    )
     rows = connection.execute(query).fetchnumpy()
     came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))
-    trial_R, step_R, most_R = (np.asarray(rows[name], np.int64) for name in ("trial", "step", "most"))
+    trial_R, step_R, before_R, most_R = (
+        np.asarray(rows[name], np.int64) for name in ("trial", "step", "before", "most")
+    )
     last = max(int(step_R.max(initial=0)), int(most_R.max(initial=0)))
-    return OnsetTimes(trial_R, np.where(ended_R & ~came_R, last, step_R), came_R)
+    return OnsetTimes(trial_R, np.where(ended_R & ~came_R, last, step_R), came_R, before_R)

@@ -1,9 +1,10 @@
 """When roles of attention heads (such as `positional`) emerge in trainings: read from the ledger's table `heads`, and
 summarized as curves by step.
 
-A role emerges at the first probe at which some head of the layer has the role, if some head (not always the same one)
-still has it at the next `FURTHER_PROBES` probes. Probes after these change nothing. So whether a role has emerged by a
-probe does not depend on how long the training went on, which the estimate of `share_by_step` requires. A training in
+A role has emerged by the first probe at which some head of the layer has it, if some head (not always the same one)
+still has it at the next `FURTHER_PROBES` probes, and after the probe before. Later probes change nothing. So whether a
+role has emerged by a probe does not depend on how long the training went on, which the estimate of `share_by_step`
+requires. A training in
 which the role has not emerged is censored at the last probe with enough probes after it: a later emergence could not
 have been confirmed.
 
@@ -52,7 +53,8 @@ held as (
     select trial, replicate, layer, step, role, count(*) as n_with from chosen where role <> '{none}' group by all
 ),
 looked_at as (
-    select *, count(*) over stretch as n_seen, min(n_with) over stretch as fewest_with
+    select *, count(*) over stretch as n_seen, min(n_with) over stretch as fewest_with,
+        lag(step, 1, -1) over (partition by cell, trial, replicate order by step) as step_before
     from (
         select cell, trial, replicate, step, n_heads, coalesce(n_with, 0) as n_with
         from cells join probes using (layer) left join held using (trial, replicate, layer, step, role)
@@ -64,11 +66,12 @@ looked_at as (
 histories as (
     select cell, trial, replicate, arg_max(n_heads, step) as n_heads, arg_max(n_with, step) as n_with,
         min(step) filter (n_seen = {n_probes} and fewest_with > 0) as emerged_at,
+        arg_min(step_before, step) filter (n_seen = {n_probes} and fewest_with > 0) as before,
         coalesce(max(step) filter (n_seen = {n_probes}), -1) as last_confirmed
     from looked_at group by all
 )
 select cell, trial, replicate, emerged_at is not null as emerged, n_heads, n_with, n_steps, param_n_steps as budget,
-    coalesce(emerged_at, last_confirmed) as step
+    coalesce(emerged_at, last_confirmed) as step, coalesce(before, -1) as before
 from histories join judged using (trial, replicate) order by cell, trial, replicate
 """
 
@@ -87,6 +90,7 @@ class RoleHistory:
         emerged: (R,) whether the role emerged.
         step: (R,) the step of the probe at which the role emerged. If it did not, the step of the last probe at which
             an emergence could have been confirmed, where the training is censored, or -1 if there is none.
+        before: (R,) if the role emerged, the step of the probe before `step`; -1 if there is none.
         n_steps, budget: (R,) the optimizer steps taken, and the training's budget of steps.
         n_heads, n_with: (R,) the number of heads of the layer, and of heads with the role, at the last probe.
     """
@@ -97,6 +101,7 @@ class RoleHistory:
     replicate: NDArray[np.int64]
     emerged: NDArray[np.bool_]
     step: NDArray[np.int64]
+    before: NDArray[np.int64]
     n_steps: NDArray[np.int64]
     budget: NDArray[np.int64]
     n_heads: NDArray[np.int64]
@@ -110,9 +115,9 @@ class RoleHistory:
 
     @property
     def onsets(self) -> OnsetTimes:
-        """For each training, the step at which the role of attention heads emerged, or up to which it had not.
+        """For each training, the steps between which the role of attention heads emerged, or up to which it had not.
         Trainings with too few measured steps to confirm it are left out."""
-        return OnsetTimes(self.trial, self.step, self.emerged).where(self.is_followed)
+        return OnsetTimes(self.trial, self.step, self.emerged, self.before).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
         """Counts for each trial its trainings, and those in which at least one attention head has the role `role` at
@@ -203,8 +208,8 @@ class RoleEmergence:
         layer: The layer's number; `None` for any layer.
         n_trainings, n_emerged: The number of trainings with enough probes to confirm an emergence, and of those in
             which the role emerged.
-        median_step: The step of the probe by which the role has emerged in half of the trainings in which it emerges,
-            by the curve; `None` if it emerges in none.
+        median_before, median_step: The probes between which the role has emerged in half of the trainings in which it
+            emerges, by the curve; `None` if it emerges in none.
         median_share: `median_step` divided by the number of steps that the trainings took; `None` if they took
             different numbers, or without `median_step`.
         curve: The share of trainings in which the role has emerged, by step, up to 64 points; no points without
@@ -215,6 +220,7 @@ class RoleEmergence:
     role: str
     n_trainings: int
     n_emerged: int
+    median_before: int | None
     median_step: int | None
     median_share: float | None
     curve: tuple[CurvePoint, ...]
@@ -243,7 +249,8 @@ def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEme
         share = step / max(int(lengths[0]), 1) if step is not None and len(lengths) == 1 else None
         curve = onsets.curve(once_per_trial=trials_count_once(spec))
         counts = len(onsets.step), onsets.n_came
-        emergences.append(RoleEmergence(history.layer, history.role, *counts, step, share, curve))
+        medians = onsets.median_before, step, share
+        emergences.append(RoleEmergence(history.layer, history.role, *counts, *medians, curve))
     return tuple(emergences)
 
 
@@ -261,7 +268,7 @@ def read_emergence(
     check_known("role", role, roles, "a workload with attention heads", "see docs/roles.md")
     chosen = [history for history in inside if history.role == role]
     onsets = [history.onsets for history in chosen]
-    columns = zip(*((onset.trial, onset.step, onset.came) for onset in onsets), strict=True)
+    columns = zip(*((onset.trial, onset.step, onset.came, onset.before) for onset in onsets), strict=True)
     times = OnsetTimes(*(np.concatenate(column) for column in columns))
     crossing = read_crossing(connection, specs, [name for name in names if name != LAYER])
     factors = {factor.name: factor for factor in factors_of(times, crossing)}

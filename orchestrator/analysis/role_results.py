@@ -196,6 +196,7 @@ class RoleResults(Record):
                 **self._named(rate),
                 **rate.rate.as_json(),
                 "head_share": rate.head_share,
+                "median_before": when.median_before,
                 "median_step": when.median_step,
                 "median_share_of_steps": when.median_share,
             }
@@ -246,12 +247,13 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """Formats the median step at which a role emerges, and how far through the training this is: `2,000 (25% through)`;
-    `-` without a median."""
+    """Formats the probes between which a role emerges in the median training, and how far through the training this is:
+    `1,000 to 2,000 (25% through)`; `-` without a median."""
     if when.median_step is None:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"
-    return f"{when.median_step:,}{through}"
+    after = "" if when.median_before is None else f"{when.median_before:,} to "
+    return f"{after}{when.median_step:,}{through}"
 
 
 def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> "Figure":

@@ -216,14 +216,25 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
 
 
 def weigh(
-    statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[Quantity], float]
+    statement: Statement, sample_of: Callable[[Quantity, bool], Sample], end_of: Callable[[Quantity], float]
 ) -> Evidence:
-    """Computes the evidence for one statement of a claim and against it.
+    """Computes the evidence for one statement of a claim and against it. Each takes the steps that are known only up to
+    the interval between two probes at the end that weakens it.
 
     Args:
-        sample_of: Returns the data on a side of the statement, from `sample`.
+        sample_of: Returns the data on a side of the statement, from `sample`, at the first or last possible steps.
         end_of: Returns the last step at which the trainings of a side could have reached the goal.
     """
+    # Soonest steps make a rate the largest and a median the smallest that it may be.
+    is_rate = statement.kind == "rate"
+    pro = _weigh(statement, lambda side: sample_of(side, (side is statement.lower) == is_rate), end_of).pro
+    contra = _weigh(statement, lambda side: sample_of(side, (side is statement.lower) != is_rate), end_of).contra
+    return Evidence(pro, contra)
+
+
+def _weigh(
+    statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[Quantity], float]
+) -> Evidence:
     lower, upper = (None if side is None else sample_of(side) for side in (statement.lower, statement.upper))
     if lower is None or upper is None:
         return _weigh_one(statement, statement.quantities[0], sample_of)
@@ -257,22 +268,27 @@ def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Qu
 
 def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
     return weigh(
-        statement, lambda side: sample(side, rows[side.group][:n]), lambda side: end(side, rows[side.group][:n])
+        statement,
+        lambda side, soonest: sample(side, rows[side.group][:n], soonest=soonest),
+        lambda side: end(side, rows[side.group][:n]),
     )
 
 
 def _stated(statement: Statement, rows: Mapping[str, list[Row]], n: int, confidence: float) -> Stated:
-    measured = tuple(_measured(side, sample(side, rows[side.group][:n]), confidence) for side in statement.quantities)
+    measured = tuple(_measured(side, rows[side.group][:n], confidence) for side in statement.quantities)
     return Stated(statement.text, measured, _weighed(statement, rows, n))
 
 
-def _measured(quantity: Quantity, of: Sample, confidence: float) -> Measured:
+def _measured(quantity: Quantity, rows: Sequence[Row], confidence: float) -> Measured:
+    of, soonest = (sample(quantity, rows, soonest=each) for each in (False, True))
     n = of.size
     if quantity.kind == "rate":
         k = int(of.sum())
-        return Measured(quantity.group, k / max(n, 1), *sequential_interval(k, n, 1 - confidence), n)
+        low, high = (sequential_interval(int(each.sum()), n, 1 - confidence) for each in (of, soonest))
+        return Measured(quantity.group, k / max(n, 1), low[0], high[1], n)
     is_value = quantity.what == "value"
-    least, most = median_interval(of, confidence, -np.inf if is_value else 0.0)
+    low, high = (median_interval(each, confidence, -np.inf if is_value else 0.0) for each in (soonest, of))
+    least, most = low[0], high[1]
     return Measured(quantity.group, float(np.sort(of)[(n - 1) // 2]) if n else np.inf, least, most, n, is_value)
 
 
@@ -338,7 +354,7 @@ def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Gen
         firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
         evidence = together(
             [
-                weigh(statement, first.__getitem__, lambda _: _LAST)
+                weigh(statement, lambda side, _, first=first: first[side], lambda _: _LAST)
                 for statement, first in zip(claim.statements, firsts, strict=True)
             ]
         )

@@ -60,8 +60,8 @@ def columns(claim: Claim) -> list[str]:
     }
     parameters = {f"param_{name}" for name in (*claim.parameters, "n_steps")}
     return [
-        *("trial", "replicate", "outcome", "stuck", "onset_step"),
-        *(f"event_{name}" for name in sorted(events)),
+        *("trial", "replicate", "outcome", "stuck", "onset_step", "before_onset_step"),
+        *(f"{end}_{name}" for name in sorted(events) for end in ("event", "before_event")),
         *sorted(parameters),
     ]
 
@@ -95,17 +95,20 @@ def is_judged(row: Row) -> bool:
     return row["outcome"] not in UNJUDGED_OUTCOMES
 
 
-def sample(quantity: Quantity, rows: Sequence[Row]) -> Sample:
+def sample(quantity: Quantity, rows: Sequence[Row], *, soonest: bool = False) -> Sample:
     """Extracts from the ledger's rows of several trainings the data of a rate or a median, one entry for each training.
     For a rate, the entry says whether the training has what the rate counts, such as an event; for a median, it is the
-    step of this event, or the value of a metric."""
+    step of this event, or the value of a metric.
+
+    A step is known up to the interval between two probes: `soonest` takes its first step, else its last.
+    """
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
         values = np.array([row[_column(quantity)] for row in judged], np.float64)
         if quantity.side is None:
             return np.where(np.isnan(values), np.inf, values)
         return values > quantity.than if quantity.side == "above" else values < quantity.than
-    steps = np.array([_step(quantity, row) for row in judged])
+    steps = np.array([_step(quantity, row, soonest and quantity.before is None) for row in judged])
     if quantity.kind == "median":
         return steps
     if quantity.before is not None:
@@ -122,14 +125,17 @@ def end(quantity: Quantity, rows: Sequence[Row]) -> float:
     return max((step for step in until if step is not None), default=float(rows[0]["param_n_steps"]))
 
 
-def _step(quantity: Quantity, row: Row) -> float:
-    """Returns the step at which the event, role or outcome named by `quantity` first occurred in a training, or
-    infinity if it never did.
+def _step(quantity: Quantity, row: Row, soonest: bool) -> float:
+    """Returns the last (or first) step at which the event, role or outcome named by `quantity` may have occurred in a
+    training, or infinity if it never did.
     """
-    if quantity.what != "outcome":
-        return _or_infinite(row[_column(quantity)])
-    is_so = row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name
-    return _or_infinite(row["onset_step"] if is_so else None)
+    column, is_so = _column(quantity), True
+    if quantity.what == "outcome":
+        column, is_so = "onset_step", row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name
+    if not is_so or row[column] is None or not soonest:
+        return _or_infinite(row[column] if is_so else None)
+    before = row[f"before_{column}"]
+    return 0.0 if before is None else before + 1.0
 
 
 def _or_infinite(step: float | None) -> float:
@@ -188,10 +194,14 @@ def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer
     """Returns the step at which a role of attention heads emerged in each training. For the other trainings, returns
     the last step at which its emergence could have been confirmed."""
     came: _Places = {}
+    before: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):
         if (history.layer, history.role) == (layer, quantity.name):
             places = zip(history.trial.tolist(), history.replicate.tolist(), strict=True)
-            for place, has_come, step in zip(places, history.emerged, history.step.tolist(), strict=True):
+            ends = history.emerged, history.step.tolist(), history.before.tolist()
+            for place, has_come, step, step_before in zip(places, *ends, strict=True):
                 (came if has_come else until)[place] = float(step)
-    return {_column(quantity): came, _column(quantity) + _UNTIL: until}
+                before[place] = float(step_before)
+    column = _column(quantity)
+    return {column: came, f"before_{column}": before, column + _UNTIL: until}

@@ -1,5 +1,6 @@
 """The columns of the ledger's tables (`trainings`, `curves`, `heads`), and checks that a file has them."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -36,7 +37,13 @@ INT32, INT64, DOUBLE, BOOL = pa.int32(), pa.int64(), pa.float64(), pa.bool_()
 TEXT = pa.dictionary(INT32, pa.string())
 PARAMETER_TYPES = {float: DOUBLE, int: INT64, bool: BOOL, str: TEXT}
 _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
-    {"param_": tuple(PARAMETER_TYPES.values()), "level_": (DOUBLE,), "event_": (INT32,), "score_": (DOUBLE,)}
+    {
+        "param_": tuple(PARAMETER_TYPES.values()),
+        "level_": (DOUBLE,),
+        "event_": (INT32,),
+        "before_event_": (INT32,),
+        "score_": (DOUBLE,),
+    }
 )
 """The allowed types of columns that differ by workload, such as `param_init_sigma`, by the prefix of the column's name.
 """
@@ -60,7 +67,7 @@ def trainings_schema(
     Args:
         parameters: The workload's declared parameters: one column `param_<name>` each.
         level_names: The workload's reference levels: one column `level_<name>` each.
-        event_names: The workload's events: one column `event_<name>` each.
+        event_names: The workload's events: columns `event_<name>` and `before_event_<name>` each.
         outcomes: The outcomes that the workload itself declares, by label. They are stored in the metadata of the
             column `outcome`.
     """
@@ -95,13 +102,22 @@ def trainings_schema(
             ),
             _field("grad_norm", DOUBLE, "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
             _field("n_steps", INT32, "optimizer steps taken"),
-            _field("onset_step", INT32, "step from which the outcome held", null="it failed or was pruned"),
-            *(
-                _field(
-                    f"event_{name}",
-                    INT32,
-                    f"step of the first probe at which {name} held",
-                    null="it had not held by n_steps",
+            _field("onset_step", INT32, "first probe from which on the outcome held", null="it failed or was pruned"),
+            _field(
+                "before_onset_step",
+                INT32,
+                "probe before onset_step: the outcome came after it, by onset_step",
+                null="onset_step is 0 or null",
+            ),
+            *itertools.chain.from_iterable(
+                (
+                    _field(f"event_{name}", INT32, f"first probe at which {name} held", null="it held at none"),
+                    _field(
+                        f"before_event_{name}",
+                        INT32,
+                        f"last probe before {name} held: it came after this, by event_{name}",
+                        null="it held at step 0, or the training failed",
+                    ),
                 )
                 for name in event_names
             ),

@@ -24,7 +24,7 @@ _MEASURES = f"""
 with own as (select trial, replicate, metric, step, value from curves where metric not in {OF_EVERY_WORKLOAD}),
 last as (select metric, trial, replicate, arg_max(value, step) as value from own group by all),
 measured as (
-    select 'onset_step' as name, outcome, onset_step as value from trainings where onset_step is not null
+    select name, outcome, value from trainings unpivot (value for name in (onset_step, before_onset_step))
     union all select metric, outcome, value from last join trainings using (trial, replicate)
 )
 select name, outcome, count(*) as n, quantile_cont(value, {[*QUANTILES]}) as quantiles from measured group by all
@@ -148,13 +148,14 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Computes quantiles of measurements over the trainings with each outcome. The measurements are the step from which
-    the outcome held, and the workload's own metrics.
+    """Computes quantiles of measurements over the trainings with each outcome. The measurements are the probes between
+    which the outcome came, and the workload's own metrics.
 
     The metrics are the first 20 by name, with their values at the last probe.
     """
     rows = _rows(connection, _MEASURES)
-    shown = ["onset_step", *sorted({row["name"] for row in rows} - {"onset_step"})[:_MOST_METRICS]]
+    onsets = ("before_onset_step", "onset_step")
+    shown = [*onsets, *sorted({row["name"] for row in rows}.difference(onsets))[:_MOST_METRICS]]
     shown_rows = [row for row in rows if row["name"] in shown]
     return sorted(shown_rows, key=lambda row: (shown.index(row["name"]), outcome_order(row["outcome"])))
 

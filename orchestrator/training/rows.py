@@ -105,12 +105,16 @@ def trained_rows(
     """
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
-    onset = result.evidence.steps[onset_probe(verdicts.outcome, result.last_probe)]
+    steps, last_probe = result.evidence.steps, result.last_probe
+    onset_at = onset_probe(verdicts.outcome, last_probe)
+    onset, before_onset = steps[onset_at], _steps_at(steps, onset_at - 1)
     outcome = np.where(is_pruned, PRUNED, np.where(overflowed, "diverged", final))
-    onset = np.where(overflowed & (final != "diverged"), result.diverged_step, onset)
+    overflows_later = overflowed & (final != "diverged")
+    onset = np.where(overflows_later, result.diverged_step, onset)
+    before_overflow = np.where(result.diverged_step > steps[last_probe], steps[last_probe], None)
+    before_onset = np.where(overflows_later, before_overflow, before_onset)
     levels = result.evidence.levels
-    held = first_held(workload, tasks[0].training.parameters, result.evidence, result.last_probe)
-    steps = result.evidence.steps
+    held = first_held(workload, tasks[0].training.parameters, result.evidence, last_probe)
     return _rows(
         workload,
         tasks,
@@ -126,8 +130,13 @@ def trained_rows(
         loss_level=levels["solved"],
         **{f"level_{name}": levels[name] for name in workload.level_names if name in levels},
         n_steps=result.n_steps,
-        **{f"event_{name}": [int(steps[at]) if at >= 0 else None for at in first] for name, first in held.items()},
-        onset_step=[None if cut else int(step) for cut, step in zip(is_pruned, onset, strict=True)],
+        **{f"event_{name}": _steps_at(steps, first) for name, first in held.items()},
+        **{
+            f"before_event_{name}": _steps_at(steps, np.where(first < 0, last_probe, first - 1))
+            for name, first in held.items()
+        },
+        onset_step=np.where(is_pruned, None, onset),
+        before_onset_step=np.where(is_pruned, None, before_onset),
         predicted_escape_step=[None] * len(tasks) if escapes is None else [_whole(step) for step in escapes],
         diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
         pruned_step=[int(step) if step >= 0 else None for step in result.pruned_step],
@@ -262,6 +271,11 @@ def _training_id(workload: Workload[Any], task: Task) -> str:
 
 def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(overflowed, np.nan, values)
+
+
+def _steps_at(steps: NDArray[np.int64], probes: NDArray[np.int64]) -> NDArray[np.object_]:
+    """The steps of probes, which are None for the probe -1."""
+    return np.where(probes < 0, None, steps[probes])
 
 
 def _whole(step: float) -> int | None:

@@ -84,6 +84,8 @@ def test_rows_have_the_outcome_and_the_step_of_each_event(data: SweepData) -> No
             and point["value"] >= 0.99
         ]
         assert row["event_fits"] == min(at, default=None)
+        probes = [point["step"] for point in curves if (point["trial"], point["replicate"]) == key]
+        assert row["before_event_fits"] == max((step for step in probes if not at or step < at[0]), default=None)
     [memorized] = data.sql("from outcomes where outcome = 'memorized'").to_pylist()
     assert (memorized["sentence"], memorized["colour"]) == ("knows its pairs only", "#123456")
 

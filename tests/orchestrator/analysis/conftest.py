@@ -19,7 +19,7 @@ def random_trials(n: int, **given: Any) -> list[Rows]:
         rows = trial_rows(
             number, rng.choice(["solved", "marginal", "diverged", "plateau"], 4, p=chance).tolist(),
             param_init_sigma=sigma, param_n_steps=8, param_learning_rate=float(10 ** rng.uniform(-3, -1)),
-            onset_step=4, **given,
+            onset_step=4, before_onset_step=3, **given,
         )  # fmt: skip
         steps = {"solved": 4, "diverged": 3}
         trials.append([row | {"n_steps": steps.get(row["outcome"], 8)} for row in rows])

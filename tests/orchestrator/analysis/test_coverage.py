@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis import difference
 from attnsweep.orchestrator.analysis.difference import RateDifference, paired_differences, unpaired_difference
-from attnsweep.orchestrator.analysis.onset_times import CurvePoint, share_by_step
+from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes, share_by_step
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.rates.interaction import interaction_test
@@ -176,6 +176,27 @@ def test_curves_of_onset_cover_where_budgets_differ(n_trials: int, n_replicates:
         point = [each for each in share_by_step(np.minimum(step, end), came, trial) if each.step <= 20][-1]
         covered.append(point.low <= 0.4 <= point.high)
     assert LEAST < np.mean(covered) < MOST
+
+
+@pytest.mark.parametrize("n_trials", [10, 60])
+def test_medians_of_onset_cover_where_probes_are_rare_and_differ(n_trials: int) -> None:
+    """Half of the trainings have probes every 40 steps, the others every 100; taking the step of the next probe as
+    exact misses the true median, 130."""
+    rng = np.random.default_rng(10)
+    trial = np.repeat(np.arange(n_trials), 4)
+    gap, both, late = np.where(trial % 2, 40, 100), [], []
+    for _ in range(250):
+        true = np.ceil(130 * np.exp(np.repeat(rng.normal(0, 0.3, n_trials), 4) + rng.normal(0, 0.3, trial.size)))
+        step = (np.ceil(true / gap) * gap).astype(int)
+        end = np.where(rng.random(trial.size) < 0.3, 200, 1000)
+        came = step <= end
+        times = OnsetTimes(trial, np.minimum(step, end), came, np.where(came, step - gap, end))
+        half = times.half(once_per_trial=False)
+        both.append((half.low or 0) < 130 <= (half.high or np.inf))
+        exact = OnsetTimes(trial, times.step, came, times.step - 1).half(once_per_trial=False)
+        late.append((exact.low or 0) < 130 <= (exact.high or np.inf))
+    assert np.mean(both) > LEAST
+    assert np.mean(late) < 0.8
 
 
 def test_curves_of_onset_cover_where_trials_chose_how_many_they_needed() -> None:

@@ -15,7 +15,8 @@ _PROBES = np.unique(np.geomspace(1, 1_000, 60).astype(int))
 
 
 def _pair(one: list[tuple[int, int, int]], other: list[tuple[int, int, int]]) -> InterventionRatio:
-    return paired_ratio("a", "kick", np.array(one), np.array(other))
+    """Each with its probe before, one step earlier."""
+    return paired_ratio("a", "kick", *(np.array([(*end, end[1] - 1) for end in each]) for each in (one, other)))
 
 
 def _simulated(generator: np.random.Generator, n: int, ratio: float) -> InterventionRatio:
@@ -25,7 +26,8 @@ def _simulated(generator: np.random.Generator, n: int, ratio: float) -> Interven
     def seen(rate: float) -> NDArray[np.int64]:
         at = np.searchsorted(_PROBES, generator.exponential(baseline / rate))
         came = at < len(_PROBES)
-        return np.stack([np.ones(n, np.int64), _PROBES[np.minimum(at, len(_PROBES) - 1)], came.astype(np.int64)], 1)
+        step, before = _PROBES[np.minimum(at, len(_PROBES) - 1)], np.append(-1, _PROBES)[at]
+        return np.stack([np.ones(n, np.int64), step, came.astype(np.int64), before], 1)
 
     return paired_ratio("a", "kick", seen(ratio), seen(1.0))
 
@@ -46,6 +48,7 @@ def test_a_pair_says_which_is_known_to_be_first() -> None:
     found = _pair(*map(list, zip(sooner, later, tie, censored_later, censored_before, unknown, strict=True)))
     assert (found.n_pairs, found.n_with, found.n_without) == (5, 5, 3)
     assert (found.median_with, found.median_without) == (5, 5)
+    assert (found.before_with, found.before_without) == (4, 4)
     assert (found.n_sooner, found.n_later, found.ratio) == (2, 1, 2.0)
     assert found.label == "2 [0.1, 118]"
 

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from attnsweep.orchestrator.analysis.onset_times import (
+    OnsetTimes,
     event_names,
     event_times,
     level_names,
@@ -16,24 +17,27 @@ from attnsweep.orchestrator.analysis.onset_times import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, mean_rate, pooled_rate, wilson
 
-# trial, outcome, n_steps, param_n_steps, diverged_step, event_a, event_b
+# trial, outcome, n_steps, param_n_steps, diverged_step, before_event_a, event_a, before_event_b, event_b
 _ROWS = [
-    (0, "plateau", 100, 100, None, 10, 40),
-    (1, "plateau", 100, 100, None, 20, None),
-    (2, "solved", 30, 100, None, 30, 25),
-    (3, "diverged", 50, 100, 50, None, None),
-    (4, "plateau", 100, 100, None, None, 60),
-    (5, "failed", 0, 100, None, None, None),
-    (6, "pruned", 40, 100, None, 10, None),
+    (0, "plateau", 100, 100, None, 5, 10, 30, 40),
+    (1, "plateau", 100, 100, None, 10, 20, 100, None),
+    (2, "solved", 30, 100, None, 25, 30, 20, 25),
+    (3, "diverged", 50, 100, 50, 40, None, 40, None),
+    (4, "plateau", 100, 100, None, 100, None, 50, 60),
+    (5, "failed", 0, 100, None, None, None, None, None),
+    (6, "pruned", 40, 100, None, 5, 10, 40, None),
+    (7, "plateau", 100, 100, None, None, 0, 5, 10),
+    (8, "plateau", 100, 100, None, 5, 10, 5, 10),
 ]
 
 
 @pytest.fixture
 def connection() -> duckdb.DuckDBPyConnection:
     opened = duckdb.connect()
-    columns = "trial int, outcome varchar, n_steps int, param_n_steps int, diverged_step int, event_a int, event_b int"
-    opened.execute(f"create table trainings ({columns}, replicate int default 0)")
-    opened.executemany("insert into trainings values (?, ?, ?, ?, ?, ?, ?, 0)", _ROWS)
+    columns = "trial int, outcome varchar, n_steps int, param_n_steps int, diverged_step int"
+    events = "before_event_a int, event_a int, before_event_b int, event_b int"
+    opened.execute(f"create table trainings ({columns}, {events}, replicate int default 0)")
+    opened.executemany("insert into trainings values (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", _ROWS)
     return opened
 
 
@@ -44,16 +48,19 @@ def test_events_are_found_by_their_columns(connection: duckdb.DuckDBPyConnection
 def test_a_training_without_the_event_is_censored_or_never_has_it(connection: duckdb.DuckDBPyConnection) -> None:
     times = event_times(connection, "a")
     # The one that diverged at step 50 stays without it to the last step; failed and pruned ones are left out.
-    assert times.trial.tolist() == [0, 1, 2, 3, 4]
-    assert times.step.tolist() == [10, 20, 30, 100, 100]
-    assert times.came.tolist() == [True, True, True, False, False]
+    assert times.trial.tolist() == [0, 1, 2, 3, 4, 7, 8]
+    assert times.step.tolist() == [10, 20, 30, 100, 100, 0, 10]
+    assert times.came.tolist() == [True, True, True, False, False, True, True]
+    assert times.before[times.came].tolist() == [5, 10, 25, -1, 5]
 
 
 def test_a_delay_counts_from_the_first_event(connection: duckdb.DuckDBPyConnection) -> None:
     times = event_times(connection, "b", after="a")
-    assert times.trial.tolist() == [0, 1, 2]
-    assert times.step.tolist() == [30, 80, 0]
-    assert times.came.tolist() == [True, False, True]
+    assert times.trial.tolist() == [0, 1, 2, 7, 8]
+    # a between 6 and 10 and b between 31 and 40 are 21 to 34 apart; both between 6 and 10 are 0 to 4 apart.
+    assert times.before[times.came].tolist() == [20, -1, 5, -1]
+    assert times.step.tolist() == [34, 80, 0, 10, 4]
+    assert times.came.tolist() == [True, False, True, True, True]
 
 
 def test_a_level_is_passed_where_the_loss_is_more_than_a_hundredth_below_it(
@@ -73,9 +80,10 @@ def test_a_level_is_passed_where_the_loss_is_more_than_a_hundredth_below_it(
     connection.executemany("insert into curves values (?, ?, ?, ?, ?)", [*rows, (1, 0, "loss", 5, 0.0)])
     assert level_names(connection) == ["mean"]
     times = level_times(connection, "mean")
-    assert times.trial.tolist() == [0, 1, 2, 3, 4]
-    assert times.came.tolist() == [True, False, True, False, True]
-    assert times.step.tolist() == [10, 100, 0, 100, 20]
+    assert times.trial.tolist() == [0, 1, 2, 3, 4, 7, 8]
+    assert times.came.tolist() == [True, False, True, False, True, False, False]
+    assert times.step.tolist() == [10, 100, 0, 100, 20, 100, 100]
+    assert times.before[times.came].tolist() == [0, -1, 10]
 
 
 Z = stats.norm.ppf(0.975)
@@ -178,3 +186,39 @@ def test_long_curves_are_thinned_between_their_ends() -> None:
     curve = share_by_step(np.arange(1, 1001), np.ones(1000, bool), np.arange(1000) // 4)
     assert len(curve) == 64
     assert (curve[0].step, curve[-1].step, curve[-1].share) == (0, 1000, 1.0)
+
+
+def _turnbull(before: Any, step: Any, came: Any, at: list[int]) -> list[float]:
+    """The share by each step, by the EM algorithm: an oracle."""
+    ends = np.unique(np.append(step[came], np.iinfo(np.int64).max))
+    inside = (ends > before[:, None]) & (ends <= np.where(came, step, ends[-1])[:, None])
+    mass = np.full(len(ends), 1 / len(ends))
+    for _ in range(5_000):
+        each = inside * mass
+        mass = (each / each.sum(1, keepdims=True)).mean(0)
+    return [float(mass[ends <= step].sum()) for step in at]
+
+
+def test_with_common_probes_the_curve_is_turnbulls() -> None:
+    rng = np.random.default_rng(1)
+    probes = np.array([0, 1, 2, 4, 8, 16, 32, 64])
+    at, end = np.searchsorted(probes, rng.integers(1, 120, 60)), rng.integers(4, 8, 60)
+    came = at <= end
+    step, before = probes[np.minimum(at, end)], np.where(came, probes[np.minimum(at, end) - 1], probes[end])
+    curve = {point.step: point for point in share_by_step(step, came, np.arange(60), before)}
+    for share, probe in zip(_turnbull(before, step, came, probes.tolist()), probes.tolist(), strict=True):
+        if probe in curve:
+            assert (curve[probe].share, curve[probe].most) == pytest.approx((share, share), abs=1e-4)
+
+
+def test_medians_name_the_probes_between_which_they_are() -> None:
+    """Probes at 0, 180 and 207: a drop at 203 is known to have come after 180, by 207."""
+    before, step = np.array([180, 180, 180, 207]), np.array([207, 207, 207, 207])
+    times = OnsetTimes(np.arange(4), step, np.array([True, True, True, False]), before)
+    assert (times.median_before, times.median_step) == (180, 207)
+    half = times.half(once_per_trial=False)
+    assert (half.before, half.step, half.low, half.high) == (180, 207, 180, None)
+    shares = {point.step: (point.share, point.most) for point in times.curve(once_per_trial=False)}
+    assert shares == {0: (0, 0), 181: (0, 0.75), 207: (0.75, 0.75)}
+    start = OnsetTimes(np.arange(2), np.array([0, 0]), np.ones(2, bool), np.array([-1, -1]))
+    assert (start.median_before, start.median_step) == (None, 0)

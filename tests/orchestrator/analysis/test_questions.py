@@ -32,7 +32,7 @@ def _trials(n: int) -> list[Rows]:
         zero = 0.7 if sigma < 0.01 and categories == 4 else 0.1
         rows = trial_rows(
             number, rng.choice(ENDS, 4, p=[0.7 - zero, zero, 0.2, 0.1]).tolist(), param_init_sigma=sigma,
-            param_n_categories=categories, param_learning_rate=0.01, param_n_steps=8, onset_step=4,
+            param_n_categories=categories, param_learning_rate=0.01, param_n_steps=8, onset_step=4, before_onset_step=3,
         )  # fmt: skip
         details = {"marginal": ("mean", "shift")[number % 3 == 0], "degenerate_zero": "mean"}
         trials.append([row | {"outcome_detail": details.get(row["outcome"])} for row in rows])
@@ -157,7 +157,7 @@ def test_onset_by_two_parameters_has_curves_medians_and_ratios(sweep: SweepData)
         assert (curve.n_trainings, curve.n_came) == (rate.n, rate.k)
         assert curve.curve[-1].share == pytest.approx(rate.share)
         assert curve.half.step == (4 if curve.curve[-1].share >= 0.5 else None)
-        assert curve.half.low == (4 if curve.curve[-1].high >= 0.5 else None)
+        assert curve.half.low == (3 if curve.curve[-1].high >= 0.5 else None)
         assert curve.half.high == (4 if curve.curve[-1].low >= 0.5 else None)
     assert {curve.half.step for curve in found.curves} == {4, None}
     assert found.medians()["half_step"].to_pylist() == [curve.half.step for curve in found.curves]
@@ -165,7 +165,7 @@ def test_onset_by_two_parameters_has_curves_medians_and_ratios(sweep: SweepData)
         "group",
         "param_init_sigma",
         "param_n_categories",
-        *["step", "share", "low", "high"],
+        *["step", "share", "most", "low", "high"],
     ]
     assert len(lines(found.plot().axes[0])) == 8
     ratios = {(each.name, each.label): each for each in found.hazard_ratios().ratios}

@@ -50,12 +50,13 @@ def test_a_role_emerges_where_it_holds_at_the_next_probe_too(tmp_path: Path) -> 
     history = _history(ledger, 0, "positional")
     assert history.emerged.tolist() == [True, True, True, False, True, False, False]
     assert history.step.tolist() == [0, 4, 1, 4, 1, 1, -1]
+    assert history.before[history.emerged].tolist() == [-1, 2, 0, 0]
     assert history.n_with.tolist() == [1, 1, 0, 1, 1, 0, 1]
     assert history.counts() == {0: (7, 5)}
     assert history.n_heads.tolist() == [2] * 7
     found = _emergence(ledger, 0, "positional")
     assert (found.n_trainings, found.n_emerged) == (6, 4)
-    assert (found.median_step, found.median_share) == (1, 1 / 8)
+    assert (found.median_before, found.median_step, found.median_share) == (0, 1, 1 / 8)
     never = _emergence(ledger, 0, "syntactic")
     assert (never.n_emerged, never.median_step, never.median_share) == (0, None, None)
     assert [point.share for point in never.curve] == [0.0] * len(never.curve)

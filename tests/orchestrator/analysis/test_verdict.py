@@ -103,8 +103,8 @@ SIZES = (16, 32, 48)
 def rows(of_small: Sequence[str], of_large: Sequence[str], **given: Any) -> pa.Table:
     """Trainings of the two groups, by their outcomes."""
     found = [
-        {"replicate": at, "outcome": outcome, "stuck": False, "onset_step": at + 1, "param_init_sigma": sigma}
-        | {"param_n_steps": 100}
+        {"replicate": at, "outcome": outcome, "stuck": False, "param_init_sigma": sigma, "param_n_steps": 100}
+        | {"onset_step": at + 1, "before_onset_step": at}
         | {name: values[at] for name, values in given.items()}
         for sigma, outcomes in ((0.001, of_small), (1.0, of_large))
         for at, outcome in enumerate(outcomes)
@@ -179,9 +179,29 @@ def test_all_statements_must_be_supported_and_evidence_against_any_refutes() -> 
 def test_events_and_steps_are_told_from_the_rows(state: str, decision: str) -> None:
     one = claim(groups={"small": {"init_sigma": 0.001}}, states=(state,))
     fits = [*range(1, 49)]
-    table = rows(["solved"] * 20, [], event_fits=fits, event_adds=[None] * 48)
-    assert {*columns(one)} - {"trial", "event_fits", "event_adds"} <= {*table.column_names}
+    events = {"event_fits": fits, "before_event_fits": [at - 1 for at in fits], "event_adds": [None] * 48}
+    table = rows(["solved"] * 20, [], **events, before_event_adds=[100] * 48)
+    assert {*columns(one)} - {"trial", *events, "before_event_adds"} <= {*table.column_names}
     assert verdict(one, table, (20,)).decision == decision
+
+
+@pytest.mark.parametrize(
+    ("state", "decision"),
+    [
+        ("median(event fits, small) < 45", "undecided"),
+        ("median(event fits, small) < 60", "supported"),
+        ("median(event fits, small) > 45", "undecided"),
+        ("median(event fits, small) > 30", "supported"),
+        ("rate(event fits by 45, small) > 0.5", "undecided"),
+        ("rate(event fits by 45, small) < 0.5", "undecided"),
+        ("rate(event fits by 50, small) > 0.5", "supported"),
+        ("rate(event fits by 40, small) < 0.5", "supported"),
+    ],
+)
+def test_a_step_between_two_probes_decides_nothing_that_depends_on_it(state: str, decision: str) -> None:
+    one = claim(groups={"small": {"init_sigma": 0.001}}, states=(state,))
+    table = rows(["solved"] * 40, [], event_fits=[50] * 40, before_event_fits=[40] * 40)
+    assert verdict(one, table, (40,)).decision == decision
 
 
 def test_a_wider_margin_takes_fewer_trainings() -> None:

@@ -62,7 +62,7 @@ def test_metrics_of_the_workload_and_onsets_are_told_by_outcome(tmp_path: Path) 
     rows: Rows = []
     for at in range(5):
         [solved, overfit] = trial_rows(at, ["solved", "overfit"], pack="p")
-        rows += [solved | {"onset_step": 2 * at}, overfit | {"onset_step": None}]
+        rows += [solved | {"onset_step": 2 * at, "before_onset_step": at}, overfit | {"onset_step": None}]
     curves = [
         {**{key: row[key] for key in ("training_id", "trial", "replicate")}, "metric": "test_accuracy"}
         | {"step": step, "value": value}
@@ -79,6 +79,7 @@ def test_metrics_of_the_workload_and_onsets_are_told_by_outcome(tmp_path: Path) 
         for row in _page(directory).one("table", class_="measures").rows()
     }
     assert told == {
+        ("before_onset_step", "solved"): pytest.approx([5, 0.2, 1, 2, 3, 3.8]),
         ("onset_step", "solved"): pytest.approx([5, 0.4, 2, 4, 6, 7.6]),
         ("test_accuracy", "solved"): [5, 1, 1, 1, 1, 1],
         ("test_accuracy", "overfit"): pytest.approx([5, 0.02, 0.1, 0.2, 0.3, 0.38]),

@@ -77,9 +77,12 @@ def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, p
     assert overflowed["diverged_step"] == overflowed["n_steps"] > 0
     # Its level was too high for `diverged` before its loss was infinite.
     assert 0 < overflowed["onset_step"] < overflowed["diverged_step"]
+    for row in rows[:2]:
+        probes = WORKLOAD.probe_steps(defaults(WORKLOAD, n_steps=row["param_n_steps"]))
+        assert row["before_onset_step"] == probes[probes.index(row["onset_step"]) - 1]
     assert rows[0]["diverged_step"] is rows[2]["diverged_step"] is None
     assert rows[0]["eval_loss"] < rows[0]["loss_level"]
-    assert rows[2]["onset_step"] == 0
+    assert (rows[2]["onset_step"], rows[2]["before_onset_step"]) == (0, None)
 
 
 def test_a_training_that_overflowed_is_not_stuck_whatever_it_was_called_before() -> None:
@@ -89,6 +92,7 @@ def test_a_training_that_overflowed_is_not_stuck_whatever_it_was_called_before()
     verdicts.outcome[:] = "runaway"
     [row] = trained_rows(WORKLOAD, tasks, result, verdicts, [None], CONTEXT).to_pylist()
     assert (row["outcome"], row["stuck"]) == ("diverged", False)
+    assert row["before_onset_step"] == result.evidence.steps[result.last_probe[0]] < row["onset_step"]
 
 
 def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -> None:
