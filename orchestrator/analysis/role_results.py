@@ -248,10 +248,10 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 def step_label(when: RoleEmergence) -> str:
     """Formats the probes between which a role emerges in the median training, and how far through the training this is:
-    `1,000 to 2,000 (25% through)`; `-` without a median."""
+    `1,000 to 2,000 (25%)`; `-` without a median."""
     if when.median_step is None:
         return "-"
-    through = "" if when.median_share is None else f" ({when.median_share:.0%} through)"
+    through = "" if when.median_share is None else f" ({when.median_share:.0%})"
     after = "" if when.median_before is None else f"{when.median_before:,} to "
     return f"{after}{when.median_step:,}{through}"
 
@@ -270,7 +270,7 @@ def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int |
         for panel, layer in zip(panels, layers, strict=True):
             inside = [emergence for emergence in roles.emergence if emergence.layer == layer]
             for emergence in inside:
-                steps, shares, low, high = np.reshape([astuple(point) for point in emergence.curve], (-1, 4)).T
+                steps, shares, _, low, high = np.reshape([astuple(point) for point in emergence.curve], (-1, 5)).T
                 colour = figures.role_colour(emergence.role, roles.names)
                 dashes = _DASHES[roles.names.index(emergence.role) % len(_DASHES)]
                 panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)

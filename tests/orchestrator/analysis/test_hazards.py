@@ -21,7 +21,7 @@ def _draw(n_trials: int, n_replicates: int, shared: float, seed: int = 0) -> tup
     last = np.where(np.arange(trial.size) % 5 == 0, 64, 256)
     step = np.minimum(np.ceil(exact / 8).astype(np.int64) * 8, last)
     names = ("low", "high")
-    return OnsetTimes(trial, step, exact <= last), (Factor("a", names, a), Factor("b", names, b))
+    return OnsetTimes(trial, step, exact <= last, step - 1), (Factor("a", names, a), Factor("b", names, b))
 
 
 def _ratio(found: tuple[HazardRatio, ...], name: str) -> tuple[float, float, float]:
@@ -49,7 +49,7 @@ def test_ratios_are_those_of_a_cox_regression_of_exact_times() -> None:
 @pytest.mark.slow
 def test_trainings_of_one_trial_are_not_independent() -> None:
     times, factors = _draw(40, 12, 1.0)
-    apart = OnsetTimes(np.arange(len(times.step)), times.step, times.came)
+    apart = OnsetTimes(np.arange(len(times.step)), times.step, times.came, times.before)
     (_, low, high), (_, naive_low, naive_high) = (
         _ratio(hazard_ratios(each, factors)[0], "a") for each in (times, apart)
     )
@@ -59,9 +59,9 @@ def test_trainings_of_one_trial_are_not_independent() -> None:
 @pytest.mark.slow
 def test_a_bin_that_never_comes_has_the_ratio_0_and_does_not_move_the_others() -> None:
     times, (a, b) = _draw(60, 4, 0.0)
-    extra = np.full(40, 999), np.full(40, 256), np.zeros(40, np.bool_)
+    extra = np.full(40, 999), np.full(40, 256), np.zeros(40, np.bool_), np.full(40, 256)
     longer = OnsetTimes(
-        *(np.concatenate(pair) for pair in zip((times.trial, times.step, times.came), extra, strict=True))
+        *(np.concatenate(pair) for pair in zip((times.trial, times.step, times.came, times.before), extra, strict=True))
     )
     three = Factor("a", ("low", "high", "never"), np.concatenate([a.place, np.full(40, 2)]))
     found, _ = hazard_ratios(longer, (three, Factor("b", b.labels, np.concatenate([b.place, np.zeros(40, np.int64)]))))
@@ -77,7 +77,7 @@ def test_what_cannot_be_estimated_says_why() -> None:
     times, (a, _) = _draw(60, 4, 0.0)
     _, note = hazard_ratios(times, (a, Factor("copy", a.labels, a.place)))
     assert note == "the bins cannot be told apart"
-    nobody = OnsetTimes(times.trial, times.step, np.zeros_like(times.came))
+    nobody = OnsetTimes(times.trial, times.step, np.zeros_like(times.came), times.before)
     found, note = hazard_ratios(nobody, (a,))
     assert (note, {each.ratio for each in found}) == ("no training reached it", {None})
     assert hazard_ratios(times, (Factor("one", ("all",), np.zeros_like(a.place)),))[1].startswith("only one bin")

@@ -235,7 +235,7 @@ def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> Non
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     table = lines.index("role layer trainings (95% interval) heads emerges at step")
     assert lines[table + 1].startswith("positional encoder_self 0.38 [")
-    assert lines[table + 1].endswith("] of 8 18.8% 4 (50% through)")
+    assert lines[table + 1].endswith("] of 8 18.8% 2 to 4 (50%)")
     assert [line.split()[:2] for line in lines[table + 1 : table + 10]] == [
         [role, layer] for role in ("positional", "syntactic", "rare_token") for layer in LAYERS
     ]
@@ -246,7 +246,7 @@ def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> Non
     first = told["roles"][0]
     assert (first["role"], first["layer"], first["layer_name"]) == ("positional", 0, "encoder_self")
     assert (first["n"], first["k"], first["share"], first["head_share"]) == (8, 3, 0.375, 0.1875)
-    assert (first["median_step"], first["median_share_of_steps"]) == (4.0, 0.5)
+    assert (first["median_before"], first["median_step"], first["median_share_of_steps"]) == (2, 4, 0.5)
     assert 0 < first["low"] < 0.375 < first["high"] < 1
 
 
@@ -278,7 +278,7 @@ def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirec
     ]
     drawn = figure.axes[0].get_lines()
     assert [line.get_label() for line in drawn] == ["positional", "syntactic", "rare_token"]
-    assert lines(figure.axes[0])[0] == [[0.0, 0.0], [4.0, 0.375]]
+    assert lines(figure.axes[0])[0] == [[0.0, 0.0], [3.0, 0.0], [4.0, 0.375]]
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 3
     curve = roles.emergence[0].curve
     assert bands(figure.axes[0])[0] == {(point.step, end) for point in curve for end in (point.low, point.high)}
