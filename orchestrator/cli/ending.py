@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, console, say
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, console, say, tell
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.workloads.errors import UserError
@@ -68,7 +68,7 @@ def conclude(
         record_seconds(summary.directory.place, summary.seconds)
         say(summary.pace)
         if as_json:
-            typer.echo(summary.to_json())
+            tell(summary.to_json())
 
 
 def _finish(

@@ -285,6 +285,7 @@ def test_what_the_users_code_prints_is_in_no_answer(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loud.py").write_text(LOUD)
     ran = command("run", "loud.py", "--local", "--dir", "s", "--no-report", "--json")
+    assert ran.code == 0, ran.err
     assert json.loads(ran.out)["directory"] == "s"
     assert {"loaded", "building", "drawing"} <= {*ran.err.splitlines()}
     replayed = command("replay", "s", "0/0", "--json")
