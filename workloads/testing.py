@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur, check_near_levels
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
+from attnsweep.workloads.engine.construction import seeded_generators
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.judging import first_held, judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
@@ -118,8 +119,7 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
     global random generators."""
     runs = []
     for state in range(2):
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(state)
+        with seeded_generators(state):
             pack = Pack(workload, trainings, device)
             runs.append((_ends(pack, workload, trainings), pack.result().evidence.metrics))
     (first, measured), (second, measured_again) = runs

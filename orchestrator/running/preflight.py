@@ -18,20 +18,22 @@ from attnsweep.search_spaces.sweep import Sampler, Sweep
 from attnsweep.workloads.declaration import check_spelling
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.verdicts import check_near_levels
-from attnsweep.workloads.engine.construction import built_alone, check_alike, starting_state
-from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.construction import built_alone, check_alike, seeded_generators, starting_state
+from attnsweep.workloads.engine.contract import Evidence, Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import first_held, judged
+from attnsweep.workloads.engine.layout import measurable
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import UserError, in_words
+from attnsweep.workloads.errors import SpecError, UserError, in_words
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.user_code import NAME_FILES, user_code_of, users_code
 
 _N_SAMPLED_TRIALS = 64
 _START_SECONDS = 0.3
 _SIDE_BY_SIDE = 8
+_REHEARSED = 4
 _MOST_WEIGHTS = 1_000_000
 """The largest modules whose loss is computed here, in weights, because larger ones may take long."""
 _ESCAPE_SECONDS = 1.0
@@ -115,54 +117,68 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
     be batched with `vmap`.
 
     Looks at a few trainings of each shape (equal static parameters) at a time until the time is up, and at a few in any
-    case. Any other error of the workload's code is left to the trainings, whose rows will contain it.
+    case. Any other error of the workload's code is left to the trainings, whose rows will contain it, unless no shape
+    can begin.
 
     Args:
         sample: Some trainings of the sweep.
         seconds: The longest time to look at trainings.
 
     Raises:
-        SpecError: If trainings side by side would differ from trainings alone, or if a label is unknown.
+        SpecError: If trainings side by side would differ from trainings alone, a label is unknown, or a user's code
+            computes other numbers the second time.
+        UserError: If the workload's code raises in all trainings.
     """
-    workload, until, n_flat, n_seen = sample.workload, time.monotonic() + seconds, 0, 0
+    until, grad_norms, errors = time.monotonic() + seconds, [np.empty(0)], []
     with training_settings():
         for trainings in sample.shapes:
-            # The module of the first training is compared with the modules of the other trainings in the list, a few at
-            # a time. If there are no others, it is compared with itself, built again.
-            others = trainings[1:] or trainings
             try:
-                _compute(workload, trainings[:1])
-                if user_code_of(workload) is not None:
-                    grad_norm = _judge(workload, trainings[:_SIDE_BY_SIDE])
-                    n_flat, n_seen = n_flat + int((grad_norm == 0).sum()), n_seen + len(grad_norm)
-                    other_seed = Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))
-                    _compare(workload, [*trainings, other_seed])
-                for first in range(0, len(others), _SIDE_BY_SIDE):
-                    group = [trainings[0], *others[first : first + _SIDE_BY_SIDE]]
-                    check_alike(workload, Lanes(group, torch.device("cpu")))
-                    if time.monotonic() > until:
-                        return _flat_warning(n_flat, n_seen)
+                grad_norms.append(_start(sample, trainings, until))
             except UserError as error:
-                raise error.in_terms(workload.terms) from error
+                raise error.in_terms(sample.workload.terms) from error
             except STOPS:
                 raise
             except OSError as error:
-                if user_code_of(workload) is None:
+                if user_code_of(sample.workload) is None:
+                    errors.append(error)
                     continue
                 given, expected = in_words(error), "a workload that finds its files, also in another working directory"
                 raise UserError(sample.spec.workload, given=given, expected=expected, fix=NAME_FILES) from error
-            except BaseException:  # noqa: BLE001  # The trainings' rows will contain the error.
-                continue
-    return _flat_warning(n_flat, n_seen)
+            except BaseException as error:  # noqa: BLE001  # If other shapes train, the rows will contain it.
+                errors.append(error)
+            if len(grad_norms) > 1 and time.monotonic() > until:
+                break
+    if len(grad_norms) == 1 and not any(isinstance(error, MemoryError) for error in errors):
+        with users_code(sample.spec.workload, "a workload whose trainings can begin", "correct it: none can begin"):
+            raise errors[0]
+    return _flat_warning(np.concatenate(grad_norms))
 
 
-def _flat_warning(n_flat: int, n_seen: int) -> str | None:
-    if not n_flat:
+def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
+    """Checks trainings of one shape, as `check_starts` says, and returns norms of first gradients of some of them."""
+    workload, grad_norm = sample.workload, np.empty(0)
+    # The module of the first training is compared with the modules of the other trainings in the list, a few at a time.
+    # If there are no others, it is compared with itself, built again.
+    others = trainings[1:] or trainings
+    _compute(workload, trainings[:1])
+    if user_code_of(workload) is not None:
+        grad_norm = _rehearse(workload, trainings[:_REHEARSED])
+        other_seed = Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))
+        _compare(workload, [*trainings, other_seed])
+    for first in range(0, len(others), _SIDE_BY_SIDE):
+        check_alike(workload, Lanes([trainings[0], *others[first : first + _SIDE_BY_SIDE]], torch.device("cpu")))
+        if time.monotonic() > until:
+            break
+    return grad_norm
+
+
+def _flat_warning(grad_norm: NDArray[np.float64]) -> str | None:
+    if grad_norm.all():
         return None
     return (
-        f"warning: {n_flat} of {n_seen} trainings, drawn from this sweep at random, start where the gradient is 0 and"
-        " will stay there. Weights that are 0 in the module stay 0 if init_sigma is null: draw them (nn.init), or set"
-        " init_sigma"
+        f"warning: {(grad_norm == 0).sum()} of {grad_norm.size} trainings, drawn from this sweep at random, start where"
+        " the gradient is 0 and will stay there. Weights that are 0 in the module stay 0 if init_sigma is null: draw"
+        " them (nn.init), or set init_sigma"
     )
 
 
@@ -174,20 +190,50 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
             over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
 
 
-def _judge(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> NDArray[np.float64]:
-    """Calls the functions with which a user labels trainings, so that their errors appear before the sweep. Returns the
-    norm of each training's first gradient.
+def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> NDArray[np.float64]:
+    """Draws the data of a few trainings, measures and labels them at their start, and does it again with other states
+    of the global generators. Returns the norm of each training's first gradient.
 
-    They label a few trainings at their start, and losses near those of simple predictors (reference levels).
+    Raises:
+        SpecError: If the second time gives anything else.
     """
-    pack = Pack(workload, trainings)
-    pack.advance(1, n_probes=1)
-    evidence = pack.result().evidence
+    evidence, values = _measured(workload, trainings, seed=0)
     check_spelling(f"{workload.name}: metrics", evidence.metrics)
     judged(workload, trainings[0].parameters, evidence)
     first_held(workload, trainings[0].parameters, evidence, np.zeros(len(trainings), np.int64))
     check_near_levels(workload, trainings[0].parameters, evidence)
+    _, again = _measured(workload, trainings, seed=1)
+    for subject, value in values.items():
+        if not np.array_equal(value, again[subject], equal_nan=True):
+            raise SpecError(
+                subject,
+                given="other numbers when the same training computes them again",
+                expected="numbers that follow from the training's parameters and seed, and the step",
+                fix="draw all random numbers in `batch`, from lanes.streams, none by torch.randn, NumPy or random",
+            )
     return evidence.metrics["grad_norm"][:, 0]
+
+
+def _measured(
+    workload: Workload[Any], trainings: Sequence[Training[Any]], seed: int
+) -> tuple[Evidence, dict[str, NDArray[Any]]]:
+    """Returns the first measurements of trainings, and by subject of an error all numbers that were drawn and measured:
+    the data of the first and of the last step among them."""
+    lanes, data = Lanes(trainings, torch.device("cpu")), workload.terms.get("`batch`", "batch").strip("`")
+    n_steps = lanes.shared.n_steps
+    with seeded_generators(seed):
+        drawn = [workload.batches(lanes, range(step, n_steps + 1))[0] for step in (0, n_steps)]
+        drawn.append(workload.eval_batch(lanes) | workload.fresh_eval_batch(lanes, 0))
+        pack = Pack(workload, trainings)
+        pack.advance(1, n_probes=1)
+    result = pack.result()
+    values = [value.numpy(force=True).ravel() for batch in drawn for value in measurable(batch).values()]
+    return result.evidence, {
+        data: np.concatenate([np.empty(0), *values]),
+        **{f"metric {name}": value for name, value in result.evidence.metrics.items()},
+        **{f"level {name}": value for name, value in result.evidence.levels.items()},
+        **{f"head {name}": value for probe in result.heads for name, value in probe.heads.scores.items()},
+    }
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:

@@ -32,7 +32,7 @@ def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
 
     The global random generators are seeded for the training, and their states are restored afterwards.
     """
-    with _generators_kept():
+    with seeded_generators():
         return _built(workload, training)
 
 
@@ -65,22 +65,28 @@ def _built_otherwise(name: str) -> SpecError:
 
 
 def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    seed = generator_seed(training.seed, _STREAM)
-    # `torch.manual_seed` is not used, because it would also seed the generators of GPUs, whose states this function
-    # does not restore afterwards.
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % _NUMPY_SEEDS)  # Users' code may draw from NumPy's global generator.
-    random.seed(seed)
+    _seed(generator_seed(training.seed, _STREAM))
     module = workload.build(training.parameters)
     check_trainable(module)
     return module
 
 
+def _seed(seed: int) -> None:
+    # `torch.manual_seed` is not used, because it would also seed the generators of GPUs, whose states
+    # `seeded_generators` does not restore.
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % _NUMPY_SEEDS)
+    random.seed(seed)
+
+
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def seeded_generators(seed: int = 0) -> Iterator[None]:
+    """A context in which the global generators of PyTorch, NumPy and Python, from which users' code may draw, start
+    from a seed. Their states return at its end."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
+            _seed(seed)
             yield
     finally:
         random.setstate(python_state)
@@ -235,7 +241,7 @@ def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Mod
     Raises:
         SpecError: If two modules differ in a constant.
     """
-    with _generators_kept():
+    with seeded_generators():
         *modules, again = (
             _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
         )

@@ -3,15 +3,13 @@
 A table is made once per process, and copied into every module with the training rows of its split first.
 """
 
-import random
-from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.construction import seeded_generators
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
@@ -133,7 +131,11 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
     Raises:
         SpecError: If the two tables differ, or inputs and target differ in their number of rows.
     """
-    (inputs, target), again = (checked(_seeded(data, dict(values), seed)) for seed in range(2))
+    tables = []
+    for seed in range(2):
+        with seeded_generators(seed):
+            tables.append(checked(data(dict(values))))
+    (inputs, target), again = tables
     if {len(column) for column in inputs} != {len(target)} or len(target) < 2:
         raise SpecError(
             "data",
@@ -150,17 +152,3 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
             fix="add an argument `draw` for data that differ between trainings, or seed a generator within `data`",
         )
     return inputs, target
-
-
-def _seeded(data: Call, values: Mapping[str, Value], seed: int) -> Any:
-    """Calls the user's function with seeded global random generators, and restores their states afterwards."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            np.random.seed(seed)
-            random.seed(seed)
-            return data(values)
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)

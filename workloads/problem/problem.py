@@ -15,6 +15,7 @@ from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Worklo
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.engine.vectorization import refusal_of
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.problem.data import (
     TABLE,
@@ -243,7 +244,10 @@ class Problem(Workload[Any]):
 
         streams = lanes.streams
         seeds = streams.seeds_at(f"problem/{use}", step), streams.seeds
-        batch: Batch = vmap(data_of_one_training)(*seeds, _differing(lanes, (self.data,)))
+        try:
+            batch: Batch = vmap(data_of_one_training)(*seeds, _differing(lanes, (self.data,)))
+        except (RuntimeError, ValueError) as error:
+            raise refusal_of(error) or error from error
         return {name: _in_type(value, lanes.dtype) for name, value in batch.items()}
 
     def _judged_step(self, parameters: Any) -> int:

@@ -22,7 +22,7 @@ from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.small_sweep import small_sweep
 from tests.present import present
@@ -76,11 +76,74 @@ def test_an_error_speaks_of_the_interface_that_the_user_has() -> None:
     assert "lanes" not in raised.value.fix
 
 
-def test_what_else_the_code_raises_is_left_to_the_rows() -> None:
+def test_what_else_the_code_raises_is_left_to_the_rows_unless_no_training_can_begin() -> None:
     def build(parameters: AnyParameters) -> nn.Module:
-        raise ValueError(parameters)
+        if parameters.optimizer == "adam":
+            raise ValueError(parameters)
+        return nn.Linear(4, 4)
 
-    check_starts(Sample.of(_spec(), AnyModule(build)))
+    workload = AnyModule(build, lambda module: module(X))
+    check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
+    with pytest.raises(UserError) as raised:
+        check_starts(Sample.of(_spec(optimizer="adam"), workload))
+    assert raised.value.subject == "any_module"
+
+
+MISTAKEN = """
+import random
+import attnsweep as at
+import numpy as np
+import torch
+from torch import nn
+
+GENERATOR = np.random.default_rng(0)
+
+
+def data(draw, step, batch_size=8):
+    x = draw.normal(batch_size, 3)
+    return x, x
+
+
+settings = dict(model=lambda: nn.Linear(3, 3), data=data, loss="mse", defaults=dict(n_steps=7))
+problem = at.problem("mistaken", **settings | dict({}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "subject"),
+    [
+        ("data=lambda draw: (torch.randn(4, 3), draw.normal(4, 3))", "mistaken.py, line 17"),
+        ("data=lambda draw: (draw.normal(4, 3) + np.random.rand(), draw.normal(4, 3))", "data"),
+        ("data=lambda draw: (draw.normal(4, 3) + random.random(), draw.normal(4, 3))", "data"),
+        ("data=lambda draw: (draw.normal(4, 3) + GENERATOR.normal(), draw.normal(4, 3))", "data"),
+        ("data=lambda draw, step: (draw.normal(4, 3) + ([0.0] * 7)[step], draw.normal(4, 3))", "mistaken.py:problem"),
+        ("data=lambda draw: (draw.normal(4, 3), draw.integers(9, 4)), loss='cross_entropy'", "mistaken.py:problem"),
+        ("data=lambda draw: (draw.normal(4, 3), draw.uniform(4, 3)), loss='cross_entropy'", "loss"),
+        ("data=lambda draw: (draw.normal(4, 3), draw.normal(4))", "loss"),
+        ("model=lambda: nn.ParameterList([torch.zeros(3)])", "model"),
+        ("metrics=dict(noise=lambda output: output.mean() + random.random())", "metric noise"),
+        ("metrics=dict(each=lambda output: output.mean(0))", "mistaken.py:problem"),
+        ("metrics=dict(wrong=lambda output: output.no_such())", "mistaken.py:problem"),
+        ("levels=dict(noise=lambda output: random.random())", "level noise"),
+        ("levels=dict(wrong=lambda output: output.no_such())", "mistaken.py:problem"),
+        ("heads=dict(wrong=lambda weights: weights.mean())", "the attention of Linear"),
+        ("solved='accuracy >= 0.9'", "a condition"),
+    ],
+)
+def test_a_mistake_that_the_first_step_shows_is_refused(mistake: str, subject: str, tmp_path: Path) -> None:
+    file = tmp_path / "mistaken.py"
+    file.write_text(MISTAKEN.replace("dict({})", f"dict({mistake})"))
+    with pytest.raises(UserError) as raised:
+        run_sweep(_spec(f"{file}:problem", n_steps=7), tmp_path / "sweep", Resources(local=True))
+    assert raised.value.subject == subject
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_what_is_no_mistake_is_not_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mistaken.py"
+    file.write_text(MISTAKEN)
+    workload = load_workload(f"{file}:problem")
+    check_starts(Sample.of(_spec(f"{file}:problem", n_steps=7), workload))
 
 
 FIRST_WINS = """
@@ -181,7 +244,7 @@ def test_starts_of_zeros_are_warned_of_where_the_gradient_is_zero(tmp_path: Path
     assert check_starts(Sample.of(_spec(path), load_workload(path))) is None
     warning = check_starts(Sample.of(_spec(path, depth=2), load_workload(path)))
     assert warning is not None
-    assert warning.startswith("warning: 8 of 8 trainings")
+    assert warning.startswith("warning: 4 of 4 trainings")
     assert check_starts(Sample.of(_spec(path, depth=2, init_sigma=0.1), load_workload(path))) is None
 
 
