@@ -157,6 +157,8 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
 def _check_names(subject: str, names: object) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names) or len({*names}) < len(names):
         raise _refused(subject, names, 'a tuple of different strings, such as ("zero", "mean")')
+    if "solved" in names:
+        raise _refused(subject, "solved", "other names: every workload has the level `solved`")
     check_spelling(subject, ("solved", *names))
 
 

@@ -172,13 +172,11 @@ def _weights(module: Any, inputs: Any) -> Tensor:
 
 def _calls(kind: str, functions: Mapping[str, object], taken: tuple[str, ...]) -> dict[str, Call]:
     for name in functions:
-        others = {other.lower() for other in (*taken, *(other for other in functions if other != name))}
-        if not name.isidentifier() or name.lower() in others:
+        if not name.isidentifier() or name.lower() in taken:
             raise SpecError(
                 f"{kind}s",
                 given=name,
-                expected=f"a name of letters, digits and _, that no other {kind} has in any case; attnsweep has"
-                f" {', '.join(taken)}",
+                expected=f"a name of letters, digits and _, in any case other than {', '.join(taken)}",
                 fix=f"rename the {kind}",
             )
     return {name: read_call(f"{kind} {name}", function) for name, function in functions.items()}

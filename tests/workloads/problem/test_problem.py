@@ -329,9 +329,9 @@ def test_a_table_diverges_by_its_training_loss_alone() -> None:
 
 
 def test_another_default_is_part_of_a_trainings_identity() -> None:
-    kind = at.problem("other", model=linear, data=echo, loss="mse", defaults={"beta_1": 0.5})
+    kind = at.problem("other", model=linear, data=echo, loss="mse", defaults={"optimizer": "adam", "beta_1": 0.5})
     assert kind.parameters.resolve({}).identity()["beta_1"] == 0.5
-    assert "beta_1" not in ECHO.parameters.resolve({}).identity()
+    assert "beta_1" not in ECHO.parameters.resolve({"optimizer": "adam"}).identity()
 
 
 def test_targets_that_do_not_count_are_in_no_accuracy() -> None:
@@ -595,7 +595,6 @@ def test_a_weight_that_differs_between_trainings_reaches_the_function_of_attenti
         ({"metrics": {"step": lambda output: output.mean()}}, "metrics"),
         ({"metrics": {"training_id": lambda output: output.mean()}}, "metrics"),
         ({"metrics": {"my metric": lambda output: output.mean()}}, "metrics"),
-        ({"metrics": {"a": lambda output: output.mean(), "A": lambda output: output.mean()}}, "metrics"),
         *(
             ({"data": table, "metrics": {name: lambda output: output.mean()}, "loss": "cross_entropy"}, "metrics")
             for name in ("accuracy", "train_accuracy")
