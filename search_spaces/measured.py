@@ -151,33 +151,41 @@ class Constraint:
         return value - self.bound if self.measured.direction == "minimize" else self.bound - value
 
 
-def read_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
+def read_constraints(texts: Sequence[str], subject: str = "constraints") -> tuple[Constraint, ...]:
     """Parses texts such as `stuck_rate <= 0.1` into constraints.
 
     Raises:
         SpecError: For a text that is no constraint, or one that is given twice.
     """
-    constraints = tuple(map(_constraint, texts))
+    constraints = []
     for index, text in enumerate(texts):
         if text in texts[:index]:
+            raise SpecError(subject, given=text, expected="each constraint once", fix="remove the repeated constraint")
+        if (constraint := _constraint(text)) is None:
             raise SpecError(
-                "constraints", given=text, expected="each constraint once", fix="remove the repeated constraint"
+                subject,
+                given=text,
+                expected="texts such as stuck_rate <= 0.1: NAME_rate of an outcome or loss_quantile (the median), <= or"
+                " >=, a number; or NAME_onset (the median) <= a number",
+                fix=f'write for example {subject}="stuck_rate <= 0.1"',
             )
-    return constraints
+        constraints.append(constraint)
+    return tuple(constraints)
 
 
-def _constraint(text: str) -> Constraint:
+def _constraint(text: str) -> Constraint | None:
     try:
         terms = terms_of(text)
     except SpecError:
-        terms = []
+        return None
     if len(terms) != 1 or terms[0][1] not in (COMPARISONS["<="], COMPARISONS[">="]):
-        raise _refused(text)
+        return None
     [(name, compare, bound)] = terms
-    return Constraint(text, _measured(text, name, is_upper=compare is COMPARISONS["<="]), bound)
+    measured = _measured(name, is_upper=compare is COMPARISONS["<="])
+    return None if measured is None else Constraint(text, measured, bound)
 
 
-def _measured(text: str, name: str, *, is_upper: bool) -> Measured:
+def _measured(name: str, *, is_upper: bool) -> Measured | None:
     direction: Direction = "minimize" if is_upper else "maximize"
     rate, onset = _RATE.fullmatch(name), _ONSET.fullmatch(name)
     if name == "loss_quantile":
@@ -185,18 +193,8 @@ def _measured(text: str, name: str, *, is_upper: bool) -> Measured:
     if onset is not None and is_upper:
         return OnsetQuantile(onset[1])
     if rate is None:
-        raise _refused(text)
+        return None
     return StuckRate(direction=direction) if name == "stuck_rate" else Rate(rate[1], direction=direction)
-
-
-def _refused(text: str) -> SpecError:
-    return SpecError(
-        "constraints",
-        given=text,
-        expected="texts such as stuck_rate <= 0.1: NAME_rate of an outcome or loss_quantile (the median), <= or >=, a"
-        " number; or NAME_onset (the median) <= a number",
-        fix='write for example constraints=("stuck_rate <= 0.1", "loss_quantile <= 0.5")',
-    )
 
 
 N_JUDGED = "n_judged"

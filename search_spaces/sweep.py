@@ -64,6 +64,9 @@ class Sweep(SpecModel):
         sampler: The sampler that chooses the configurations: docs/sampling.md.
         trials: The most configurations to train.
         seconds: Wall time after which no further trial is started.
+        target: No further trial is started once one meets this, such as `solved_rate >= 0.95`; written like a
+            constraint.
+        patience: No further trial is started once this many trials in a row are no better than one before them.
         replicates: Seeded trainings of each trial: a number, or a `Sequential` rule.
         seed: Seeds the sampler and all trainings.
         objective: The value that is reported to the sampler for each trial, or several values: docs/sampling.md.
@@ -84,6 +87,8 @@ class Sweep(SpecModel):
     sampler: Sampler = "tpe"
     trials: int = Field(ge=1, le=2**31 - 1)
     seconds: float | None = Field(default=None, gt=0)
+    target: str | None = Field(default=None, exclude_if=lambda target: target is None)
+    patience: int | None = Field(default=None, ge=1, exclude_if=lambda patience: patience is None)
     replicates: Replicates = 1
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     objective: Objective = StuckRate()
@@ -113,6 +118,14 @@ class Sweep(SpecModel):
                     fix="remove the repeated objective",
                 )
         read_constraints(self.constraints)
+        read_constraints(self.targets, "target")
+        if self.patience is not None and len(labels) > 1:
+            raise SpecError(
+                "patience",
+                given=self.patience,
+                expected="a single objective, by which trials are better or worse",
+                fix="name one objective, or write a target",
+            )
         return self
 
     @model_validator(mode="after")
@@ -136,6 +149,16 @@ class Sweep(SpecModel):
     def bounds(self) -> tuple[Constraint, ...]:
         """The parsed constraints of the sweep, from the texts of the field `constraints`."""
         return read_constraints(self.constraints)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The target, if there is one."""
+        return () if self.target is None else (self.target,)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether results may end the sweep before its budget is spent."""
+        return self.target is not None or self.patience is not None
 
     def __repr__(self) -> str:
         """Summarizes the sweep in one line; `to_yaml` has the whole spec."""

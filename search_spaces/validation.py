@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Zip
-from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate
+from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, read_constraints
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
@@ -56,6 +56,7 @@ def check_sweep(
         _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
     named = [("objective.outcome", objective) for objective in sweep.objectives]
     named += [("constraints", constraint.measured) for constraint in sweep.bounds]
+    named += [("target", target.measured) for target in read_constraints(sweep.targets, "target")]
     for subject, measured in named:
         if isinstance(measured, Rate | OnsetQuantile):
             check_outcome(subject, measured.outcome, own_outcomes, is_one=isinstance(measured, OnsetQuantile))

@@ -133,7 +133,7 @@ class Books:
 def compare_trials(books: Books) -> Iterator[Fault]:
     """Finds differences between the trials of the study (Optuna's record) and those of the ledger."""
     spec = books.directory.own_spec
-    if books.finished and spec.seconds is None and len(books.trials) < spec.trials:
+    if books.finished and spec.seconds is None and not spec.ends_early and len(books.trials) < spec.trials:
         yield _TOO_FEW, f"{len(books.trials)} of {spec.trials}"
     for trial in books.trials:
         yield from _compare_refused(trial, books) if refusal(trial) is not None else _compare_asked(trial, books)

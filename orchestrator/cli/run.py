@@ -76,6 +76,8 @@ def run(
     seed: Annotated[int | None, _what(help="Seed of the sampler and of all trainings.")] = None,
     fixed: Fixed = None,
     sampler: Annotated[str | None, _what(help="The sampler, in place of the sweep's.")] = None,
+    target: Annotated[str | None, _what(help="End when a trial meets this, such as 'solved_rate >= 0.95'.")] = None,
+    patience: Annotated[int | None, _what(help="End when this many trials in a row are no better.")] = None,
     prune_anyway: Annotated[
         bool, _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate.")
     ] = False,
@@ -129,6 +131,8 @@ def run(
         replicates=replicates,
         seed=seed,
         sampler=sampler,
+        target=target,
+        patience=patience,
         prune_anyway=prune_anyway or None,
         curves_every=curves_every,
     )

@@ -239,8 +239,15 @@ class SweepLoop:
         return False
 
     @property
+    def end_reason(self) -> str:
+        """Why results have ended the sweep before its budget was spent; empty if they have not."""
+        return self._trials.early_end.reason
+
+    @property
     def _n_to_ask(self) -> int:
         """The number of trials that may be drawn now."""
+        if self.end_reason:
+            return 0
         return self._study.n_to_draw(self._pool.n_trainers, self._trials.still_open) if self._may_ask else 0
 
     @property
@@ -317,9 +324,10 @@ class SweepLoop:
         stopped early because the time limit had passed.
 
         It draws until as many trainings wait as are being trained. While trainers start, it draws trials for a first
-        pack. It draws none if trials depend on earlier results, or if the sweep's budget is a time.
+        pack. It draws none if trials depend on earlier results, or if a time or results may end the sweep.
         """
-        if self._study.learns or self._directory.spec.seconds is not None:
+        spec = self._directory.spec
+        if self._study.learns or spec.seconds is not None or spec.ends_early:
             return False
         enough = self._plan.n_under_way or self._first_pack
         return not self._ask(lambda: len(self._plan.backlog) >= enough, time.monotonic() + _ASK_SECONDS)

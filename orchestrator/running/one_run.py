@@ -199,6 +199,8 @@ class OneRun:
                     return self._stop.requested
 
                 self._finished = loop.run(should_stop)
+                if loop.end_reason:
+                    self.console.print(f"ended early: {loop.end_reason}", soft_wrap=True, markup=False)
                 if self._finished and replays is None:
                     beacon.show("replaying some of the trainings", loop.n_asked, ())
                     replays = replay_some(loop.directory, sweep.workload, pool, lambda: self._stop.requested)

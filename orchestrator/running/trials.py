@@ -4,6 +4,7 @@ reported to the Optuna study.
 A value is reported once the trial's rows are in the ledger.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from attnsweep.orchestrator.ledger.trial import EndedTrainings, Ending, complete_among, ended_trainings
+from attnsweep.orchestrator.ledger.trial import EndedTrainings, Ending, complete_among, ended_in_turn, ended_trainings
 from attnsweep.orchestrator.running.plan import Backlog
 from attnsweep.orchestrator.running.study import Configuration, Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Probed, Trained
 from attnsweep.orchestrator.training.tasks import tasks_of
+from attnsweep.search_spaces.measured import objective_value, read_constraints
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Workload
@@ -34,12 +36,45 @@ class _Tally:
     n_queued: int = 0
 
 
+class EarlyEnd:
+    """Decides from the trials that have ended, in whatever order, whether the sweep shall draw no further one.
+
+    Attributes:
+        reason: Why, in words; empty as long as it goes on.
+    """
+
+    def __init__(self, spec: Sweep) -> None:
+        self.reason = ""
+        self._spec, self._targets = spec, read_constraints(spec.targets, "target")
+        self._best, self._n_later = (math.inf, 0), 0
+        self._trials: set[int] = set()
+
+    def count(self, trial: int, ended: EndedTrainings) -> None:
+        if ended.is_pruned or (told := ended.told(self._spec)) is None:
+            return
+        for target in self._targets:
+            if target.excess(objective_value(target.measured, *zip(*ended.judged, strict=True))) <= 0:
+                self.reason = f"trial {trial} meets the target {target.text}"
+        if self._spec.patience is None:
+            return
+        is_met = all(excess <= 0 for excess in told.excess.values())
+        sign = 1 if self._spec.objectives[0].direction == "minimize" else -1
+        best = min(self._best, (sign * told.values[0] if is_met else math.inf, trial))
+        self._trials.add(trial)
+        self._n_later += trial > best[1]
+        if best != self._best:
+            self._best, self._n_later = best, sum(other > trial for other in self._trials)
+        if self._n_later >= self._spec.patience:
+            self.reason = f"none of {self._n_later} later trials is better than trial {best[1]}"
+
+
 class OpenTrials:
     """Decides which trainings each drawn trial still needs, and reports the values of complete trials to the Optuna
     study.
 
     Attributes:
         n_told: Number of trials whose values this run has reported to the study.
+        early_end: Whether no further trial shall be drawn.
     """
 
     def __init__(self, directory: SweepDirectory, workload: Workload[Any], study: Study, backlog: Backlog) -> None:
@@ -49,6 +84,7 @@ class OpenTrials:
         self._study = study
         self._backlog = backlog
         self._tallies: dict[int, _Tally] = {}
+        self.early_end = EarlyEnd(directory.spec)
 
     def restore(self, rows: pa.Table) -> list[int]:
         """Continues the trials of earlier runs: reports the values of complete trials to the study, and queues the
@@ -65,6 +101,9 @@ class OpenTrials:
         """
         told = {asked.trial for asked in self._study.asked() if asked.is_told}
         settled = told.intersection(complete_among(rows, self._directory.spec.replicates))
+        if self._directory.spec.ends_early:
+            for trial, trainings in ended_in_turn(rows.filter(pc.field("trial").isin(sorted(settled)))):
+                self.early_end.count(trial, trainings)
         ended_of = ended_trainings(rows.filter(~pc.field("trial").isin(sorted(settled))))
         ended = []
         for asked in self._study.asked():
@@ -130,6 +169,7 @@ class OpenTrials:
             else:
                 self._study.tell(trial, tally.ended.told(self._directory.spec), len(tally.ended.judged))
             self.n_told += 1
+        self.early_end.count(trial, tally.ended)
         return True
 
 

@@ -76,6 +76,19 @@ def test_packs_that_end_together_are_one_commit(tmp_path: Path) -> None:
     assert all(trial.state.is_finished() for trial in read_trials(directory))
 
 
+@pytest.mark.parametrize("changes", [{"target": "stuck_rate <= 1"}, {"patience": 2}])
+def test_results_end_a_sweep_early_and_for_good(changes: dict[str, object], tmp_path: Path) -> None:
+    directory = _directory(tmp_path / "s", trials=200, **changes)
+    for n_trials in (4 * N_TRAINERS, None, None):
+        with _opened(directory, _several(directory), study := Study(directory)) as loop:
+            assert bool(loop.end_reason) == (n_trials is None)
+            assert loop.run(lambda: False)
+            assert loop.end_reason
+        study.save()
+        rows = Ledger(directory.place).trainings(columns=["trial"])["trial"].to_pylist()
+        assert sorted(rows) == list(range(4 * N_TRAINERS))
+
+
 def test_reports_are_looked_at_while_trials_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "_ASK_SECONDS", 0.0)
     directory = _directory(tmp_path / "s")
