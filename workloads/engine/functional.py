@@ -82,6 +82,21 @@ def in_eval_mode(function: Callable[[nn.Module, Batch], R]) -> Callable[[nn.Modu
     return measured
 
 
+def unused_in(
+    template: nn.Module, function: Callable[[nn.Module, Batch], Any], parameters: State, buffers: State, batch: Batch
+) -> set[str]:
+    """Returns the names of one training's parameters to which no gradient flows: those whose `grad` stays `None` in
+    PyTorch, so that its optimizers pass over them."""
+    leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+    try:
+        with torch.enable_grad():
+            loss = one_lane(template, function)(leaves, buffers, batch).sum()
+        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    except RuntimeError:  # The step itself raises it again, with advice.
+        return set()
+    return {name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None}
+
+
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
     """Splits a module's state by name into parameters, in the module's order, and buffers."""
     parameters = {name: state[name] for name, _ in template.named_parameters()}

@@ -19,11 +19,12 @@ from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.continued import Redraw
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.engine_forms import Site, with_masks
-from attnsweep.workloads.engine.functional import forms_in
+from attnsweep.workloads.engine.functional import forms_in, unused_in
 from attnsweep.workloads.engine.intervening import Interventions
 from attnsweep.workloads.engine.lane_state import LaneState, Problem, filled_up, optimizer_of, shapes_of
 from attnsweep.workloads.engine.layout import Layout, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.errors import SpecError
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
@@ -57,21 +58,25 @@ class LaneStore(LaneState, Generic[P]):
         self.lanes = self.all.select(self._filled_up(self.position)) if width else self.all
         self._drawing = redraw.lanes(self.all).select(self._filled_up(self.position)) if redraw else self.lanes
         parameters, buffers, template = starting_state(workload, self.lanes, start)
+        # `digest_of` is called before the module computes anything, because a module may store results in an
+        # attribute, which would change the digest.
+        constants = digest_of(template)
+        self._first_drawn, self._drawn_for = 0, self.position
+        self._drawn = workload.batches(self._drawing, range(self.lanes.shared.n_steps + 1))
+        # Weight decay must not shrink parameters that the loss does not use, so they are kept among the buffers.
+        self._unused = unused_in(template, workload.loss, *map(_first, (parameters, buffers, self._drawn[0])))
+        buffers |= {name: parameters.pop(name) for name in self._unused}
         layout = Layout(parameters)
         super().__init__(
-            # `digest_of` is called before the module computes anything, because a module may store results in an
-            # attribute, which would change the digest.
-            problem=Problem(workload, template, layout, self.lanes.shared, digest_of(template)),
+            problem=Problem(workload, template, layout, self.lanes.shared, constants),
             optimizer=optimizer_of(self.lanes),
             rows=layout.rows(parameters),
             buffers=buffers,
         )
         self.optimizer.keeps_width = width is not None
         self._all_buffers, self._ended_rows = self.buffers, torch.empty_like(self.rows[: len(trainings)])
-        self._drawn: list[Batch] = []
         self._sites: dict[Hashable, tuple[Site, ...]] = {}
         self._masked: tuple[int, Batch] = (-1, {})
-        self._first_drawn, self._drawn_for = 0, self.position
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
@@ -108,9 +113,17 @@ class LaneStore(LaneState, Generic[P]):
         """Finds the calls of dropout in the loss. Evaluates the loss once for each shape of batches to do so."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
-            state = {name: value[0].detach() for name, value in (self.parameters | self.buffers).items()}
-            batch_of_one = {name: value[0] for name, value in batch.items()}
-            forms = forms_in(self.problem.template, self._workload.loss, state, batch_of_one)
+            template, loss = self.problem.template, self._workload.loss
+            parameters, buffers, batch_of_one = map(_first, (self.parameters, self.buffers, batch))
+            forms = forms_in(template, loss, parameters | buffers, batch_of_one)
+            unused = {name: buffers.pop(name) for name in self._unused}
+            if not self._unused <= unused_in(template, loss, parameters | unused, buffers, batch_of_one):
+                raise SpecError(
+                    ", ".join(sorted(self._unused)),
+                    given="parameters that the loss uses only at batches of some shapes",
+                    expected="a loss that uses the same parameters at every step",
+                    fix="add 0 times their sum to the loss, or leave them out of the module",
+                )
             self._sites[shapes] = tuple(forms.masks.sites)
         return self._sites[shapes]
 
@@ -177,3 +190,7 @@ class LaneStore(LaneState, Generic[P]):
         the last one. An empty list stays empty, and without a fixed number every list stays as it is."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active
+
+
+def _first(state: State) -> State:
+    return {name: value[0].detach() for name, value in state.items()}

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
@@ -17,6 +18,7 @@ from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.update_rules import UPDATE_RULES, Hyperparameters
+from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 from tests.workloads.engine.recorded_graph import RecordedGraph
 
 N_STEPS = 60
@@ -183,6 +185,48 @@ def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
     for lane, training in enumerate(trainings):
         assert torch.equal(together[lane], ends([training])[0])
     assert len(torch.unique(together, dim=0)) == len(betas)
+
+
+class Unused(nn.Module):
+    """With a layer that the loss does not use, and one that it uses with the factor 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.spare, self.silent = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self) -> Tensor:
+        x = torch.linspace(-1.0, 1.0, 6, dtype=self.line.weight.dtype).view(2, 3)
+        answer: Tensor = self.line(x) + 0 * self.silent(x)
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("rule", "programs"),
+    [
+        *[(rule, lambda: None) for rule in REFERENCES],
+        *[(rule, lambda: Graphs(RecordedGraph, n_steps=4)) for rule in REFERENCES],
+        ("adamw", Programs),
+    ],
+)
+def test_what_the_loss_does_not_use_does_not_decay(rule: str, programs: Callable[[], Executors | None]) -> None:
+    n_steps, given = 8, {"learning_rate": 0.05, "weight_decay": 0.3}
+    settings = AnyParameters(optimizer=rule, n_steps=n_steps, init_sigma=None, stop_when_solved=False, **given)
+    trainings = lanes_of(settings, settings).trainings
+    pack = Pack(AnyModule(lambda _: Unused()), trainings, programs=programs())
+    start = pack.final_state(np.arange(2))[1]
+    pack.train_to_end()
+    ends = pack.final_state(np.arange(2))[1]
+    for lane in range(2):
+        module = Unused().double()
+        module.load_state_dict({name: value[lane] for name, value in start.items()})
+        optimizer = REFERENCES[rule](module.parameters(), lr=0.05, weight_decay=0.3)
+        for _ in range(n_steps):
+            optimizer.zero_grad()
+            (1 + module()).square().mean().backward()
+            optimizer.step()
+        for name, value in module.named_parameters():
+            torch.testing.assert_close(ends[name][lane], value.detach(), rtol=1e-10, atol=1e-12)
+        assert torch.equal(ends["spare.weight"][lane], start["spare.weight"][lane])
 
 
 def test_steps_stop_where_a_lane_turns_non_finite() -> None:
