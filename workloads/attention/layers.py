@@ -81,7 +81,8 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
     def forward(self, input: Tensor) -> Tensor:
         """Looks up the embedding (..., d_model) of each index (...)."""
-        if self.num_embeddings > _LONGEST_ONE_HOT:
+        # Without gradients, as in probes, the lookup itself is fast. It refuses indices out of range.
+        if self.num_embeddings > _LONGEST_ONE_HOT or not torch.is_grad_enabled():
             return embedding(input, self.weight)
         rows_V = torch.arange(self.num_embeddings, device=input.device)
         return (input.unsqueeze(-1) == rows_V).to(self.weight.dtype) @ self.weight

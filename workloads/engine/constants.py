@@ -123,13 +123,13 @@ def digest_of(module: nn.Module) -> str:
     return hashlib.blake2s(content.encode(), digest_size=16).hexdigest()
 
 
-def constants_of(module: nn.Module) -> dict[str, str]:
+def constants_of(module: nn.Module, *, tensors: bool = True) -> dict[str, str]:
     """Returns descriptions, by name, of the constants of a module and its submodules: all that they hold besides
-    parameters and buffers, such as numbers and functions.
+    parameters and buffers, such as numbers and functions; without `tensors`, no tensors either.
 
     An object whose values cannot be read, such as one of a library written in C, is represented by its type.
     """
-    return dict(_Reader(module).of_module())
+    return dict(_Reader(module, tensors).of_module())
 
 
 def _shapes(module: nn.Module) -> dict[str, torch.Size | None]:
@@ -143,8 +143,8 @@ def _own(module: nn.Module) -> dict[str, Any]:
 
 
 class _Reader:
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, tensors: bool) -> None:
+        self._module, self._tensors = module, tensors
         # Parameters, buffers and submodules are not constants. If an attribute refers to one of them, its name is used
         # instead.
         self._known: dict[int, str] = {id(part): f"<{name or 'module'}>" for name, part in module.named_modules()}
@@ -166,6 +166,8 @@ class _Reader:
             return
         if id(value) in self._known:
             yield path, self._known[id(value)]
+            return
+        if isinstance(value, Tensor) and not self._tensors:
             return
         # The module keeps `value` alive, so no other object can get the same id during the search.
         self._known[id(value)] = f"<{path}>"

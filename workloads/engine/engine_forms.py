@@ -178,6 +178,27 @@ class EngineForms(TorchFunctionMode):
             return form(*args, **kwargs)
 
 
+class Lookups(TorchFunctionMode):
+    """A context that notes whether an index is no row of its embedding. `vmap` would take it for a row of another
+    training.
+
+    Attributes:
+        outside: For each lookup so far, whether it had such an index.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (self._embedding if func is embedding else func)(*args, **(kwargs or {}))
+
+    def _embedding(self, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        rows = input.clamp(0, weight.shape[0] - 1)
+        self.outside.append((rows != input).any())
+        return embedding(rows, weight, *args, **kwargs)
+
+
 def without_dropout() -> EngineForms:
     """Returns a context in which dropout drops nothing, even in modules in training mode."""
     return EngineForms({}, has_padding=False)

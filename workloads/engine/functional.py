@@ -15,10 +15,10 @@ from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, without_dropout
+from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, Lookups, without_dropout
 from attnsweep.workloads.engine.layout import ROWS, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.vectorization import refusal_of
+from attnsweep.workloads.engine.vectorization import refusal_of, told_to_users
 from attnsweep.workloads.errors import SpecError
 
 R = TypeVar("R")
@@ -62,7 +62,7 @@ def forms_in(
     """
     module_state = {f"module.{name}": value for name, value in state.items()}
     forms = without_dropout()
-    with torch.no_grad(), forms:
+    with torch.no_grad(), told_to_users(), forms:
         functional_call(_Objective(template, function), module_state, (batch,))
     return forms
 
@@ -85,16 +85,14 @@ def in_eval_mode(function: Callable[[nn.Module, Batch], R]) -> Callable[[nn.Modu
 def unused_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], parameters: State, buffers: State, batch: Batch
 ) -> set[str]:
-    """Returns the names of one training's parameters to which no gradient flows: those whose `grad` stays `None` in
-    PyTorch, so that its optimizers pass over them."""
-    leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-    try:
-        with torch.enable_grad():
-            loss = one_lane(template, function)(leaves, buffers, batch).sum()
-        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    except RuntimeError:  # The step itself raises it again, with advice.
-        return set()
-    return {name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None}
+    """Returns the names of parameters to which no gradient of a loss flows: those whose `grad` stays `None` in PyTorch,
+    so that its optimizers pass over them. It looks at the first training."""
+    at, own_buffers, own_batch = ({k: v[:1].detach() for k, v in part.items()} for part in (parameters, buffers, batch))
+    with torch.enable_grad():
+        at = {name: value.requires_grad_() for name, value in at.items()}
+        loss = numbers_of("loss", over_lanes(template, function)(at, own_buffers, own_batch))
+        gradients = gradients_of("loss", loss, at, materialize=False)
+    return {name for name, gradient in gradients.items() if gradient is None}
 
 
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
@@ -114,13 +112,8 @@ def over_lanes(
     mapped = vmap(one_lane(template, function))
 
     def vectorized(parameters: State, buffers: State, batch: Batch) -> Any:
-        try:
+        with told_to_users():
             return mapped(parameters, buffers, batch)
-        except (RuntimeError, ValueError) as error:
-            refusal = refusal_of(error)
-            if refusal is None:
-                raise
-        raise refusal
 
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:
@@ -149,6 +142,28 @@ class _Objective(nn.Module, Generic[R]):
 
     def forward(self, batch: Batch) -> R:
         return self._function(self.module, batch)
+
+
+def looked_up(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> Callable[[State, State, Batch], Any]:
+    """As `over_lanes`, for calls without gradients. The returned function raises a `SpecError` if an index is no row of
+    its embedding."""
+
+    def noting(module: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
+        with Lookups() as lookups:
+            result = function(module, batch)
+        outside = lookups.outside
+        return result, torch.stack(outside).any() if outside else torch.zeros((), dtype=torch.bool)
+
+    noted = over_lanes(template, noting)
+
+    def refusing(parameters: State, buffers: State, batch: Batch) -> Any:
+        result, outside_L = noted(parameters, buffers, batch)
+        with told_to_users():
+            if outside_L.any():
+                raise IndexError("index out of range in self")  # PyTorch's own words
+        return result
+
+    return refusing
 
 
 def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
@@ -189,9 +204,9 @@ def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return loss.detach(), gradients_of(name, numbers_of(name, loss), {ROWS: rows})[ROWS]
 
 
-def gradients_of(name: str, loss: Tensor, at: State) -> State:
+def gradients_of(name: str, loss: Tensor, at: State, *, materialize: bool = True) -> State:
     """Returns by name the gradients of a loss with respect to the tensors in `at`, for one training or for each of
-    several.
+    several. Where none flows the gradient is 0, or `None` if not to `materialize`.
 
     Raises:
         SpecError: If no gradient flows back from the loss, or `vmap` cannot compute it for many trainings at once.
@@ -207,7 +222,7 @@ def gradients_of(name: str, loss: Tensor, at: State) -> State:
     # The loss of a training depends only on the weights of that training. So with respect to these weights, the
     # gradient of the summed loss is the gradient of that training's loss.
     try:
-        gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=True, allow_unused=True)
+        gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=materialize, allow_unused=True)
     except RuntimeError as error:
         refusal = refusal_of(error, f"the gradient of {name}")
         if refusal is None:

@@ -61,10 +61,9 @@ class LaneStore(LaneState, Generic[P]):
         # `digest_of` is called before the module computes anything, because a module may store results in an
         # attribute, which would change the digest.
         constants = digest_of(template)
-        self._first_drawn, self._drawn_for = 0, self.position
-        self._drawn = workload.batches(self._drawing, range(self.lanes.shared.n_steps + 1))
+        self.draw(0)
         # Weight decay must not shrink parameters that the loss does not use, so they are kept among the buffers.
-        self._unused = unused_in(template, workload.loss, *map(_first, (parameters, buffers, self._drawn[0])))
+        self._unused = unused_in(template, workload.loss, parameters, buffers, self._drawn[0])
         buffers |= {name: parameters.pop(name) for name in self._unused}
         layout = Layout(parameters)
         super().__init__(
@@ -88,8 +87,7 @@ class LaneStore(LaneState, Generic[P]):
         """Returns the batch of a step, dropout masks included. Its first axis is the training."""
         # Batches are kept, because some optimizers request the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
-            self._first_drawn, self._drawn_for = step, self.position
-            self._drawn = self._workload.batches(self._drawing, range(step, self.lanes.shared.n_steps + 1))
+            self.draw(step)
         batch = self._drawn[step - self._first_drawn]
         sites = self._sites_of(batch)
         if not sites:
@@ -97,6 +95,11 @@ class LaneStore(LaneState, Generic[P]):
         if self._masked[0] != step:
             self._masked = step, with_masks(self._drawing, sites, step, batch)
         return self._masked[1]
+
+    def draw(self, step: int) -> None:
+        """Draws the batches of steps from `step` on."""
+        self._first_drawn, self._drawn_for = step, self.position
+        self._drawn = self._workload.batches(self._drawing, range(step, self.lanes.shared.n_steps + 1))
 
     def batches(self, start: int, until: int) -> list[Batch]:
         """Returns the batches of successive steps, from `start` on and before `until`: at least the first, and further
@@ -114,10 +117,10 @@ class LaneStore(LaneState, Generic[P]):
         shapes = shapes_of(batch)
         if shapes not in self._sites:
             template, loss = self.problem.template, self._workload.loss
-            parameters, buffers, batch_of_one = map(_first, (self.parameters, self.buffers, batch))
-            forms = forms_in(template, loss, parameters | buffers, batch_of_one)
-            unused = {name: buffers.pop(name) for name in self._unused}
-            if not self._unused <= unused_in(template, loss, parameters | unused, buffers, batch_of_one):
+            forms = forms_in(template, loss, *map(_first, (self.parameters | self.buffers, batch)))
+            buffers = self.buffers.copy()
+            parameters = self.parameters | {name: buffers.pop(name) for name in self._unused}
+            if self._unused and not self._unused <= unused_in(template, loss, parameters, buffers, batch):
                 raise SpecError(
                     ", ".join(sorted(self._unused)),
                     given="parameters that the loss uses only at batches of some shapes",

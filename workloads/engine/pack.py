@@ -233,7 +233,7 @@ class Pack(Generic[P]):
         # A checkpoint lacks the batches that were drawn ahead, so they are drawn again. They are drawn for the same
         # trainings as before, because batches for fewer trainings might be rounded differently.
         self._keep(checkpoint["drawn_for"])
-        self._store.batch_at(int(checkpoint["first_drawn"]))
+        self._store.draw(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
         self._store.restore(checkpoint)
         self._next_probe = int(checkpoint["next_probe"])

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.constants import constants_of
 from attnsweep.workloads.engine.construction import built_alone, starting_state, tensors_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, with_masks
@@ -23,6 +24,7 @@ from attnsweep.workloads.engine.layout import measurable, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.probing import examined
+from attnsweep.workloads.engine.vectorization import told_to_users
 from attnsweep.workloads.errors import SpecError
 
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-2, 5e-2
@@ -136,13 +138,28 @@ class _Alone:
             return self._workload.loss(module, data)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
-        """Evaluates a function of the module with given weights and buffers. Raises if the function changes them or the
-        batch."""
+        """Evaluates a function of the module with given weights and buffers. Raises if the function changes them, the
+        batch, or anything else in the module but tensors."""
         with torch.no_grad():
             for tensor_name, value in tensors_of(self._module).items():
                 value.copy_(state[tensor_name])
-        batch_copy = _copy(batch)
-        result = function(self._module, batch_copy)
+        batch_copy, before = _copy(batch), constants_of(self._module, tensors=False)
+        with told_to_users():
+            result = function(self._module, batch_copy)
+        after = constants_of(self._module, tensors=False)
+        if after != before:
+            # A first call may fill a cache, which stays; a counter changes in every call.
+            function(self._module, _copy(batch))
+            again = constants_of(self._module, tensors=False)
+            for attribute in (each for each in {**after, **again} if after.get(each) != again.get(each)):
+                raise SpecError(
+                    f"{attribute} of the module",
+                    given=f"a change from {after.get(attribute, 'nothing')} to {again.get(attribute, 'nothing')} while"
+                    f" {name} was computed",
+                    expected="a module that keeps nothing from call to call, because many trainings share it",
+                    fix="compute what differs from step to step in `batch`; draw random numbers in `batch`, from"
+                    " lanes.streams",
+                )
         if changed := _changed(tensors_of(self._module), state):
             raise SpecError(
                 f"{changed} of the module",

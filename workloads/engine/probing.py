@@ -16,7 +16,7 @@ from attnsweep.workloads.engine.compiling.gradient import GradientProgram
 from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Workload
 from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import norm_per_lane
-from attnsweep.workloads.engine.functional import descent, in_eval_mode, numbers_of, over_lanes, to_numpy
+from attnsweep.workloads.engine.functional import descent, in_eval_mode, looked_up, numbers_of, over_lanes, to_numpy
 from attnsweep.workloads.engine.judging import least_losses
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, prefixed, selected, under
@@ -35,6 +35,7 @@ class Objective:
     def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
         self._store, self._programs = store, programs
         self._loss = over_lanes(store.problem.template, workload.loss)
+        self._measured = looked_up(store.problem.template, workload.loss)
         self.n_evaluations = 0
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
@@ -58,7 +59,8 @@ class Objective:
         """Computes each training's loss on one step's batch, without gradients, in the floating-point type used for
         measurements."""
         store = self._store
-        return numbers_of("loss", self._loss(*map(measurable, (store.parameters, store.buffers, store.batch_at(step)))))
+        state = map(measurable, (store.parameters, store.buffers, store.batch_at(step)))
+        return numbers_of("loss", self._measured(*state))
 
     def program_for(self, batch: Batch) -> GradientProgram | None:
         """Returns the compiled program of loss and gradient for batches with these shapes; `None` if `vmap` computes
@@ -84,10 +86,21 @@ class Probing:
         template = store.problem.template
         self._examine = over_lanes(template, in_eval_mode(partial(examined, workload)))
         self._eval_batch = workload.eval_batch(store.lanes)
+        if any(isinstance(part, nn.Embedding) for part in template.modules()):
+            self._look_up(objective)
         levels_of = over_lanes(template, in_eval_mode(workload.levels))
         levels = to_numpy(levels_of(*map(measurable, (store.parameters, store.buffers, self._eval_batch))))
         self._least_loss = store.on_device(least_losses(workload, levels))
         self.levels = store.active(levels)
+
+    def _look_up(self, objective: Objective) -> None:
+        """Evaluates both losses once without gradients, which finds indices out of range in all embeddings."""
+        store = self._store
+        batch = self._eval_batch | self._workload.fresh_eval_batch(store.lanes, 0)
+        with torch.no_grad():
+            examine = looked_up(store.problem.template, in_eval_mode(partial(examined, self._workload)))
+            examine(*map(measurable, (store.parameters, store.buffers, batch)))
+            objective.measured(0)
 
     def select(self, lanes: Tensor) -> None:
         """Keeps only the trainings at the given positions (int64)."""

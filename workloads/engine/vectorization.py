@@ -2,6 +2,8 @@
 do."""
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -35,6 +37,16 @@ _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
     "torch.allclose": (
         "a decision by the value of a tensor (torch.allclose)",
         "use torch.where, or let a static parameter decide",
+    ),
+    "index out of range in self": (
+        "an index that is no row of an embedding",
+        "count words from 0, and give the embedding a row for each",
+        "indices from 0 to num_embeddings - 1",
+    ),
+    " is out of bounds": (
+        "an index out of bounds",
+        "count from 0, and let the tensor have an entry for each index",
+        "indices, and classes as targets, from 0 to the number of entries - 1",
     ),
     "masked_select": (
         "a result whose shape depends on values (masked_select, or a cross-entropy with weights and label_smoothing)",
@@ -110,6 +122,18 @@ _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
 }
 """For a phrase of PyTorch's error: what the user's function did, how to correct that, and what is expected if it is not
 `_AS_IF_ALONE`."""
+
+
+@contextmanager
+def told_to_users() -> Iterator[None]:
+    """Turns errors of PyTorch that a user's function causes into a `SpecError`."""
+    try:
+        yield
+    except (IndexError, RuntimeError, ValueError) as error:
+        refusal = refusal_of(error)
+        if refusal is None:
+            raise
+        raise refusal from error
 
 
 def refusal_of(error: Exception, subject: str = "") -> SpecError | None:

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep import Attention, Embedding, FeedForward, LayerNorm, Linear, LowRankLinear, Sight, TransformerBlock
+from attnsweep.workloads.engine.contract import Batch, Lanes
+from attnsweep.workloads.engine.executors.graphs import Graphs
+from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.functional import over_lanes
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.testing import check_workload
+from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
+from tests.workloads.engine.recorded_graph import RecordedGraph
 
 
 def drawn(module: nn.Module, seed: int = 0) -> Any:
@@ -162,3 +169,42 @@ def test_building_draws_nothing() -> None:
 def test_what_does_not_fit_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Attention(4, **values)
+
+
+class Reading(AnyModule):
+    """Reads words, of which the second training draws one that is no row: in its data or in the held-out ones."""
+
+    def __init__(self, embedding: type[nn.Embedding], n_rows: int, word: int, where: str) -> None:
+        super().__init__(lambda _: embedding(n_rows, 4))
+        self._word, self._where = word, where
+
+    def batch(self, lanes: Lanes[AnyParameters], step: int, where: str = "train") -> Batch:
+        words = lanes.streams.integers(where, (3, 5), 8, step)
+        is_second = torch.tensor([training.seed == 1 for training in lanes.trainings]).view(-1, 1, 1)
+        return {"words": torch.where(is_second & (where == self._where), self._word, words)}
+
+    def eval_batch(self, lanes: Lanes[AnyParameters]) -> Batch:
+        return self.batch(lanes, 0, "eval")
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        return (1 + module(batch["words"])).square().mean()
+
+
+READERS = lanes_of(*[AnyParameters(n_steps=2)] * 3).trainings
+
+
+@pytest.mark.parametrize("where", ["train", "eval"])
+@pytest.mark.parametrize("word", [-1, 100, 1000])
+@pytest.mark.parametrize(("embedding", "n_rows"), [(Embedding, 8), (Embedding, 100), (nn.Embedding, 8)])
+def test_an_index_that_is_no_row_is_refused_at_the_first_step(
+    embedding: type[nn.Embedding], n_rows: int, word: int, where: str
+) -> None:
+    for programs in (None, Programs(), Graphs(RecordedGraph, n_steps=2)):
+        with pytest.raises(SpecError, match="indices from 0 to num_embeddings - 1"):
+            Pack(Reading(embedding, n_rows, word, where), READERS, programs=programs).advance(1)
+    Pack(Reading(embedding, n_rows, 7, where), READERS).advance(1)
+
+
+def test_the_conformance_suite_refuses_an_index_that_is_no_row() -> None:
+    with pytest.raises(AssertionError, match="indices from 0 to num_embeddings - 1"):
+        check_workload(Reading(Embedding, 8, 8, "eval"), [READERS[0].parameters], quick=True, say=lambda _: None)

@@ -51,6 +51,16 @@ def _counted(module: Any) -> Any:
     return module() * (1 + module.n_calls % 2)
 
 
+def _warmed_up(module: Any) -> Any:
+    module.n_calls += 1
+    return module() * (1 if module.n_calls < 100 else 2)
+
+
+def _logged(module: Any) -> Any:
+    module.seen_norms = [*getattr(module, "seen_norms", []), float(module.n_calls + 4)]
+    return module()
+
+
 def _remembered(module: Any) -> Any:
     before, module.last = module.last, module()
     return module.last if before is None else module.last + 0.1 * before.detach()
@@ -74,7 +84,9 @@ def _hooked(module: Any) -> Any:
 
 
 LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
-    "a counter": (_counted, "the loss: got 'a loss whose value changes when it is computed again'"),
+    "a counter": (_counted, "n_calls of the module: got 'a change from 1 to 2 while loss was computed'"),
+    "a counter that matters later": (_warmed_up, "n_calls of the module: got 'a change from"),
+    "what it has seen": (_logged, "seen_norms.1 of the module: got 'a change from nothing to 4.0"),
     "the last output": (_remembered, "the loss: got 'a loss whose value changes when it is computed again'"),
     "an average that is assigned": (
         _averaged,
@@ -98,7 +110,7 @@ LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'a loss whose value"),
     "a generator of its own": (
         lambda module: module() * module.generator.random(),
-        "the loss: got 'a loss whose value",
+        "generator of the module: got 'a change from",
     ),
 }
 

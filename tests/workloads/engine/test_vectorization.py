@@ -127,7 +127,7 @@ ON_THE_WAY_BACK: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], 
 def test_a_loss_without_a_gradient_is_said_in_one_sentence(
     build: Callable[[], nn.Module], answer: Callable[[nn.Module], Tensor], sentence: str
 ) -> None:
-    with pytest.raises(SpecError, match=f"eval_loss: {sentence}") as caught:
+    with pytest.raises(SpecError, match=f"loss: {sentence}") as caught:
         Pack(AnyModule(lambda _: build(), answer), lanes_of(AnyParameters()).trainings).advance(1)
     assert "\n" not in str(caught.value)
 

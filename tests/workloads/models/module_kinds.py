@@ -75,6 +75,14 @@ class _Branching(nn.Linear):
         return y if y.sum() > 0 else -y
 
 
+class _Counted(nn.Linear):
+    n_calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.n_calls += 1
+        return super().forward(x)
+
+
 class _InPlace(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         y = torch.zeros(4)
@@ -168,6 +176,7 @@ KINDS: dict[str, Kind] = {
         lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, 4)),
         refused="an operation that has no form for many trainings at once",
     ),
+    "a counter in `forward`": Kind(lambda: _Counted(WIDTH, 4), refused="of the module: got 'a change from"),
     "`if` on a tensor": Kind(lambda: _Branching(WIDTH, 4), refused="a decision by the value of a tensor"),
     "a write into torch.zeros": Kind(
         lambda: _InPlace(WIDTH, 4), refused="a change in place of a tensor that all trainings share"
