@@ -64,7 +64,7 @@ class LaneStore(LaneState, Generic[P]):
         self.draw(0)
         # Weight decay must not shrink parameters that the loss does not use, so they are kept among the buffers.
         self._unused = unused_in(template, workload.loss, parameters, buffers, self._drawn[0])
-        buffers |= {name: parameters.pop(name) for name in self._unused}
+        buffers |= {name: parameters.pop(name) for name in sorted(self._unused)}
         layout = Layout(parameters)
         super().__init__(
             problem=Problem(workload, template, layout, self.lanes.shared, constants),
