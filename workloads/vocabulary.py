@@ -106,6 +106,9 @@ STUCK = "stuck"
 """The word by which a sweep names all outcomes of `STUCK_OUTCOMES` together."""
 UNJUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if not outcome.is_judged)
 
+NEGATIVE_LOSS = "negative loss"
+"""The detail of trainings that ended as diverged because their loss fell below 0, where it may not."""
+
 RESERVED_METRICS = (
     *("loss", "eval_loss", "grad_norm", "param_norm"),
     *("training_id", "trial", "replicate", "step", "value"),

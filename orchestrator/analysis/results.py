@@ -30,6 +30,7 @@ from attnsweep.orchestrator.ledger.views import param_column
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.measured import LossQuantile
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.vocabulary import NEGATIVE_LOSS
 
 MOST_SHOWN = 20
 """The most trials of a Pareto front that a printed table shows."""
@@ -225,6 +226,15 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
     return None if ratio is None else StuckOrSlow(stuck, slow, n - stuck - slow, ratio)
 
 
+def read_negative_note(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """Says how many trainings ended as diverged at a negative loss; `None` if none did."""
+    query = "select count(*) from trainings where outcome_detail = ?"
+    ((n,),) = connection.execute(query, [NEGATIVE_LOSS]).fetchall()
+    return (
+        f"negative loss: {n:,} trainings diverged by it; if it may be negative, set loss_may_be_negative" if n else None
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class SweepResults(Record):
     """The results of a sweep, computed from its ledger: counts of outcomes, rates, the best trials and the roles of
@@ -238,6 +248,7 @@ class SweepResults(Record):
         preferred: The best trial or, with several objectives, the Pareto front.
         roles: The roles of attention heads; `None` if no head could have a role.
         stuck_or_slow: How many stuck trainings would be freed by more steps; `None` without predictions.
+        negative_note: How many trainings ended at a negative loss, in a sentence; `None` if none did.
     """
 
     outcomes: dict[str, int]
@@ -248,6 +259,7 @@ class SweepResults(Record):
     preferred: Preferred
     roles: RoleResults | None
     stuck_or_slow: StuckOrSlow | None
+    negative_note: str | None
 
     json_keys = (
         *("n_trainings", "outcomes", "stuck_rate=stuck", "solved_rate=solved", "stuck_or_slow", "loss_median"),
@@ -291,6 +303,8 @@ class SweepResults(Record):
         yield f"Stuck rate: {rate_label(self.stuck)} (95% interval, trainings of one trial not taken as independent)"
         if self.pruned_note is not None:
             yield self.pruned_note.capitalize()
+        if self.negative_note is not None:
+            yield self.negative_note.capitalize()
         if self.stuck_or_slow is not None:
             yield self.stuck_or_slow.sentence().capitalize()
         yield from self.preferred.sentences()
@@ -319,4 +333,5 @@ def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepRes
         read_preferred(connection, spec),
         read_role_results(connection, spec),
         read_stuck_or_slow(connection),
+        read_negative_note(connection),
     )

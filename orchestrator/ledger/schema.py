@@ -87,7 +87,9 @@ def trainings_schema(
             _field("seed", INT64, "seed of all random numbers of the training"),
             *(_parameter_field(declared) for declared in parameters.declared().values()),
             _field("outcome", TEXT, "label of how the training ended", metadata=own),
-            _field("outcome_detail", TEXT, "the reference function or valley", null="the outcome has none"),
+            _field(
+                "outcome_detail", TEXT, "reference function, valley or `negative loss`", null="the outcome has none"
+            ),
             _field("stuck", BOOL, _STUCK),
             _field("certificate", TEXT, "test applied to its stuck label", null="it was not tested"),
             _field("certified", BOOL, "whether the test confirms the label", null="it was not tested"),

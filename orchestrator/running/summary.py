@@ -165,6 +165,8 @@ class Summary:
             say(f"{self.asked.ending.share_label} {rate_label(self.asked.overall)}")
         if results.pruned_note is not None:
             say(results.pruned_note)
+        if results.negative_note is not None:
+            say(results.negative_note)
         if results.stuck_or_slow is not None:
             say(results.stuck_or_slow.sentence())
         shown, ending = (self.asked, self.asked.ending) if self.asked else (results, STUCK)

@@ -16,10 +16,10 @@ from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.diagnostics.promotion import certify_stuck
 from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload, Written
-from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
+from attnsweep.workloads.engine.judging import first_held, is_stuck, judged, least_losses
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
-from attnsweep.workloads.vocabulary import PRUNED
+from attnsweep.workloads.vocabulary import NEGATIVE_LOSS, PRUNED
 
 _MOST_STEPS = 2**31 - 1
 
@@ -114,6 +114,8 @@ def trained_rows(
     before_overflow = np.where(result.diverged_step > steps[last_probe], steps[last_probe], None)
     before_onset = np.where(overflows_later, before_overflow, before_onset)
     levels = result.evidence.levels
+    is_negative = result.evidence.metrics["eval_loss"] < least_losses(workload, levels)[:, None]
+    detail = np.where(result.is_cut_short, np.where(overflowed & is_negative.any(1), NEGATIVE_LOSS, ""), detail)
     held = first_held(workload, tasks[0].training.parameters, result.evidence, last_probe)
     return _rows(
         workload,
@@ -122,7 +124,7 @@ def trained_rows(
         certificate=[certificate and certificate.test for certificate in certificates],
         certified=[certificate and certificate.agrees for certificate in certificates],
         outcome=outcome,
-        outcome_detail=[str(word) or None for word in np.where(result.is_cut_short, "", detail)],
+        outcome_detail=[str(word) or None for word in detail],
         stuck=is_stuck(workload, outcome),
         final_loss=_unless(overflowed, result.last("loss")),
         eval_loss=_unless(overflowed, result.last("eval_loss")),

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator import cli
+from attnsweep.orchestrator.analysis.results import read_results
+from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.search_spaces.loading import load_sweep
+from attnsweep.workloads.vocabulary import NEGATIVE_LOSS
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
 FAULTY = r"""
@@ -96,6 +99,9 @@ def test_a_training_that_breaks_the_contract_fails_alone(tmp_path: Path) -> None
         assert rows[fault]["outcome"] == "failed"
         assert error in rows[fault]["error"].splitlines()[-1]
     assert (rows["negative"]["outcome"], rows["negative"]["diverged_step"]) == ("diverged", 0)
+    assert rows["negative"]["outcome_detail"] == NEGATIVE_LOSS
+    results = read_results(Ledger(directory.place).connect(), directory.spec)
+    assert (results.negative_note or "").startswith("negative loss: 1 trainings")
     assert rows["none"]["outcome"] == "plateau"
     assert rows["negative"]["error"] is rows["none"]["error"] is None
     told = {trial.params["fault"]: trial.value for trial in Study(directory)._study.trials}
