@@ -9,7 +9,6 @@ from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, Trust, opened
-from attnsweep.workloads.errors import UserError
 
 Target: TypeAlias = Literal["pt", "safetensors", "hf", "transformer-lens"]
 Redraw: TypeAlias = Literal["data", "noise", "kick"]
@@ -40,37 +39,20 @@ def replay(
 def fork(
     directory: SweepDir,
     training_id: TrainingId,
-    at: Annotated[int | None, Option(min=0, metavar="STEP", help="The step to continue from.")] = None,
-    bisect: Annotated[
-        bool, Option("--bisect", help="Find the step from which it ends as it did in 90% of continuations.")
-    ] = False,
+    at: Annotated[int, Option(min=0, metavar="STEP", help="The step to continue from.")],
     redraw: Annotated[
         Redraw, Option(help="What differs: later data, later dropout masks, or noise added to the parameters.")
     ] = "data",
-    n: Annotated[int, Option(help="Continuations; with --bisect, the most at a step.")] = 256,
+    n: Annotated[int, Option(help="Continuations.")] = 256,
     size: Annotated[float, Option(help="Size of a kick, relative to the norm of each parameter tensor.")] = 0.01,
-    outcome: Annotated[
-        str | None, Option(metavar="NAME", help="With --bisect, the outcome in question; default: its own.")
-    ] = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a training many times from one step, with new random draws, and count how it ends."""
     from attnsweep.orchestrator.inspection.fork import fork as fork_training
-    from attnsweep.orchestrator.inspection.sealing import sealing
 
-    if (at is None) != bisect:
-        options = "both" if bisect else "neither"
-        fix = "give either --at STEP or --bisect"
-        raise UserError("--at, --bisect", given=options, expected="either --at or --bisect", fix=fix)
-    if outcome is not None and not bisect:
-        fix = "leave --outcome out: without --bisect all outcomes are counted"
-        raise UserError("--outcome", given=outcome, expected="--outcome only together with --bisect", fix=fix)
-    sweep = opened(directory, trusted=trust)
-    result = (
-        sealing(sweep, training_id, redraw=redraw, outcome=outcome, n=n, size=size, say=say)
-        if at is None
-        else fork_training(sweep, training_id, step=at, redraw=redraw, n=n, size=size, say=say)
+    result = fork_training(
+        opened(directory, trusted=trust), training_id, step=at, redraw=redraw, n=n, size=size, say=say
     )
     answer(result.print, result.to_json, as_json=as_json)
     if result.difference:

@@ -8,12 +8,9 @@ from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import nn
 
-    from attnsweep.orchestrator.inspection.fork import Committors, Fork
-    from attnsweep.orchestrator.inspection.sealing import Sealing
+    from attnsweep.orchestrator.inspection.fork import Fork
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 
@@ -68,60 +65,6 @@ class OpenedSweep(SweepData):
 
         directory, name = self._at_home(training)
         return fork(directory, name, step=at, redraw=redraw, n=n, size=size)
-
-    def sealing(
-        self,
-        training: str,
-        *,
-        n: int = 256,
-        redraw: Literal["data", "noise", "kick"] = "data",
-        outcome: str | None = None,
-        size: float = 0.01,
-    ) -> "Sealing":
-        """Finds the step from which on a training's outcome is nearly certain: if it is continued from there, it ends
-        with the same outcome with a chance of at least 0.9.
-
-        Args:
-            training, redraw, size: As `fork` takes them.
-            n: The most continuations at a step.
-            outcome: The outcome in question; default the training's own.
-
-        Raises:
-            UserError: As `fork`, or for an outcome that the workload does not have.
-        """
-        from attnsweep.orchestrator.inspection.sealing import sealing
-
-        directory, name = self._at_home(training)
-        return sealing(directory, name, redraw=redraw, outcome=outcome, n=n, size=size)
-
-    def committors(
-        self,
-        trial: int,
-        *,
-        at: "Sequence[int]",
-        outcome: str = "solved",
-        n: int = 16,
-        redraw: Literal["data", "noise", "kick"] = "data",
-        size: float = 0.01,
-    ) -> "Committors":
-        """Continues all trainings of a trial many times from some steps, to estimate how far their outcome is already
-        decided at each step.
-
-        Args:
-            trial: The trial: trainings of one configuration with different seeds.
-            at: The steps from which continuations begin.
-            outcome: The outcome in question.
-            n: The number of continuations of each training from each step, at least 2.
-            redraw, size: As `fork` takes them.
-
-        Raises:
-            UserError: As `fork`; if the trial has fewer than two trainings, or one of them failed or was pruned.
-        """
-        from attnsweep.orchestrator.inspection.fork import committors
-
-        directory, name = self._at_home(f"{trial}/0")
-        number = int(name.partition("/")[0])
-        return committors(directory, number, steps=at, outcome=outcome, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
         """Finds a training in the opened sweeps. Returns the directory of the sweep that holds it, and its name or id

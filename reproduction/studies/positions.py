@@ -6,6 +6,7 @@ System P is the variant `positions_only`. Its trainings run in this process: the
 Axes: L training, P probe.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from rich.console import Console
 
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
 from attnsweep.reproduction.rows import Claim, share_row, value_row
-from attnsweep.reproduction.studies.metric_laws import fastest_rate
 from attnsweep.reproduction.trained import Trained, one_thread, trained
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.certificates import certify
@@ -64,6 +64,12 @@ class Size:
 
 
 FULL_SIZE = Size()
+
+
+def fastest_rate(N: int, M: int) -> float:
+    """lambda_+ of docs/theory.md: near the zero a step multiplies small weights by 1 + learning_rate * lambda_+ at
+    most."""
+    return 2 / N * math.sqrt((M - 1) * ((N - 1 + M) / 2 + math.sqrt(((M - N + 1) / 2) ** 2 + N - 1)))
 
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:

@@ -4,38 +4,27 @@ import io
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.schema import schemas_of
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.studies import (
     full_models,
     gpt,
-    mission_promoted,
-    needs,
     positions,
-    translators,
 )
 from attnsweep.reproduction.studies.full_models import Judged, by_sigma_figure, clusters_figure, cut_off
 from attnsweep.reproduction.studies.gpt import CHANGES, Change, ChangedGPT, reproduce_changes
-from attnsweep.search_spaces import Categorical
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.gpt import GPTParameters
-from attnsweep.workloads.translation import Translation, TranslationParameters
-from attnsweep.workloads.vocabulary import ROLES
-from tests.orchestrator.head_rows import head_rows, sweep_with_heads
-from tests.orchestrator.small_sweep import small_sweep, trial_rows
 from tests.orchestrator.trained_sweep import trained_sweep
 
 
@@ -132,25 +121,6 @@ def test_zeros_are_kicked(stuck_full: SweepDirectory) -> None:
 
 
 @pytest.mark.scale
-def test_every_stuck_training_of_float32_is_promoted(tmp_path: Path) -> None:
-    small = {"n_categories": 3, "n_positions": 4, "batch_size": 16, "n_steps": 12, "certified_share": 0.0}
-    spec = load_sweep("mission_pairs").fix(small | {"variant": "solution_3", "attention_scale": "one"})
-    sweep = trained_sweep(tmp_path / "mission_pairs", spec.but(trials=24, replicates=2), pack_size=48)
-    trainings = Ledger(sweep.place).trainings().to_pylist()
-    stuck = [row for row in trainings if row["param_dtype"] == "float32" and row["stuck"]]
-    found = mission_promoted.compare_promoted(sweep, tmp_path, Console(quiet=True))
-    freed = ~mission_promoted.promoted(sweep, stuck)
-    assert len(stuck) > freed.sum() > 0
-    assert found.rows[0].ours == freed.mean()
-    [(_, (header, *lines))] = found.tables
-    assert header[2:] == ["float32", "float32, float64 stuck too", "float64"]
-    is_zero = np.array([row["outcome"] == "degenerate_zero" for row in stuck])
-    shown = [sum(int(line[1]) * float(line[at].split()[0]) for line in lines if line[1] != "0") for at in (2, 3)]
-    assert shown == pytest.approx([is_zero.sum(), (is_zero & ~freed).sum()], abs=0.1)
-    assert _names(found) == ["zeros_promoted.png", "zeros_promoted.svg"]
-
-
-@pytest.mark.scale
 def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
     size = positions.Size(
         n_passing=8, n_valley=16, n_softmax=2, passing_steps=400, valley_time=0.3, valley_steps=300, softmax_steps=300
@@ -165,59 +135,6 @@ def test_positions_leave_the_zero_as_derived(tmp_path: Path) -> None:
         assert row.published == f"{derived} (derived)"
         assert row.ours == pytest.approx(derived, rel=0.4)
     assert rows["init_sigma 0.1, learning rate 0.03, 10 steps: runaway"].low is not None
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_roles_of_translators_are_those_of_the_ledger(tmp_path: Path) -> None:
-    spec = small_sweep("head_roles", workload="translation", trials=2)
-    trainings = [trial_rows(trial, ["plateau"] * 2, param_init_sigma=0.1) for trial in range(2)]
-    ends = ["..s", ".ss", "s..", "..s"]
-    rows = [row for trial in trainings for row in trial]
-    heads = [
-        head
-        for row, decoder in zip(rows, ends, strict=True)
-        for head in head_rows(row, {(0, 0): "...", (1, 0): decoder, (1, 1): "...", (2, 0): "..."})
-    ]
-    found = translators.compare_heads(sweep_with_heads(tmp_path / "s", spec, trainings, heads), tmp_path)
-    assert _names(found) == ["head_roles.png", "head_roles.svg"]
-    # No curve has the grey of a head without a role.
-    assert ROLES["none"].colour.lower() not in found.figures[1].read_text()
-    row = _rows(found)["trainings with a syntactic head, decoder_self"]
-    assert row.ours == 0.75
-    assert row.low is not None
-    at_end = {tuple(line[:2]): line[2:] for line in dict(found.tables)["At the end of training"]}
-    assert at_end["syntactic", "decoder_self"] == ["0.75 [0.06, 1.00]", "37.5%", "1"]
-
-
-def test_restricted_attention_is_held_against_full(tmp_path: Path) -> None:
-    losses = {(None, 0): [1.0, 1.2], (None, 2): [1.1, 1.3], (1, 0): [2.0, 2.2], (1, 2): [0.5, 0.9]}
-    found = translators.compare_structure(_structures(tmp_path / "s", losses), tmp_path)
-    assert _names(found) == ["attention_structure.png", "attention_structure.svg"]
-    assert {name: row.ours for name, row in _rows(found).items()} == {
-        "held-out nats per token, full attention, mean of 4": pytest.approx(1.15),
-        "window 1, num_pos 0: above full attention": pytest.approx(0.95),
-        "window 1, num_pos 2: above full attention": pytest.approx(-0.45),
-    }
-
-
-def _structures(path: Path, losses: dict[tuple[int | None, int], list[float]]) -> SweepDirectory:
-    """A sweep of translators with these held-out losses by window and number of columns."""
-    schemas = schemas_of(Translation)
-    schema = schemas["trainings"]
-    declared = {f"param_{name}": value for name, value in TranslationParameters().values().items()}
-    rows = [
-        row
-        | declared
-        | {"workload": "translation", "param_window": window, "param_num_pos": num_pos, "eval_loss": loss}
-        for trial, ((window, num_pos), values) in enumerate(losses.items())
-        for row, loss in zip(trial_rows(trial, ["plateau"] * len(values)), values, strict=True)
-    ]
-    directory = SweepDirectory.create(path, small_sweep("attention_structure", workload="translation"), {})
-    trainings = pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
-    with LedgerWriter(directory.place, schemas, directory.spec_sha256) as writer:
-        writer.commit("p", trainings, pa.Table.from_pylist([], schemas["curves"]), None)
-    return directory
 
 
 def test_a_stage_ends_where_the_loss_crosses_its_level() -> None:
@@ -249,25 +166,6 @@ def test_stages_of_a_gpt_are_timed(tmp_path: Path) -> None:
         for sigma in (1e-1, 1e-4)
     )
     assert large < small_sigma
-
-
-@pytest.mark.slow
-def test_a_row_for_each_intervention_and_what_is_reached(tmp_path: Path) -> None:
-    small = {"n_steps": 40, "n_context": 12}
-    spec = load_sweep("markov_needs")
-    texts = (None, "clamp 1:0 uniform 0..", "clamp 0:0 previous_token 0..")
-    spec = spec.but(space={**spec.space, "intervention": Categorical(texts)})
-    sweep = trained_sweep(tmp_path / "s", spec.fix(small).but(trials=3, replicates=3, certified_share=0.0), pack_size=9)
-    comparison = needs.compare("title", ("unigram", "loss below zero", "bigram"), sweep, tmp_path)
-    ((_, (header, without, *lines)),) = comparison.tables
-    assert header[0] == "intervention"
-    assert without[0] == "none"
-    assert [line[0] for line in lines] == sorted(texts[1:], key=str)
-    assert " of 3, at " in without[1]
-    assert all(cell == "-" or " of 3" in cell for line in (without, *lines) for cell in line[1:])
-    names = [row.name for row in comparison.rows]
-    assert len({*names}) == len(names) > 0
-    comparison.to_json()
 
 
 VALUES = {"task": "induction", "n_tokens": 8, "d_model": 8, "n_blocks": 2, "dtype": "float64", "n_steps": 1}

@@ -2,23 +2,17 @@
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from attnsweep import OpenedSweep, Sweep, open_sweep
+from attnsweep import Sweep, open_sweep
 from attnsweep.orchestrator.analysis.merging import merge_sweeps
-from attnsweep.orchestrator.analysis.rates.intervals import Rate
-from attnsweep.orchestrator.inspection.continuation import Source
-from attnsweep.orchestrator.inspection.fork import Fork, fork
-from attnsweep.orchestrator.inspection.sealing import Visit, bisected, decided, sealing
+from attnsweep.orchestrator.inspection.continuation import Change, Source
+from attnsweep.orchestrator.inspection.fork import Committors, Fork, committors, fork
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.search_spaces.confidence_sequence import ERROR_RATE
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.commands import command
@@ -80,6 +74,12 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("pairs") / "s", small_sweep("pairs", trials=2, replicates=2))
 
 
+def _committors(
+    sweep: SweepDirectory, trial: int, steps: list[int], *, n: int, outcome: str = "solved", redraw: Change = "data"
+) -> Committors:
+    return committors(sweep, trial, steps=steps, outcome=outcome, redraw=redraw, n=n, size=0.01)
+
+
 def _name(coins: SweepDirectory, decided_by: str, replicate: int = 0) -> str:
     (row,) = records(coins, param_decided_by=decided_by, replicate=replicate)
     return f"{row['trial']}/{replicate}"
@@ -103,57 +103,16 @@ def test_forks_of_other_trainings_have_draws_of_their_own(coins: SweepDirectory)
     assert abs(sum(found) / 400 - P_HEADS) < 3 * math.sqrt(P_HEADS * (1 - P_HEADS) / 400)
 
 
-@pytest.mark.simulation
-@pytest.mark.parametrize(("rate", "right"), [(0.5, "open"), (0.85, "open"), (0.95, "sealed"), (1.0, "sealed")])
-def test_verdicts_are_wrong_in_less_than_their_share_of_the_errors(rate: float, right: str) -> None:
-    rng = np.random.default_rng(1)
-    visits = [decided(0, lambda numbers: int(rng.binomial(len(numbers), rate)), 256, 0.01) for _ in range(300)]
-    verdicts = Counter[str](visit.verdict for visit in visits)
-    assert verdicts[right] + verdicts["undecided"] >= 0.98 * len(visits)
-    if rate in (0.5, 1.0):
-        assert verdicts[right] == len(visits)
-        assert np.mean([visit.rate.n for visit in visits]) <= 96
-
-
 def test_once_it_has_fallen_or_where_the_start_decides_nothing_is_open(coins: SweepDirectory) -> None:
     for decided_by, replicate, step in (("coin", 0, COIN_AT + 1), ("start", 0, 0), ("start", 1, COIN_AT)):
         found = fork(coins, _name(coins, decided_by, replicate), step=step, n=30)
         assert found.rate(found.origin.recorded).k == 30
 
 
-def test_a_bisection_finds_the_step_of_the_coin(coins: SweepDirectory) -> None:
-    found = sealing(coins, _name(coins, "coin"))
-    assert (found.open_at, found.sealed_at) == (COIN_AT, COIN_AT + 1)
-    assert not found.difference
-    # A rate of 0.3 or 0.7 takes few continuations to tell from 0.9, a rate of 1 takes 72.
-    assert sum(each.rate.n for each in found.visits) < 400
-    (row,) = records(coins, param_decided_by="start", replicate=0)
-    other = "solved" if row["outcome"] == "tails" else "tails"
-    (start,) = sealing(coins, _name(coins, "start"), outcome=other).visits
-    assert (start.step, start.verdict) == (0, "sealed")
-
-
-@pytest.mark.parametrize("n_steps", [1, 2, 5, 16])
-@pytest.mark.parametrize("n_undecided", [0, 1, 3])
-def test_a_bisection_finds_the_first_sealed_step_and_takes_what_is_undecided_for_open(
-    n_steps: int, n_undecided: int
-) -> None:
-    committors = {"open": Rate(24, 0, 0.0, 0.1), "undecided": Rate(24, 22, 0.8, 1.0), "sealed": Rate(24, 24, 0.95, 1.0)}
-    steps = [10 * at for at in range(n_steps)]
-    for sealed in range(n_steps + 1):
-        kinds = ["open"] * max(sealed - n_undecided, 0) + ["undecided"] * min(sealed, n_undecided)
-        kinds += ["sealed"] * (n_steps - sealed)
-        visits = bisected(steps, lambda step, kinds=kinds: Visit(step, committors[kinds[step // 10]]))  # type: ignore[misc]
-        found = [each.step for each in visits if each.verdict == "sealed"]
-        assert min(found, default=10 * n_steps) == 10 * sealed
-        assert [each.step for each in visits] == sorted({each.step for each in visits})
-        assert len(visits) <= 1 + math.ceil(math.log2(n_steps))
-
-
 def test_how_much_is_decided_is_nothing_before_the_coin_and_all_after_it_or_at_the_start(coins: SweepDirectory) -> None:
     opened = open_sweep(str(coins.place))
     trial = {each: int(_name(coins, each).partition("/")[0]) for each in ("coin", "start")}
-    found = opened.committors(trial["coin"], at=[0, COIN_AT + 1], n=30)
+    found = _committors(coins, trial["coin"], [0, COIN_AT + 1], n=30)
     assert not found.differences
     before, after = found.decided[0], found.decided[COIN_AT + 1]
     assert before.share is not None
@@ -166,12 +125,12 @@ def test_how_much_is_decided_is_nothing_before_the_coin_and_all_after_it_or_at_t
     assert found.to_arrow().num_rows == 2 * 8
     assert f"Committors(solved in trial {trial['coin']} of coin-" in repr(found)
     assert f"data: decided {before.label} at step 0, 1.00 [" in repr(found)
-    assert opened.committors(trial["start"], at=[0], n=4).decided[0].share == 1
+    assert _committors(coins, trial["start"], [0], n=4).decided[0].share == 1
 
 
 def test_what_ended_before_a_step_has_the_committor_of_its_own_outcome(pairs: SweepDirectory) -> None:
     own = records(pairs, trial=0, replicate=0)[0]["outcome"]
-    found = open_sweep(str(pairs.place)).committors(0, at=[0, 10_000], outcome=own, redraw="kick", n=2)
+    found = _committors(pairs, 0, [0, 10_000], outcome=own, redraw="kick", n=2)
     beyond = found.at(10_000)
     assert beyond[0].rate.k == 2
     assert [each.rate.k for each in beyond] == [2 * (each.recorded == own) for each in beyond]
@@ -189,7 +148,7 @@ def test_bad_input_of_committors_gets_one_sentence(
     trial: int, n: int, outcome: str, said: str, pairs: SweepDirectory
 ) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
-        open_sweep(str(pairs.place)).committors(trial, at=[0], outcome=outcome, redraw="kick", n=n)
+        _committors(pairs, trial, [0], outcome=outcome, redraw="kick", n=n)
 
 
 def test_kicked_rows_have_the_escape_that_the_law_predicts_for_their_weights(tmp_path: Path) -> None:
@@ -207,19 +166,6 @@ def test_kicked_rows_have_the_escape_that_the_law_predicts_for_their_weights(tmp
     assert [of_step[step, 1e-9] for step in (0, 8)] == [{own["predicted_escape_step"]}] * 2
     assert [len(of_step[step, 0.5]) > 1 for step in (0, 8)] == [True, True]
     assert of_step[own["predicted_escape_step"] + 5, 1e-9] == {None}
-
-
-def test_the_visits_of_a_bisection_share_the_errors(coins: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    rates: list[float] = []
-
-    def noted(step: int, count: Callable[[range], int], most: int, error_rate: float) -> Visit:
-        rates.append(error_rate)
-        return decided(step, count, most, error_rate)
-
-    monkeypatch.setattr("attnsweep.orchestrator.inspection.sealing.decided", noted)
-    sealing(coins, _name(coins, "coin"))
-    assert len(rates) > 1
-    assert sum(rates) <= ERROR_RATE
 
 
 def test_a_kick_of_nothing_leaves_the_training_and_a_kick_is_the_same_twice(pairs: SweepDirectory) -> None:
@@ -261,23 +207,6 @@ def test_a_row_that_ends_otherwise_is_said(coins: SweepDirectory, tmp_path: Path
     assert "continued with its own draws it ends otherwise than recorded, in eval_loss" in ended.out
 
 
-def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> None:
-    name = _name(coins, "coin")
-    ended = command("fork", coins.place, name, "--at", 2, "--n", 20, "--json")
-    found = ended.json
-    assert (ended.code, "20 continuations from step 2 with other data" in ended.err) == (0, True)
-    assert (found["step"], found["n"], found["redraw"], found["difference"]) == (2, 20, "data", "")
-    assert sum(each["k"] for each in found["shares"]) == 20
-    opened: OpenedSweep = open_sweep(str(coins.place))
-    again = opened.fork(name, at=2, n=20)
-    assert [each.rate.k for each in again.shares] == [each["k"] for each in found["shares"]]
-    assert repr(again).startswith(f"Fork({name} from step 2, data: ")
-    ended = command("fork", coins.place, name, "--bisect", "--outcome", "tails")
-    assert (ended.code, f"by step {COIN_AT + 1}, open at step {COIN_AT}" in ended.out) == (0, True)
-    (visit,) = opened.sealing(_name(coins, "start")).visits
-    assert (visit.step, visit.verdict) == (0, "sealed")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -292,10 +221,6 @@ def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> Non
         ),
         (["0/0", "--at", "3", "--redraw", "kick", "--size", "0"], "--size: got 0.0, expected a size above 0 of"),
         (["0/0", "--at", "3", "--n", "0"], "--n: got 0, expected a number of continuations from 1 on"),
-        (["0/0"], "--at, --bisect: got 'neither', expected either --at or --bisect"),
-        (["0/0", "--at", "3", "--bisect"], "--at, --bisect: got 'both', expected either --at or --bisect"),
-        (["0/0", "--at", "3", "--outcome", "solved"], "got 'solved', expected --outcome only together with --bisect"),
-        (["0/0", "--bisect", "--redraw", "kick", "--outcome", "solvd"], "did you mean solved?"),
         (["9/9", "--at", "3"], "TRAINING_ID: got '9/9', expected a training of"),
     ],
 )
@@ -327,7 +252,6 @@ def _losses(found: Fork) -> list[float]:
 def test_a_fork_in_an_object_store_is_that_on_a_disk(pairs: SweepDirectory) -> None:
     there = trained_sweep(new_prefix(), small_sweep("pairs", trials=2, replicates=2))
     assert _losses(_forked(there, "1/0")) == _losses(_forked(pairs, "1/0"))
-    assert open_sweep(str(there.place)).committors(1, at=[3], redraw="kick", n=2).differences == ()
 
 
 def test_a_merged_sweep_names_its_sources_and_sweeps_opened_together_are_forked_at_home(
@@ -340,4 +264,14 @@ def test_a_merged_sweep_names_its_sources_and_sweeps_opened_together_are_forked_
     assert str(other.place) in str(refused.value)
     together = open_sweep(str(pairs.place), str(other.place))
     assert _losses(together.fork("1000001/1", at=3, redraw="kick", n=3, size=0.1)) == _losses(_forked(other, "1/1"))
-    assert together.committors(1_000_001, at=[3], redraw="kick", n=2).sweep == other.sweep
+
+
+def test_it_answers_in_words_in_json_and_in_python(coins: SweepDirectory) -> None:
+    name = _name(coins, "coin")
+    ended = command("fork", coins.place, name, "--at", 2, "--n", 20, "--json")
+    found = ended.json
+    assert (ended.code, "20 continuations from step 2 with other data" in ended.err) == (0, True)
+    assert (found["step"], found["n"], found["redraw"], found["difference"]) == (2, 20, "data", "")
+    assert sum(each["k"] for each in found["shares"]) == 20
+    again = open_sweep(str(coins.place)).fork(name, at=2, n=20)
+    assert [each.rate.k for each in again.shares] == [each["k"] for each in found["shares"]]
