@@ -110,7 +110,6 @@ def test_once_it_has_fallen_or_where_the_start_decides_nothing_is_open(coins: Sw
 
 
 def test_how_much_is_decided_is_nothing_before_the_coin_and_all_after_it_or_at_the_start(coins: SweepDirectory) -> None:
-    opened = open_sweep(str(coins.place))
     trial = {each: int(_name(coins, each).partition("/")[0]) for each in ("coin", "start")}
     found = _committors(coins, trial["coin"], [0, COIN_AT + 1], n=30)
     assert not found.differences
