@@ -138,7 +138,7 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
                 raise error.in_terms(sample.workload.terms) from error
             except STOPS:
                 raise
-            except OSError as error:
+            except FileNotFoundError as error:
                 if user_code_of(sample.workload) is None:
                     errors.append(error)
                     continue
