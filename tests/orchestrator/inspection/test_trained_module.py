@@ -66,6 +66,37 @@ def test_the_module_at_a_step_has_the_loss_of_its_curve(whole: Path, trial: int)
     assert ended.item() == pytest.approx(end["final_loss"], rel=1e-12)
 
 
+MOODY = """
+import attnsweep as at
+import torch
+from torch import nn
+
+class Moody(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * (100 if self.training else 1)
+
+def data(draw, batch_size=4):
+    x = draw.normal(batch_size, 2)
+    return x, x
+
+at_one = dict(at_one=lambda module: module(torch.ones(2)).sum())
+slow = dict(learning_rate=1e-6)
+moody = at.problem("moody", model=lambda: Moody(2, 2), data=data, loss="mse", metrics=at_one, defaults=slow)
+
+def sweep():
+    return at.Sweep(name="moody", workload="moody.py:moody", space={"n_steps": 3}, sampler="random", trials=1)
+"""
+
+
+def test_the_module_answers_as_it_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "moody.py").write_text(MOODY)
+    trained_sweep(tmp_path / "s", load_sweep(str(tmp_path / "moody.py")))
+    opened = open_sweep(tmp_path / "s")
+    query = "select value from curves where metric = 'at_one' and replicate = 0 order by step desc limit 1"
+    [measured] = opened.sql(query).to_pylist()
+    assert opened.module("0/0")(torch.ones(2)).sum().item() == pytest.approx(measured["value"], rel=1e-5)
+
+
 @pytest.mark.slow
 def test_kept_weights_are_taken_and_nothing_is_trained(whole: Path, tmp_path: Path) -> None:
     sweep = SweepDirectory.open(Path(shutil.copytree(whole, tmp_path / "s")))
