@@ -53,11 +53,13 @@ def draw_parameters(
         if value.is_floating_point():
             owner, values = module.get_submodule(name.rpartition(".")[0]), built[name].to(init_sigma)
             is_left_L = values.eq(0).flatten(1).all(1) & isinstance(owner, DrawnByEngine)
-            start = _start(owner, name, values, is_left_L, law, streams) if init_sigma.isnan().any() else values
-            if value.dim() >= 2 and not init_sigma.isnan().all():
+            is_own_L, start = init_sigma.isnan(), values
+            if is_own_L.any():
+                own = _start(owner, name, values, is_left_L, law, streams)
+                start = torch.where(_per_lane(is_own_L, value), own, values)
+            if value.dim() >= 2 and not is_own_L.all():
                 normal = _per_lane(init_sigma, value) * streams.normal(f"init/{name}", tuple(value.shape))
-                is_normal_L = ~init_sigma.isnan() & (is_left_L | value.requires_grad)
-                start = torch.where(_per_lane(is_normal_L, value), normal, start)
+                start = torch.where(_per_lane(~is_own_L & (is_left_L | value.requires_grad), value), normal, start)
             drawn[name] = start.to(value.dtype).clone()
     return drawn
 

@@ -11,7 +11,7 @@ import torch
 from attnsweep.workloads.errors import SpecError
 
 _IN_PYTORCH = str(Path(torch.__file__).parent)
-_IN_ENGINE = str(Path(__file__).parent)
+_IN_WORKLOADS = str(Path(__file__).parents[1])
 _STANDARD_LIBRARY = Path(traceback.__file__).parent
 
 _AS_IF_ALONE = "operations that PyTorch's vmap can do for many trainings at once"
@@ -172,11 +172,12 @@ def reason_of(error: Exception) -> str:
 
 
 def _users_frame(error: Exception) -> traceback.FrameSummary | None:
-    """Returns the innermost traceback frame that is in the user's code: outside of Python's library, PyTorch and the
-    engine. Returns `None` if there is no such frame."""
+    """Returns the innermost traceback frame that is in the user's code: outside of Python's library, PyTorch and
+    attnsweep. Returns `None` if there is no such frame."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_IN_PYTORCH, _IN_ENGINE)) and Path(frame.filename).parent != _STANDARD_LIBRARY
+        if not frame.filename.startswith((_IN_PYTORCH, _IN_WORKLOADS))
+        and Path(frame.filename).parent != _STANDARD_LIBRARY
     ]
     return frames[-1] if frames else None

@@ -55,6 +55,12 @@ def test_a_matrix_is_left_to_the_engine_where_it_is_zero_in_the_lane() -> None:
     assert torch.equal(drawn["gain"], built["gain"])
 
 
+def test_a_lane_with_a_sigma_keeps_its_biases_beside_one_without() -> None:
+    bias = _draw(Linear(8, 8), 0.5, NAN)["bias"]
+    assert not bias[0].any()
+    assert bias[1].all()
+
+
 def test_what_does_not_learn_keeps_its_values_at_any_sigma() -> None:
     positions = nn.Embedding.from_pretrained(sinusoids(16, 8))
     own = Embedding(16, 8)
