@@ -1,8 +1,4 @@
-"""Learning curves in SQL: the median and quartiles of the evaluation loss by step, for each group of trainings.
-
-The groups are outcomes, or outcomes split by motion: whether a training's loss was still falling when it ended. The
-rule for this is that of the outcome detail `moving`.
-"""
+"""Learning curves in SQL: the median and quartiles of the evaluation loss by step, for each group of trainings."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +6,6 @@ from typing import Any
 import duckdb
 
 from attnsweep.orchestrator.analysis.labels import outcome_order
-from attnsweep.workloads.engine.schedule import TAIL
-from attnsweep.workloads.vocabulary import MOVING_SHARE, UNJUDGED_OUTCOMES
 
 _LOSS = "eval_loss"
 MOST_TRAININGS = 10_000
@@ -31,7 +25,7 @@ from curves semi join chosen using (trial, replicate) where metric = ? group by 
 """
 _QUARTILES = """
 with chosen as (
-    from {trainings} where {where}
+    from trainings where {where}
     qualify row_number() over (partition by {group} order by training_id, trial, replicate) <= {most}
 ),
 probed as materialized ({probed}),
@@ -53,25 +47,6 @@ group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
 """
 """Computes quartiles by step. A solved training that ended early counts with its last loss at later steps, a diverged
 one with an infinite loss."""
-MOVING, STILL = "moving", "still"
-_ENDINGS = f"""
-create temp table if not exists endings as
-with probed as (select trial, replicate, step, value from curves where metric = 'eval_loss'),
-last as (select trial, replicate, floor({TAIL}::double * max(step)) as tail_start from probed group by all),
-moved as (
-    select trial, replicate, final < (1 - {MOVING_SHARE}::double * sign(before)) * before as is_moving
-    from (
-        select trial, replicate, arg_max(value, step) as final,
-            arg_max(value, step) filter (step <= tail_start) as before
-        from probed join last using (trial, replicate) group by all
-    )
-)
-select trial, replicate, training_id, outcome, diverged_step,
-    case when is_moving is null or outcome in {("diverged", *UNJUDGED_OUTCOMES)} then ''
-        when is_moving then '{MOVING}' else '{STILL}' end as motion,
-    outcome || '/' || motion as ending
-from trainings left join moved using (trial, replicate)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +84,6 @@ def quartile_curves(
     value: str = "value",
     where: str = "true",
     *,
-    trainings: str = "trainings",
     metric: str = _LOSS,
 ) -> dict[Any, tuple[CurveQuartiles, ...]]:
     """Computes the quartiles of the loss by step for each group of trainings, at steps where at least half of the group
@@ -125,8 +99,6 @@ def quartile_curves(
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
         where: Which trainings count: an SQL condition on `trainings`.
-        trainings: A table in place of `trainings` with the columns trial, replicate, training_id, outcome,
-            diverged_step and the group.
         metric: The metric in `curves` that takes the place of the loss.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
@@ -135,7 +107,6 @@ def quartile_curves(
         group=group,
         value=value,
         where=where,
-        trainings=trainings,
         most=MOST_TRAININGS,
     )
     points: dict[Any, list[CurveQuartiles]] = {}
@@ -149,37 +120,3 @@ def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[Learnin
     training has a measured loss are left out."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
-
-
-@dataclass(frozen=True, slots=True)
-class MotionCurve:
-    """The quartiles of the loss by step, over the trainings with the same outcome and the same motion: `moving` if
-    their loss was still falling at the end, `still` if it was not.
-
-    The motion is empty for trainings that diverged, failed or were pruned, of which it is unknown.
-    """
-
-    outcome: str
-    motion: str
-    n_trainings: int
-    points: tuple[CurveQuartiles, ...]
-
-
-def mark_endings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Creates the temporary table `endings`, if it does not exist: each training's outcome, its motion (whether its
-    loss was still falling at the end), and the text `outcome/motion`."""
-    connection.execute(_ENDINGS)
-
-
-def read_motion_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MotionCurve, ...]:
-    """Computes the quartiles of the loss by step for each outcome, separately for trainings whose loss was still
-    falling at the end and for trainings whose loss was not."""
-    mark_endings(connection)
-    curves = quartile_curves(connection, "ending", trainings="endings")
-    counts = connection.execute("select outcome, motion, count(*) from endings group by all").fetchall()
-    motion_curves = [
-        MotionCurve(outcome, motion, n, curves[ending])
-        for outcome, motion, n in counts
-        if (ending := f"{outcome}/{motion}") in curves
-    ]
-    return tuple(sorted(motion_curves, key=lambda curve: (outcome_order(curve.outcome), curve.motion)))

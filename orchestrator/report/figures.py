@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
@@ -26,7 +25,7 @@ from attnsweep.orchestrator.analysis.figures import (
     scale_steps,
     title_panel,
 )
-from attnsweep.orchestrator.analysis.learning_curves import STILL, LearningCurve
+from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
 from attnsweep.orchestrator.analysis.rates.figures import are_written, draw_cell, draw_scale, new_cells
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
@@ -35,7 +34,6 @@ from attnsweep.orchestrator.analysis.role_results import RoleResults
 from attnsweep.orchestrator.report.facts import OutcomeShare, ReferenceLevel
 from attnsweep.orchestrator.report.measured import MetricCurves, RoleShare
 from attnsweep.orchestrator.report.regions import Regions
-from attnsweep.orchestrator.report.samples import Sample
 from attnsweep.search_spaces.dimensions import Float
 from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, Measured, goal_of
 
@@ -170,16 +168,12 @@ def composition_figure(composition: Sequence[RoleShare], roles: RoleResults) -> 
 def curve_figures(
     curves: Sequence[LearningCurve],
     levels: Sequence[ReferenceLevel],
-    samples: Sequence[Sample],
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
     """Draws the loss by step in one figure per outcome: the median over trainings, a band with the middle half, and
-    horizontal lines at the reference levels (losses known in advance).
-
-    Behind these are single curves of randomly drawn trainings: solid if the loss was still falling at the end, else
-    dotted. All figures have the same axes, except that of diverged trainings.
+    horizontal lines at the reference levels (losses known in advance). All figures have the same axes, except that of
+    diverged trainings.
     """
-    by_lot = [sample for sample in samples if sample.is_by_lot]
     common = [curve for curve in curves if curve.outcome != "diverged"]
     highest = sorted(levels, key=lambda level: level.median)[-1:]
     return [
@@ -188,7 +182,6 @@ def curve_figures(
             _curve_figure(
                 curve,
                 *((levels, common) if curve in common else (highest, [curve])),
-                [sample for sample in by_lot if sample.outcome == curve.outcome],
                 colours.get(curve.outcome, GREY),
             ),
         )
@@ -201,14 +194,12 @@ def _curve_figure(
     curve: LearningCurve,
     levels: Sequence[ReferenceLevel],
     together: Sequence[LearningCurve],
-    singles: Sequence[Sample],
     colour: str,
 ) -> Figure:
     figure, panel = new_figure()
     steps = [point.step for point in curve.points]
     losses = [(point.low, point.median, point.high) for point in curve.points]
     low, median, high = np.minimum(losses, _HIGHEST).T
-    _draw_singles(panel, singles, colour)
     panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     panel.plot(steps, median, color=colour, marker=".")
     scale_steps(panel, sorted({point.step for shown_curve in together for point in shown_curve.points}))
@@ -221,18 +212,6 @@ def _curve_figure(
     s = "" if curve.n_trainings == 1 else "s"
     title_panel(panel, f"{name}, {curve.n_trainings:,} training{s}")
     return figure
-
-
-def _draw_singles(panel: Axes, singles: Sequence[Sample], colour: str) -> None:
-    for is_still, dashes in ((False, "solid"), (True, (0, (1, 2)))):
-        paths = [
-            np.minimum(sample.curve, _HIGHEST)
-            for sample in singles
-            if sample.curve and (sample.motion == STILL) == is_still
-        ]
-        drawn = LineCollection(paths, colors=colour, linewidths=0.5, linestyles=[dashes], alpha=0.5)
-        # The curves of single trainings must not change the limits of the axes, hence `autolim=False`.
-        panel.add_collection(drawn, autolim=False)
 
 
 def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel]) -> None:

@@ -19,9 +19,8 @@ from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.role_results import step_label
 from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
-from attnsweep.orchestrator.report.samples import SAMPLING_RULE
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
-from attnsweep.orchestrator.report.templating import PageScript, page_script, page_templates
+from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.storage.errors import reading
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
@@ -135,7 +134,6 @@ def _drawn(reports: Sequence[SweepReport]) -> tuple[str, list[Picture]]:
     overview = draw_overview(reports) if several else None
     pictures = [picture for shown_sweep in shown for picture in shown_sweep.pictures] + ([overview] if overview else [])
     page = _template().render(
-        script=report_script(),
         shown=shown,
         overview=overview,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -144,20 +142,12 @@ def _drawn(reports: Sequence[SweepReport]) -> tuple[str, list[Picture]]:
     return page, pictures
 
 
-def report_script() -> PageScript:
-    """Joins the JavaScript files of a report's page to one script, with its hash for the page's security policy."""
-    parts = ("data", "drawing", "scatter", "parallel", "curves", "detail", "tables")
-    names = [*(f"explore_{part}.js" for part in parts), "explore.js"]
-    return page_script(*names)
-
-
 @cache
 def _template() -> Template:
     """Compiles the template of the report's page, only once, because this takes a tenth of a second."""
     environment = page_templates()
     environment.globals |= {
         "quantiles": ["median" if each == 0.5 else f"{100 * each:.0f}%" for each in QUANTILES],
-        "sampling_rule": SAMPLING_RULE,
     }
     environment.filters |= {
         "value": value_label,

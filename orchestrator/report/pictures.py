@@ -191,8 +191,8 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         yield Picture("stuck", name, f"{label.capitalize()} by {rates.title}: {alt}", figure)
     yield from _phase(report)
     colours = {share.outcome: share.kind.colour for share in report.outcomes}
-    for outcome, figure in curve_figures(report.curves, report.levels, report.samples, colours):
-        alt = f"Median, quartiles and single curves of eval_loss by step, of the trainings that end as {outcome}"
+    for outcome, figure in curve_figures(report.curves, report.levels, colours):
+        alt = f"Median and quartiles of eval_loss by step, of the trainings that end as {outcome}"
         yield Picture("curves", f"curves_{outcome}", alt, figure)
     for metric in report.metric_curves:
         alt = f"Median and quartiles of {metric.metric} by step, of the trainings of each outcome"

@@ -21,7 +21,6 @@ from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
-from attnsweep.orchestrator.report.explorer import Explorer, read_explorer
 from attnsweep.orchestrator.report.measured import (
     MetricCurves,
     RoleShare,
@@ -31,7 +30,6 @@ from attnsweep.orchestrator.report.measured import (
     role_composition,
 )
 from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
-from attnsweep.orchestrator.report.samples import LOT, Sample, read_samples
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.run_records import earlier_replays
@@ -64,14 +62,12 @@ class SweepReport:
         certificates: For each certificate (a test of a stuck outcome), the share of trainings that it confirms.
         curves, metric_curves: Curves of the loss by outcome, and of the workload's own metrics by metric and outcome.
         events, delays, event_hazards: When events of the workload come: from `read_events`, which explains them.
-        samples: The trainings that the page shows one by one.
         levels: The reference levels (losses known in advance).
         costs: Core-seconds by pack size (how many trainings shared a batched program).
         failures: The errors, by kind.
         composition: The share of heads in each role by layer; empty if no head could have a role.
         role_hazards, ending_note: How much sooner roles emerge, and what these estimates assume about trainings that
             ended early: from `read_role_hazards`.
-        explorer: The data of the page's script; `None` if nothing varies.
         interventions: How much sooner trainings reach outcomes, events and roles with an intervention than without.
     """
 
@@ -93,7 +89,6 @@ class SweepReport:
     events: tuple[OnsetCurve, ...]
     delays: tuple[OnsetCurve, ...]
     event_hazards: tuple[HazardRatios, ...]
-    samples: tuple[Sample, ...]
     levels: tuple[facts.ReferenceLevel, ...]
     costs: list[facts.Row]
     totals: facts.Totals
@@ -101,14 +96,7 @@ class SweepReport:
     composition: tuple[RoleShare, ...]
     role_hazards: list[tuple[int | None, HazardRatios]]
     ending_note: str
-    explorer: Explorer | None
     interventions: tuple[InterventionRatio, ...]
-
-    @property
-    def singles(self) -> str:
-        """A sentence that says how many trainings have a curve of their own in the plots, and how they were chosen."""
-        n = sum(sample.is_by_lot and bool(sample.curve) for sample in self.samples)
-        return f"They are {n:,} of {self.totals.n_trainings:,}: {LOT}"
 
     @property
     def of_many(self) -> str:
@@ -201,7 +189,6 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
         has_roles = results.roles is not None
         role_hazards, ending_note = read_role_hazards(connection, spec, axes) if has_roles else ([], "")
         events, delays, event_hazards = read_events(connection, spec, axes)
-        explorer = read_explorer(connection, spec, regions, plane)
         ranked = [explained.rates for explained in regions.explained] if regions else []
         matter = [*ranked, *(rates for rates in by_parameter if rates.where)][:_MOST_DRAWN]
         tested = [rates.parameter for rates in ranked[:_MOST_DRAWN]]
@@ -227,7 +214,6 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             events=events,
             delays=delays,
             event_hazards=event_hazards,
-            samples=explorer.samples if explorer else read_samples(connection, (), heads=False),
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
@@ -235,6 +221,5 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
             composition=role_composition(connection, pool) if has_roles else (),
             role_hazards=role_hazards,
             ending_note=ending_note,
-            explorer=explorer,
             interventions=read_interventions(connection, spec.workload).ratios if is_intervened else (),
         )

@@ -77,13 +77,8 @@ class Browser:
 
 
 @contextmanager
-def open_browser(home: Path, trace: str = "") -> Iterator[Browser]:
-    """A browser with its driver and profile in a folder of its own. Skips the test where there is none.
-
-    Args:
-        home: The folder.
-        trace: Categories of Chromium's trace, separated by commas, that its `performance` log has too.
-    """
+def open_browser(home: Path) -> Iterator[Browser]:
+    """A browser with its driver and profile in the folder `home`. Skips the test where there is none."""
     for program in ("chromium", "chromedriver"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program} on the PATH (Debian: apt-get install chromium chromium-driver)")
@@ -92,8 +87,6 @@ def open_browser(home: Path, trace: str = "") -> Iterator[Browser]:
     for option in (*CHROMIUM_OPTIONS, f"--user-data-dir={home / 'profile'}"):
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    if trace:
-        options.add_experimental_option("perfLoggingPrefs", {"traceCategories": trace})
     service = ChromeService(shutil.which("chromedriver"), log_output=str(home / "chromedriver.log"))
     with Chrome(options, service) as driver:
         driver.implicitly_wait(SECONDS_TO_SHOW)

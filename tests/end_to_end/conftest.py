@@ -61,12 +61,3 @@ def _head() -> Iterator[Mapping[str, str]]:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with open_browser(tmp_path_factory.mktemp("browser")) as tab:
         yield tab
-
-
-@pytest.fixture(scope="session")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a report's page. The tests in the browser run in one process, so it is written once."""
-    # Imported here, to spare other tests a second.
-    from tests.end_to_end.read_page import write_page
-
-    return write_page(tmp_path_factory.mktemp("report"))

@@ -1,11 +1,10 @@
-"""Learning curves: many steps are grouped, and which trainings still moved is by the rule that labels them `moving`."""
+"""Learning curves: many steps are grouped, and of many trainings some are taken."""
 
 import duckdb
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.analysis.learning_curves import quartile_curves, read_motion_curves
-from attnsweep.workloads.diagnostics.outcomes import is_moving
+from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
 
 STEPS = np.array([0, 1, 2, 4, 7, 10])
 CURVES = np.array(
@@ -65,25 +64,3 @@ def test_of_a_large_group_some_are_taken_by_their_ids(monkeypatch: pytest.Monkey
     assert [point.n for point in curves["plateau"]] == [2] * len(STEPS)
     assert [point.n for point in curves["marginal"]] == [1] * len(STEPS)
     assert [point.median for point in curves["plateau"]] == np.median(CURVES[:2], axis=0).tolist()
-
-
-def test_motion_is_that_of_the_labels() -> None:
-    expected = is_moving(STEPS, CURVES)[:, -1]
-    assert expected.tolist() == [True, False, False, True, False, False, True, False]
-    connection = _connection(["plateau"] * len(CURVES))
-    moving, still = read_motion_curves(connection)
-    assert (moving.motion, moving.n_trainings, still.motion, still.n_trainings) == ("moving", 3, "still", 5)
-    found = connection.execute("select motion = 'moving' from endings order by trial").fetchall()
-    assert [one for (one,) in found] == expected.tolist()
-    assert [point.median for point in moving.points] == pytest.approx(np.median(CURVES[expected], axis=0))
-
-
-def test_of_what_was_cut_short_nothing_is_said() -> None:
-    curves = read_motion_curves(_connection(["pruned", "diverged", "failed", "solved", "solved"]))
-    assert [(each.outcome, each.motion, each.n_trainings) for each in curves] == [
-        ("solved", "moving", 1),
-        ("solved", "still", 1),
-        ("diverged", "", 1),
-        ("pruned", "", 1),
-        ("failed", "", 1),
-    ]
