@@ -96,6 +96,17 @@ def n_startup(sweep: Sweep) -> int:
     return {"tpe": 10, "nsga2": 50, "boundary": max(8, 4 * n_varied)}.get(sweep.sampler, 1)
 
 
+def group_sizes(sweep: Sweep, n_trainers: int, n_told_before: int = 0) -> tuple[int, int]:
+    """Returns how many trials a sampler that learns draws at first, and how many at a time from then on, when all
+    earlier ones have ended.
+
+    Args:
+        n_trainers: Number of packs that can train at the same time.
+        n_told_before: Number of trials of earlier sweeps that the sampler knows.
+    """
+    return max(n_startup(sweep) - n_told_before, 0), max(n_trainers, sweep.trials // 8)
+
+
 def trial_seed(sweep: Sweep, trial: int) -> int:
     """Returns the seed from which one trial is drawn. It is derived from the sweep's seed and the trial's number."""
     return int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])

@@ -123,16 +123,20 @@ def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
 
     All shapes are assumed to be equally frequent. The number is an upper bound, because trainings may end early.
     """
+    trainings = spec.trials * most_wanted(spec.replicates)
+    n_steps: int = _first_training(spec, workload).parameters.n_steps
+    return ceil(trainings / prod(shapes_by(spec, workload).values())) * n_steps
+
+
+def shapes_by(spec: Sweep, workload: Workload[Any]) -> dict[str, int]:
+    """Returns the static parameters that a sweep varies, each with its number of values."""
     declared = workload.parameters.declared()
-    n_shapes = prod(
-        len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
+    return {
+        name: len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
         for name, dimension in spec.drawn().items()
         if isinstance(dimension, Categorical | Int)
         and any(declared[parameter].static for parameter in spec.unzipped({name: dimension.grid()[0]}))
-    )
-    trainings = spec.trials * most_wanted(spec.replicates)
-    n_steps: int = _first_training(spec, workload).parameters.n_steps
-    return ceil(trainings / n_shapes) * n_steps
+    }
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.ledger.writer import IS_FAILED, LedgerWriter
 from attnsweep.orchestrator.running.entry import Entry, check_rows, pinned
 from attnsweep.orchestrator.running.loop import SweepLoop
+from attnsweep.orchestrator.running.outlook import Outlook
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
@@ -76,12 +77,14 @@ class OneRun:
         console: Where progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
         retry_failed: Whether to train failed trainings again.
+        outlook: What a new sweep will take.
     """
 
     resources: Resources
     console: Console
     patience: float = 0.0
     retry_failed: bool = False
+    outlook: Outlook | None = None
     _began: float = field(init=False, default_factory=time.monotonic)
     _finished: bool = field(init=False, default=False)
     _stop: StopOnSignal = field(init=False, default_factory=StopOnSignal)
@@ -185,6 +188,9 @@ class OneRun:
                 opened.callback(self._end, sweep, beacon)
                 opened.enter_context(self._stop)
                 opened.enter_context(display)
+                if self.outlook is not None:
+                    for line in self.outlook.lines(pool.n_trainers, directory.engine):
+                        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
                 if words := loop.resume(sweep.rows).in_words():
                     self.console.print(words, markup=False)
                 looked = 0.0

@@ -26,6 +26,7 @@ from attnsweep.orchestrator.running.entry import (
     stored_copy,
 )
 from attnsweep.orchestrator.running.one_run import OneRun
+from attnsweep.orchestrator.running.outlook import Outlook
 from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
 from attnsweep.orchestrator.running.summary import Summary, summarize
 from attnsweep.orchestrator.running.warm_start import warm_start
@@ -111,6 +112,7 @@ def run_sweep(
     with chdir("/"):
         workload = stored_copy(spec, workload)
         warnings = check_new(spec, workload)
+    one_run.outlook = Outlook.of(Sample.of(spec, workload), resources)
     processes.start_ahead()
 
     def choose_engine() -> EngineChoice:

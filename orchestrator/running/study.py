@@ -26,7 +26,7 @@ from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.optuna_internals import InformedStudy, constraint_attribute
 from attnsweep.search_spaces.pruners import make_pruner
-from attnsweep.search_spaces.suggestion import draw, make_sampler, n_startup, suggest, undrawn, values_of
+from attnsweep.search_spaces.suggestion import draw, group_sizes, make_sampler, suggest, undrawn, values_of
 from attnsweep.search_spaces.sweep import LEARN_NOTHING
 from attnsweep.workloads.errors import UserError
 
@@ -133,9 +133,8 @@ class Study:
     def n_to_draw(self, n_trainers: int, still_open: Iterable[int]) -> int:
         """Returns how many trials may be drawn now.
 
-        A sampler that learns draws its start-up trials, then groups of an eighth of all trials, or one for each
-        trainer. A group is drawn when all trials before it have ended, so that the order in which they ended does not
-        matter.
+        A sampler that learns draws a group of trials when all trials before it have ended, so that the order in which
+        they ended does not matter.
 
         Args:
             n_trainers: Number of packs that can train at the same time.
@@ -143,9 +142,9 @@ class Study:
         """
         if not self.learns:
             return self.n_left
-        first, end = 0, max(n_startup(self._spec) - len(self._told_before), 0)
+        end, group = group_sizes(self._spec, n_trainers, len(self._told_before))
+        first = 0
         if self._n_asked >= end:
-            group = max(n_trainers, self._spec.trials // 8)
             first = end + (self._n_asked - end) // group * group
             end = first + group
         return min(end - self._n_asked, self.n_left) if all(trial >= first for trial in still_open) else 0
