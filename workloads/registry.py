@@ -206,7 +206,10 @@ def _check_parameters(subject: str, declared: object) -> None:
             raise _refused(
                 subject, declared.__name__, "a class with the decorator @dataclass(frozen=True, kw_only=True)"
             )
+    own_names = {*dir(TrainingParameters)} - {field.name for field in dataclasses.fields(TrainingParameters)}
     for name, field in fields.items():
+        if name in own_names:
+            raise _refused(f"{declared.__name__}.{name}", name, "a name that TrainingParameters has not itself")
         if "parameter" not in field.metadata:
             raise _refused(
                 f"{declared.__name__}.{name}", field.default, 'a field declared by parameter(default, "its meaning")'

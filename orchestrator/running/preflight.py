@@ -111,7 +111,8 @@ def check_stop_metrics(sample: Sample) -> None:
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
     """Refuses a workload whose trainings cannot share one batched program, or whose code labels a training with an
-    outcome that the workload has not declared. Returns a warning if trainings start where the gradient is 0.
+    outcome that the workload has not declared. Returns a warning if trainings start where the gradient is 0 or not
+    finite.
 
     Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot
     be batched with `vmap`.
@@ -151,7 +152,7 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
     if len(grad_norms) == 1 and not any(isinstance(error, MemoryError) for error in errors):
         with users_code(sample.spec.workload, "a workload whose trainings can begin", "correct it: none can begin"):
             raise errors[0]
-    return _flat_warning(np.concatenate(grad_norms))
+    return _start_warning(np.concatenate(grad_norms))
 
 
 def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
@@ -172,14 +173,16 @@ def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> 
     return grad_norm
 
 
-def _flat_warning(grad_norm: NDArray[np.float64]) -> str | None:
-    if grad_norm.all():
-        return None
-    return (
-        f"warning: {(grad_norm == 0).sum()} of {grad_norm.size} trainings, drawn from this sweep at random, start where"
-        " the gradient is 0 and will stay there. Weights that are 0 in the module stay 0 if init_sigma is null: draw"
-        " them (nn.init), or set init_sigma"
+def _start_warning(grad_norm: NDArray[np.float64]) -> str | None:
+    at_zero = (
+        "start where the gradient is 0 and will stay there. Weights that are 0 in the module stay 0 if init_sigma is"
+        " null: draw them (nn.init), or set init_sigma"
     )
+    not_finite = "start with a held-out loss or gradient that is no finite number, and will end as diverged"
+    for is_so, what in ((grad_norm == 0, at_zero), (~np.isfinite(grad_norm), not_finite)):
+        if is_so.any():
+            return f"warning: {is_so.sum()} of {is_so.size} trainings, drawn from this sweep at random, {what}"
+    return None
 
 
 def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
@@ -192,7 +195,7 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> NDArray[np.float64]:
     """Draws the data of a few trainings, measures and labels them at their start, and does it again with other states
-    of the global generators. Returns the norm of each training's first gradient.
+    of the global generators. Returns the norms of first gradients, NaN where one or the loss is not finite.
 
     Raises:
         SpecError: If the second time gives anything else.
@@ -211,7 +214,7 @@ def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> ND
                 expected="numbers that follow from the training's parameters and seed, and the step",
                 fix="draw all random numbers in `batch`, from lanes.streams, none by torch.randn, NumPy or random",
             )
-    return evidence.metrics["grad_norm"][:, 0]
+    return np.where(np.isnan(evidence.metrics["eval_loss"]), np.nan, evidence.metrics["grad_norm"])[:, 0]
 
 
 def _measured(

@@ -146,6 +146,17 @@ class TwoCases(CategoryPairsParameters):
     N_steps: int = parameter(8, "width")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TakenName(CategoryPairsParameters):
+    static_key: int = parameter(8, "width")  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("declared", [{"parameters": TakenName}, {"level_names": ("zero", "solved")}])
+def test_names_that_attnsweep_uses_itself_are_refused(declared: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        check_declarations(type("Mine", (CategoryPairs,), declared))
+
+
 @pytest.mark.parametrize(
     "declared",
     [

@@ -117,7 +117,7 @@ problem = at.problem("mistaken", **settings | dict({}))
         ("data=lambda draw: (draw.normal(4, 3) + random.random(), draw.normal(4, 3))", "data"),
         ("data=lambda draw: (draw.normal(4, 3) + GENERATOR.normal(), draw.normal(4, 3))", "data"),
         ("data=lambda draw, step: (draw.normal(4, 3) + ([0.0] * 7)[step], draw.normal(4, 3))", "mistaken.py:problem"),
-        ("data=lambda draw: (draw.normal(4, 3), draw.integers(9, 4)), loss='cross_entropy'", "mistaken.py:problem"),
+        ("data=lambda draw: (draw.normal(4, 3), draw.integers(9, 4)), loss='cross_entropy'", "the loss"),
         ("data=lambda draw: (draw.normal(4, 3), draw.uniform(4, 3)), loss='cross_entropy'", "loss"),
         ("data=lambda draw: (draw.normal(4, 3), draw.normal(4))", "loss"),
         ("model=lambda: nn.ParameterList([torch.zeros(3)])", "model"),
@@ -137,6 +137,15 @@ def test_a_mistake_that_the_first_step_shows_is_refused(mistake: str, subject: s
         run_sweep(_spec(f"{file}:problem", n_steps=7), tmp_path / "sweep", Resources(local=True))
     assert raised.value.subject == subject
     assert not (tmp_path / "sweep").exists()
+
+
+def test_a_start_without_any_target_that_counts_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "mistaken.py"
+    ignored = "data=lambda draw: (draw.normal(4, 3), draw.integers(1, 4) - 100), loss='cross_entropy'"
+    file.write_text(MISTAKEN.replace("dict({})", f"dict({ignored})"))
+    reference = f"{file}:problem"
+    warning = check_starts(Sample.of(_spec(reference, n_steps=7), load_workload(reference))) or ""
+    assert "no finite number" in warning
 
 
 def test_what_is_no_mistake_is_not_refused(tmp_path: Path) -> None:
