@@ -52,7 +52,7 @@ def draw_parameters(
     for name, value in module.named_parameters():
         if value.is_floating_point():
             owner, values = module.get_submodule(name.rpartition(".")[0]), built[name].to(init_sigma)
-            is_left_L = values.eq(0).flatten(1).all(1) & isinstance(owner, DrawnByEngine)
+            is_left_L = values.eq(0).unsqueeze(-1).flatten(1).all(1) & isinstance(owner, DrawnByEngine)
             is_own_L, start = init_sigma.isnan(), values
             if is_own_L.any():
                 own = _start(owner, name, values, is_left_L, law, streams)

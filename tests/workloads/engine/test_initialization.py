@@ -46,8 +46,8 @@ def test_zeros_that_are_asked_for_stay() -> None:
 
 def test_a_matrix_is_left_to_the_engine_where_it_is_zero_in_the_lane() -> None:
     sigma, streams = torch.tensor([NAN, NAN], dtype=torch.float64), Streams(torch.arange(2))
-    module = Placeholders({"weight": torch.zeros(4, 4), "gain": torch.ones(4)})
-    built = {"weight": torch.stack([torch.zeros(4, 4), torch.eye(4)]), "gain": torch.ones(2, 4)}
+    module = Placeholders({"weight": torch.zeros(4, 4), "gain": torch.ones(())})
+    built = {"weight": torch.stack([torch.zeros(4, 4), torch.eye(4)]), "gain": torch.ones(2)}
     drawn = draw_parameters(module, sigma, streams, built)
     assert drawn["weight"][0].ne(0).all()
     assert torch.equal(drawn["weight"][0], _draw(module, NAN)["weight"][0])
