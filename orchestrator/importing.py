@@ -45,7 +45,7 @@ def importing(*, without: Collection[str]) -> Iterator[None]:
 
 
 def import_extra(module: str, extra: str, subject: str, otherwise: str = "") -> Any:
-    """Imports a library that is installed by one of attnsweep's extras, such as `attnsweep[wandb]`.
+    """Imports a library that is installed by one of attnsweep's extras, such as `attnsweep[hf]`.
 
     Args:
         module: The module's name.

@@ -2,8 +2,7 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -11,9 +10,6 @@ from typer import Argument, Option
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri, Trust, opened
 from attnsweep.orchestrator.cli.ending import drawing
-
-if TYPE_CHECKING:
-    from attnsweep.orchestrator.tracking.run_store import RunStore
 
 Follow = Annotated[bool, Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")]
 
@@ -116,38 +112,6 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: F
         say(f"{done.n_logged} trials logged, {done.n_present} already there")
         with drawing():
             add_report(part, tracking_uri)
-
-
-def wandb_sync(directory: SweepDir, follow: Follow = False) -> None:
-    """Log to Weights & Biases the trials that it does not have yet: a run per trial, a group per sweep."""
-    from attnsweep.orchestrator.tracking.other_stores import WandbStore
-
-    _sync_with(directory, WandbStore.of_environment(), follow=follow)
-
-
-def tensorboard_sync(
-    directory: SweepDir,
-    out: Annotated[Path, Option(metavar="LOGDIR", help="Folder for tensorboard --logdir.")],
-    follow: Follow = False,
-) -> None:
-    """Write event files for TensorBoard of the trials that a folder does not have yet: a run per trial, a folder per
-    sweep."""
-    from attnsweep.orchestrator.tracking.other_stores import TensorBoardStore
-
-    _sync_with(directory, TensorBoardStore(out), follow=follow)
-
-
-def _sync_with(directory: str, store: "RunStore", *, follow: bool) -> None:
-    from attnsweep.orchestrator.running.progress import logging_progress
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-    from attnsweep.orchestrator.tracking.follow import sync_with
-
-    store.check()
-    progress = logging_progress(console(stderr=True), store.label)
-    sweep = SweepDirectory.open(directory)
-    for part in sweep.parts or (sweep,):
-        done = sync_with(part, store, progress, follow=follow)
-        say(f"{done.n_logged} trials logged, {done.n_present} already there")
 
 
 def doctor(

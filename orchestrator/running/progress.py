@@ -222,16 +222,14 @@ class ProgressDisplay:
         return max(self._work - self._work_before, 0.0) / elapsed
 
 
-def logging_progress(console: Console, store: str = "MLflow") -> Callable[[int, int], None]:
-    """Returns a callback `(n_logged, n_missing)` that prints now and then how many trials have been logged to
-    MLflow.
-    """
+def logging_progress(console: Console) -> Callable[[int, int], None]:
+    """Returns a callback `(n_logged, n_missing)` that prints now and then how many trials MLflow has."""
     last_line = time.monotonic()
 
     def tell(n_logged: int, n_missing: int) -> None:
         nonlocal last_line
         if time.monotonic() - last_line >= _PLAIN_SECONDS:
             last_line = time.monotonic()
-            console.print(f"{store}: {n_logged}/{n_missing} trials logged", markup=False)
+            console.print(f"MLflow: {n_logged}/{n_missing} trials logged", markup=False)
 
     return tell

@@ -1,4 +1,4 @@
-"""What the run of one trial contains in MLflow, W&B and TensorBoard, read from the ledger."""
+"""What the run of one trial contains in MLflow, read from the ledger."""
 
 import csv
 import io

@@ -1,5 +1,4 @@
-"""Logs the complete trials of a ledger to a store of runs (MLflow, W&B or TensorBoard): once, or again and again while
-the sweep runs."""
+"""Logs the complete trials of a ledger to MLflow: once, or again and again while the sweep runs."""
 
 import logging
 import time
@@ -22,12 +21,12 @@ from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
-from attnsweep.orchestrator.tracking.content import table_of_trials, trial_contents
+from attnsweep.orchestrator.tracking.content import has_runs_of_trials, table_of_trials, trial_contents
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore, end_running
 from attnsweep.orchestrator.tracking.processes import State
-from attnsweep.orchestrator.tracking.run_store import RunStore
 from attnsweep.orchestrator.tracking.store import in_one_line, set_environment, tracking_uri
 
+_COMMAND = "mlflow-sync"
 _BATCH = 256
 """The number of trials read from the ledger at once, and written to a database in one transaction, in under a
 second."""
@@ -67,13 +66,13 @@ class Mirror:
         UserError: If there is no ledger, or it cannot be read.
     """
 
-    def __init__(self, directory: SweepDirectory, store: RunStore) -> None:
+    def __init__(self, directory: SweepDirectory, store: MlflowStore) -> None:
         self.directory = directory
         self._ledger = Ledger(directory.place)
         self.runs = store.runs_of(directory)
         self._finished, self._unfinished = self.runs.logged(self._retried())
         self.n_present = len(self._finished)
-        self._has_runs = directory.spec.trials <= self.runs.most_trials
+        self._has_runs = has_runs_of_trials(directory.spec)
 
     def missing(self) -> list[int]:
         """Returns the numbers of the complete trials in the sweep's ledger that have no finished run yet in the store
@@ -143,7 +142,7 @@ class Follower:
     """
 
     def __init__(
-        self, place: Place, store: RunStore, tell: Callable[[State], object], retry_seconds: float = 60.0
+        self, place: Place, store: MlflowStore, tell: Callable[[State], object], retry_seconds: float = 60.0
     ) -> None:
         self._place = place
         self._store = store
@@ -159,7 +158,7 @@ class Follower:
         """Takes the lock that keeps other processes from logging the same sweep to the same store of runs, such as
         MLflow. Raises TakenError if another process has the lock."""
         if self._lock is None:
-            self._lock = self._place.lock(self._store.command[0], self._store.lock_file)
+            self._lock = self._place.lock(_COMMAND, self._store.lock_file)
         self._lock.confirm()
 
     def close(self) -> None:
@@ -272,24 +271,10 @@ def sync(
 ) -> SyncResult:
     """Logs to MLflow the complete trials that it does not have yet, and the sweep's summary. Idempotent.
 
-    Args:
-        directory, on_progress, follow: As in `sync_with`.
-        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
-    """
-    refuse_merged(directory.place, directory.sources)
-    store = MlflowStore(tracking_uri(uri))
-    set_environment()
-    return sync_with(directory, store, on_progress, follow=follow)
-
-
-def sync_with(
-    directory: SweepDirectory, store: RunStore, on_progress: OnProgress | None = None, *, follow: bool = False
-) -> SyncResult:
-    """Logs to a store the complete trials that it does not have yet, and the sweep's summary. Idempotent.
-
     It holds the lock of the sweep's ledger, because two processes at once could both create a missing run.
 
     Args:
+        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
         on_progress: Called with the numbers of logged and of missing trials when trials have been logged.
         follow: Whether to log trials as they become complete while another process works on the sweep.
 
@@ -298,6 +283,8 @@ def sync_with(
             not accept the runs; or the ledger cannot be read.
     """
     refuse_merged(directory.place, directory.sources)
+    store = MlflowStore(tracking_uri(uri))
+    set_environment()
     has_warned = False
 
     def tell(state: State) -> None:
@@ -314,7 +301,7 @@ def sync_with(
         while True:
             if not follow or _may_have_ended(directory.place):
                 try:
-                    with closing(directory.place.lock(store.command[0])), store.failures_refused():
+                    with closing(directory.place.lock(_COMMAND)), store.failures_refused():
                         follower.finish()
                     return SyncResult(follower.state.n_logged, follower.state.n_present)
                 except TakenError:
@@ -323,14 +310,14 @@ def sync_with(
             time.sleep(follower.look())
 
 
-def warn_of_problem(problem: str, store: RunStore, place: Place) -> None:
+def warn_of_problem(problem: str, store: MlflowStore, place: Place) -> None:
     """Logs a warning that a store does not have all trials of a sweep, with the reason in one line."""
-    command, *options = store.command
     _log.warning(
-        "%s: %s; the sweep goes on, `attnsweep %s` logs what is missing",
+        "%s: %s; the sweep goes on, `attnsweep %s %s` logs what is missing",
         plain(store.label),
         plain(problem),
-        plain(" ".join([command, as_argument(place), *options])),
+        _COMMAND,
+        plain(as_argument(place)),
     )
 
 

@@ -1,5 +1,6 @@
 """MLflow as a store that runs are logged to, and the runs that it has of a sweep. Looking them up creates nothing."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues
-from attnsweep.orchestrator.tracking.run_store import RunStore
 from attnsweep.orchestrator.tracking.runs import N_PROJECTED, SweepRuns, experiment_name, search_runs, trial_of
 from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client
 from attnsweep.workloads.errors import UserError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MlflowStore(RunStore):
+class MlflowStore:
     """An MLflow server or database to which sweeps are logged.
 
     Attributes:
@@ -27,15 +27,17 @@ class MlflowStore(RunStore):
     """
 
     uri: str
-    command = ("mlflow-sync",)
 
     @property
     def label(self) -> str:
+        """Its name for people, without credentials."""
         return f"MLflow ({without_credentials(self.uri)})"
 
     @property
-    def address(self) -> str:
-        return str(database_of(self.uri) or self.uri)
+    def lock_file(self) -> str:
+        """The file in the sweep directory by which a process locks logging to this store; different for each store."""
+        address = str(database_of(self.uri) or self.uri)
+        return f".mlflow-{hashlib.sha256(address.encode()).hexdigest()[:8]}.lock"
 
     def check(self) -> None:
         """Checks that the MLflow server or database can be reached. Raises whatever MLflow raises."""
@@ -48,6 +50,7 @@ class MlflowStore(RunStore):
 
     @contextmanager
     def failures_refused(self) -> Iterator[None]:
+        """A context that turns MLflow's exceptions into a `UserError` of one line."""
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
 

@@ -1,7 +1,7 @@
 """The runs of one sweep in MLflow: how they are found, created and completed."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, has_runs_of_trials
-from attnsweep.orchestrator.tracking.run_store import Found, Runs
 from attnsweep.orchestrator.tracking.store import experiment, open_client
 from attnsweep.orchestrator.tracking.view import links, view_of_trials
 
@@ -29,7 +28,7 @@ _N_RETRIED = "attnsweep.n_retried"
 """The tag of an ended parent run with the number of repetitions of failed trainings until then."""
 
 
-class SweepRuns(Runs):
+class SweepRuns:
     """The runs of one sweep in MLflow: a parent run for the sweep and a child run for each trial.
 
     Children are inserted into a database, many in one transaction. A server gets a child in three calls: created
@@ -46,10 +45,8 @@ class SweepRuns(Runs):
         MlflowException: If the store cannot be reached; every method may raise it too.
     """
 
-    most_trials = MOST_RUNS
-
     def __init__(self, directory: SweepDirectory, uri: str) -> None:
-        super().__init__(directory)
+        self._directory = directory
         self._client = open_client(uri)
         self._experiment = experiment(self._client, uri, experiment_name(directory.spec.workload))
         self._shared_tags = {
@@ -73,18 +70,43 @@ class SweepRuns(Runs):
         self._tables = RunTables.of(uri, self._experiment)
 
     def begin(self) -> None:
+        """Marks the sweep as running."""
         if self._parent.info.status != "RUNNING":
             self._client.update_run(self._parent_id, status="RUNNING")
 
     def interrupt(self) -> None:
+        """Marks the sweep as interrupted, until `begin` or `finish` is called."""
         self._client.set_terminated(self._parent_id, "KILLED")
 
-    def _found(self) -> Iterable[Found]:
+    def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
+        """Returns the trials that have a finished run, and the ids of the unfinished runs by trial.
+
+        A run also counts as unfinished if replicates were added to its trial since, or failed trainings were repeated.
+
+        Args:
+            retried: For each trial of which a failed training was repeated: when its last training ended, in
+                milliseconds since the epoch; `None` while a training is missing.
+        """
+        # Replicates may have been added to all trials since a run was logged. Such a run has as many trainings as each
+        # trial had before: one of the numbers in `n_before`. It counts as unfinished. If a rule chooses the number of
+        # replicates for each trial, `n_before` is empty, because a complete trial then stays complete.
+        n_before = frozenset(self._directory.stages[:-1])
+        finished, unfinished = set(), {}
         for run in self._search("trial"):
-            n_trainings, is_finished = run.data.metrics.get("n_trainings"), run.info.status == "FINISHED"
-            yield Found(trial_of(run), run.info.run_id, is_finished, n_trainings, run.info.end_time)
+            trial, n_trainings = trial_of(run), run.data.metrics.get("n_trainings")
+            is_retried = trial in retried and run.info.end_time != (retried[trial] or 0)
+            if run.info.status == "FINISHED" and n_trainings not in n_before and not is_retried:
+                finished.add(trial)
+            else:
+                unfinished[trial] = run.info.run_id
+        return finished, {trial: run for trial, run in unfinished.items() if trial not in finished}
 
     def log(self, contents: Sequence[TrialContent], unfinished: Mapping[int, str]) -> Iterator[Sequence[TrialContent]]:
+        """Writes the runs of several trials in batches, and yields each batch's contents once they are written.
+
+        Args:
+            unfinished: The ids of the runs to complete, by trial, from `logged`.
+        """
         new = [content for content in contents if content.trial not in unfinished]
         if self._tables is not None and new:
             self._tables.insert([self._ended(content) for content in new])
@@ -124,7 +146,12 @@ class SweepRuns(Runs):
 
     def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
         """Writes the sweep's results to its parent run in MLflow, and ends this run. Does nothing if the run has ended
-        and is up to date."""
+        and is up to date. Call it last, after the complete trials are logged.
+
+        Args:
+            ended: When the last pack was trained, milliseconds since the epoch.
+            trials: The table of the sweep's trials as CSV, if the trials have no runs.
+        """
         from mlflow.entities import Metric
 
         client, parent = self._client, self._parent_id

@@ -239,21 +239,37 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_python_of_docs_export_loads_what_its_commands_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for library in ("safetensors", "transformers", "transformer_lens", "datasets", "tensorboard"):
+    for library in ("safetensors", "transformers", "transformer_lens", "datasets"):
         pytest.importorskip(library, reason=f"no {library}: pip install 'attnsweep[test]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     fixed: dict[str, Value] = {"qk": "factored", "n_steps": 60, "probe_every": 20, "eval_batch_size": 16}
     trained_sweep(tmp_path / "sweeps" / "gpt", load_sweep("gpt_stages").fix(fixed).but(trials=1, replicates=4))
     for line in invocations(DOCUMENTS["export.md"]):
-        if line.startswith(("export ", "tensorboard-sync ")) and "--out" in line:
+        if line.startswith("export ") and "--out" in line:
             assert CliRunner().invoke(app, shlex.split(line, comments=True)).exit_code == 0, line
-    names, printed = run_python("\n".join(snippets("export.md")), "docs/export.md")
+    names, printed = run_python("\n".join(snippets("export.md")[:-2]), "docs/export.md")
     assert printed.splitlines()[1:] == [
         f"{names['trainings']['training_id'][3]} 60",
         "torch.Size([1, 1, 5, 5])",
         "4 ['training_id', 'trial', 'replicate', 'step', 'metric', 'value']",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "at", "written"), [("wandb", -2, "wandb/offline-*"), ("tensorboard", -1, "logs/*/*")]
+)
+def test_the_recipes_of_docs_export_write_a_run_per_trial(
+    library: str, at: int, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(library, reason=f"no {library}: pip install {library}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    trials = (trial_rows(trial, ["solved", "degenerate_zero"]) for trial in range(2))
+    sweep_on_disk(tmp_path / "sweeps" / "gpt", small_sweep("gpt", trials=2, replicates=2), *trials)
+    run_python(snippets("export.md")[at], "docs/export.md")
+    assert len([*tmp_path.glob(written)]) >= 2
 
 
 @pytest.mark.slow
