@@ -129,6 +129,7 @@ FINE = Outcome("knows its pairs only")
             "expected is_judged=True, because the workload's own",
         ),
         ({"events": {"fits": "fits"}}, "got 'fits', expected comparisons of a metric with a number"),
+        ({"files": "table.pt"}, r"Mine\.files: got 'table\.pt', expected a tuple"),
         ({"events": {"fits": 1}}, r"Mine\.events: got .*, expected a dictionary such as"),
         (
             {"events": {"Fits it": lambda *_: None}},

@@ -139,6 +139,15 @@ def test_a_file_that_the_code_reads_is_stored_with_it(
     assert replay(directory, "0/1").deviation.agrees
 
 
+def test_a_class_names_its_files_too(folder: Path, tmp_path: Path) -> None:
+    (folder / "name.txt").write_text("own")
+    read = "name, files = Path(__file__).with_name('name.txt').read_text(), ('name.txt',)"
+    text = "from pathlib import Path" + MINE.replace("name = my_names.NAME", read)
+    (folder / "mine.py").write_text(text)
+    assert list(_interrupted(folder, tmp_path / "s").code) == ["mine.py", "my_names.py", "name.txt"]
+    assert resume_sweep(tmp_path / "s", LOCAL, QUIET).finished
+
+
 @pytest.mark.parametrize("where", ["top", "table"])
 @pytest.mark.parametrize("reads", [BESIDE, 'x = torch.load("table.pt")'])
 def test_a_file_that_is_not_stored_is_refused_before_the_first_step(
