@@ -207,10 +207,12 @@ class SweepLoop:
         return self._study.n_asked
 
     def under_way(self) -> list[PackUnderWay]:
-        """Returns the progress of the packs (trainings in one batched program) in training, as `attnsweep status` shows
-        it.
-        """
-        return [self._under_way[order.pack].shown(order) for order in self._pool.running]
+        """Returns the progress of the packs that are in training, or have ended and are not in the ledger yet."""
+        ended = [
+            _UnderWay("", Progress(order.tasks[0].training.parameters.n_steps, n_running=0)).shown(order)
+            for order, _ in self._ended
+        ]
+        return [self._under_way[order.pack].shown(order) for order in self._pool.running] + ended
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
         seconds_left = (self._directory.spec.seconds or float("inf")) - self._directory.seconds_spent
@@ -220,7 +222,7 @@ class SweepLoop:
             # At least the first trials are drawn, even if starting the first trainer has taken all of the sweep's time
             # limit.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
-            if self._study.learns:
+            if self._study.learns or self._directory.spec.ends_early:
                 self._commit_due(is_asking)
             is_asking = self._hand_out()
             # Rows are committed after trainers have been given their next trainings, so that they work meanwhile.

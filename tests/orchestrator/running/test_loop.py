@@ -89,6 +89,23 @@ def test_results_end_a_sweep_early_and_for_good(changes: dict[str, object], tmp_
         assert sorted(rows) == list(range(4 * N_TRAINERS))
 
 
+def test_what_has_ended_counts_before_it_is_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
+    directory = _directory(tmp_path / "s", trials=40)
+    pool, shown = _OneByOne(directory), [0.0]
+    with _opened(directory, pool, Study(directory)) as loop:
+
+        def look() -> bool:
+            packs = loop.under_way()
+            unfinished = sum(pack.n_trainings * pack.step / pack.n_steps for pack in packs)
+            shown.append(Ledger(directory.place).trainings(columns=[]).num_rows + unfinished)
+            return False
+
+        assert loop.run(look)
+    assert shown == sorted(shown)
+    assert {*shown} == {*range(0, 41, 4)}
+
+
 def test_reports_are_looked_at_while_trials_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "_ASK_SECONDS", 0.0)
     directory = _directory(tmp_path / "s")
