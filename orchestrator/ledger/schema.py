@@ -134,6 +134,7 @@ def trainings_schema(
             _field(
                 "train_seconds", DOUBLE, "wall seconds: this training's share of its pack's time", null="not measured"
             ),
+            _field("probe_seconds", DOUBLE, "seconds of train_seconds that probes took", null="not measured"),
             _field("pack", TEXT, "name of the pack: the trainings that shared its program"),
             _field("lane", INT32, "its slot in the pack"),
             _field("pack_size", INT32, "trainings in the pack"),

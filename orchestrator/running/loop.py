@@ -115,6 +115,7 @@ class _UnderWay:
             n_running=self.reached.n_running if self.reached else None,
             where=self.reached.where if self.reached else "",
             metric=self.reached.metric if self.reached else None,
+            probe_share=self.reached.probe_share if isinstance(self.reached, Progress) else None,
         )
 
 

@@ -31,7 +31,9 @@ from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDir
 from attnsweep.search_spaces.measured import Measured, goal_of
 from attnsweep.search_spaces.sweep import Sweep
 
-_TABLES = ("trainings", "curves", "heads")
+_COUNTS = """
+select count(distinct trial), sum(probe_seconds) / nullif(sum(train_seconds), 0) from trainings
+"""
 
 
 def how_to_continue(directory: SweepDirectory) -> str:
@@ -54,6 +56,7 @@ class Summary:
         n_new: Number of trainings of this run.
         replays: The results of the self-check; `None` if there was none yet.
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
+        probe_share: The share of the training time that probes took; `None` before the first training has ended.
         asked: The rates that the objective is about, if these are not stuck rates.
         n_ended_at_median: Number of trials with results when the median trial was drawn; `None` if the sampler does not
             learn.
@@ -69,6 +72,7 @@ class Summary:
     seconds: float
     n_new: int
     replays: Replays | None
+    probe_share: float | None = None
     asked: StuckRates | None = None
     failure: str | None = None
     n_ended_at_median: int | None = None
@@ -142,6 +146,7 @@ class Summary:
             "feasible_trials": results.preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": results.roles.as_json() if results.roles else None,
+            "probe_share": self.probe_share,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
         }
@@ -191,6 +196,9 @@ class Summary:
         for trial, reason in islice(self.refused.items(), 1):
             say(f"{len(self.refused)} trials refused, such as #{trial}: {reason}")
         say_plainly(f"engine   {self.directory.engine_in_words}")
+        if self.probe_share is not None:
+            rarer = "; a larger probe_every or a smaller eval_batch_size saves time"
+            say_plainly(f"probes   {self.probe_share:.0%} of the training time{rarer * (self.probe_share > 0.1)}")
         if report and self.finished:
             say_plainly(f"report   {place}/{REPORT_FILE}")
         for line in self.next_steps(place):
@@ -249,12 +257,12 @@ def summarize(
 
     def read(
         connection: duckdb.DuckDBPyConnection,
-    ) -> tuple[SweepResults, int, StuckRates | None, str | None]:
-        ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()
+    ) -> tuple[SweepResults, int, float | None, StuckRates | None, str | None]:
+        ((n_trials, probe_share),) = connection.execute(_COUNTS).fetchall()
         asked, failure = _asked(connection, directory.spec), commonest_failure(connection)
-        return read_results(connection, directory.spec), n_trials, asked, failure
+        return read_results(connection, directory.spec), n_trials, probe_share, asked, failure
 
-    results, n_trials, asked, failure = Ledger(directory.place).ask(read)
+    results, n_trials, probe_share, asked, failure = Ledger(directory.place).ask(read)
     return Summary(
         directory=directory,
         results=results,
@@ -264,6 +272,7 @@ def summarize(
         seconds=seconds,
         n_new=results.n_trainings - n_before,
         replays=replays,
+        probe_share=probe_share,
         asked=asked,
         failure=failure,
         n_ended_at_median=n_ended_at_median,

@@ -33,6 +33,7 @@ class PackUnderWay(Record):
         n_running: Number of trainings that have not ended; `None` if unknown.
         where: The host and the device that train the pack; empty if unknown.
         metric: The workload's first metric at the last probe, and its mean over the pack; `None` before a report.
+        probe_share: The share of the pack's time that probes take, if it goes on as so far; `None` if unknown.
     """
 
     pack: str
@@ -42,6 +43,7 @@ class PackUnderWay(Record):
     n_running: int | None = None
     where: str = ""
     metric: tuple[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
+    probe_share: float | None = None
 
     def in_words(self) -> str:
         """Describes the progress of a pack of trainings: `64 trainings, 40 still training, step 120 of 500, on node7
@@ -50,7 +52,8 @@ class PackUnderWay(Record):
         alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
         on = f", on {self.where}" if self.where else ""
         value = "" if self.metric is None else f", {self.metric[0]} {self.metric[1]:.3g}"
-        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{value}{on}"
+        probes = f", probes take {self.probe_share:.0%} of the time" if (self.probe_share or 0) > 0.1 else ""
+        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{value}{probes}{on}"
 
 
 class Progress(Record):

@@ -90,6 +90,7 @@ class Progress:
         n_running: Number of trainings in the pack that have not ended; `None` if unknown.
         where: The host and the device that train the pack.
         metric: The workload's first metric at the last probe: its name, and its mean over the pack.
+        probe_share: The share of the pack's time that probes take, if it goes on as so far.
     """
 
     step: int
@@ -97,6 +98,7 @@ class Progress:
     n_running: int | None = None
     where: str = ""
     metric: tuple[str, float] | None = None
+    probe_share: float | None = None
 
 
 Standing: TypeAlias = tuple[str, bool, float | None]

@@ -143,6 +143,7 @@ def trained_rows(
         diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
         pruned_step=[int(step) if step >= 0 else None for step in result.pruned_step],
         train_seconds=result.train_seconds,
+        probe_seconds=result.probe_seconds,
     )
 
 

@@ -66,7 +66,18 @@ def _rows(place: PlaceName) -> list[dict[str, Any]]:
         Ledger(place)
         .trainings()
         .drop_columns(
-            ["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at", "host", "device", "accelerator"]
+            [
+                "sweep",
+                "pack",
+                "lane",
+                "pack_size",
+                "train_seconds",
+                "probe_seconds",
+                "finished_at",
+                "host",
+                "device",
+                "accelerator",
+            ]
         )
     )
     found: list[dict[str, Any]] = rows.sort_by([("trial", "ascending"), ("replicate", "ascending")]).to_pylist()

@@ -76,7 +76,7 @@ def test_a_training_does_not_depend_on_pack_or_trainer(trainers: dict[str, Any],
     sweeps.run(whole, there, pack_size=7, **trainers)
     assert max(_rows(here)["pack_size"].to_pylist()) > 7
     assert max(_rows(there)["pack_size"].to_pylist()) <= 7
-    its_own = ["sweep", "pack", "lane", "pack_size", "train_seconds", "finished_at"]
+    its_own = ["sweep", "pack", "lane", "pack_size", "train_seconds", "probe_seconds", "finished_at"]
     assert _rows(there).drop_columns(its_own).to_pylist() == _rows(here).drop_columns(its_own).to_pylist()
 
 

@@ -13,7 +13,17 @@ from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 
-MAY_DIFFER = {"sweep", "environment", "host", "train_seconds", "finished_at", "pack", "lane", "pack_size"}
+MAY_DIFFER = {
+    "sweep",
+    "environment",
+    "host",
+    "train_seconds",
+    "probe_seconds",
+    "finished_at",
+    "pack",
+    "lane",
+    "pack_size",
+}
 """The identity, where and when a training was trained, and its place there."""
 KEYS = ("trial", "replicate", "metric", "step", "layer", "head")
 

@@ -335,8 +335,13 @@ class Workload(ABC, Generic[P]):
 
     def probe_steps(self, parameters: P) -> tuple[int, ...]:
         """Returns the steps at which losses are measured, increasing from 0 to `n_steps`. May read only static
-        parameters."""
-        return probe_steps(parameters.n_steps)
+        parameters.
+
+        By default there are so few that they cost at most a tenth of the steps' work (`most_probes`).
+        """
+        from attnsweep.workloads.engine.probing import most_probes  # which imports this module
+
+        return probe_steps(parameters.n_steps, most=most_probes(self, parameters))
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
         """Draws the held-out data that every measurement uses, as tensors by name, with trainings as first axis; none

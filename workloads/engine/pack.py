@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from typing import Generic, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnsweep.workloads.conditions import holds
@@ -179,8 +180,12 @@ class Pack(Generic[P]):
             started, position = time.perf_counter(), self._store.position
             at_probe = self._train(stop_at - self._objective.n_evaluations)
             if at_probe:
+                if self._store.all.device.type == "cuda":
+                    torch.cuda.synchronize(self._store.all.device)  # else the steps' kernels count as the probe's time
+                trained = time.perf_counter()
                 with even_rows(self._store.all.device):
                     self._record_probe()
+                self._record.probe_seconds[position] += (time.perf_counter() - trained) / position.size
             self._record.seconds[position] += (time.perf_counter() - started) / position.size
             if not at_probe:
                 return False
@@ -211,6 +216,16 @@ class Pack(Generic[P]):
     def metric(self) -> tuple[str, float] | None:
         """Returns the workload's first metric so far: its name, and its mean over the trainings."""
         return self._record.metric()
+
+    def probe_share(self) -> float | None:
+        """Returns the share of the whole pack's time that probes take, if it goes on as so far; `None` before the first
+        step."""
+        record, n_steps = self._record, self._shared.n_steps
+        if not self.step:
+            return None
+        probes = record.probe_seconds.sum() / self._next_probe * len(self._probe_steps)
+        steps = (record.seconds - record.probe_seconds).sum() / self.step * n_steps
+        return float(probes / (probes + steps))
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
         """Returns parameters and buffers of the trainings at the given positions: final ones for ended trainings,

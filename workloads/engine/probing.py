@@ -5,6 +5,8 @@ Axes: L training of the pack, A training that has not ended, W lane (A, and copi
 training that declares the same conserved quantities, n parameter or entry of a conserved quantity.
 """
 
+import contextlib
+from collections.abc import Hashable
 from functools import partial
 
 import numpy as np
@@ -13,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram
-from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Workload
+from attnsweep.workloads.engine.compiling.traces import count_numbers
+from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Training, Workload
 from attnsweep.workloads.engine.executors.programs import Executors
 from attnsweep.workloads.engine.first_order import norm_per_lane
 from attnsweep.workloads.engine.functional import descent, in_eval_mode, looked_up, numbers_of, over_lanes, to_numpy
@@ -68,6 +71,38 @@ class Objective:
         if self._programs is None:
             return None
         return self._programs.gradient_of(self._store, batch)
+
+
+_SHARE, _FREE = 0.1, 10**8
+"""The share of the work of a training's steps that its default probes may have, and the work that they may have in any
+case: numbers that a core computes in about 0.05 s."""
+
+
+def most_probes(workload: Workload[P], parameters: P) -> float:
+    """Returns how many default probes a training may have. Both sides of the comparison are counted, not timed, because
+    results depend on probes and must not depend on the speed of a machine."""
+    key = workload.name, type(workload), parameters.static_key()
+    if key not in _COUNTED:
+        kind, declared = type(parameters), parameters.declared()
+        static = {name: value for name, value in parameters.values().items() if declared[name].static}
+        with contextlib.suppress(SpecError):
+            parameters = kind.resolve(static)
+        _COUNTED[key] = _counted(workload, parameters)
+    step, probe = _COUNTED[key]
+    return max(_SHARE * step * parameters.n_steps, _FREE) / probe
+
+
+_COUNTED: dict[Hashable, tuple[int, int]] = {}
+
+
+def _counted(workload: Workload[P], parameters: P) -> tuple[int, int]:
+    """How many numbers PyTorch's operations compute in a step and in a probe of one training."""
+    store = LaneStore(workload, [Training(parameters, 0)], "cpu", None, None)
+    objective = Objective(workload, store, None)
+    probing = Probing(workload, store, objective)
+    # A single training is computed twice, side by side.
+    step = count_numbers(lambda: objective.evaluate({ROWS: store.rows}, 0)) // 2
+    return step, count_numbers(lambda: (probing.measured(0, ends_lanes=False), probing.heads())) // 2
 
 
 _DESCENDED = "descended"

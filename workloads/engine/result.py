@@ -40,6 +40,7 @@ class PackResult:
         pruned_step: For each training the step of the probe at which it was pruned, -1 if it was not.
         n_steps: For each training the number of optimizer steps taken.
         train_seconds: For each training its share of the pack's wall time.
+        probe_seconds: For each training its share of the time of the pack's probes, which is part of `train_seconds`.
         heads: The scores of attention heads, probe by probe; empty for a workload without heads.
     """
 
@@ -49,6 +50,7 @@ class PackResult:
     pruned_step: NDArray[np.int64]
     n_steps: NDArray[np.int64]
     train_seconds: NDArray[np.float64]
+    probe_seconds: NDArray[np.float64]
     heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
@@ -90,7 +92,7 @@ class PackResult:
 
 
 _NEVER = -1
-_PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds")
+_PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds", "probe_seconds")
 
 
 class Record:
@@ -101,7 +103,7 @@ class Record:
 
     Attributes:
         last_probe, diverged_step, pruned_step, n_steps: The fields of `PackResult`, one number per training.
-        seconds: For each training its share of the wall time.
+        seconds, probe_seconds: The fields `train_seconds` and `probe_seconds` of `PackResult`.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Record:
         self.pruned_step = np.array([_NEVER if step is None else step for step in prune_at], dtype=np.int64)
         self.n_steps = np.zeros(n_lanes, dtype=np.int64)
         self.seconds = np.zeros(n_lanes)
+        self.probe_seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
         """Records metrics by name at a probe (measured step), for the given trainings. Non-finite values become NaN."""
@@ -172,6 +175,7 @@ class Record:
             pruned_step=self.pruned_step,
             n_steps=self.n_steps,
             train_seconds=self.seconds,
+            probe_seconds=self.probe_seconds,
             heads=tuple(self._heads),
         )
 

@@ -1,26 +1,38 @@
 """Chooses the steps at which a training is measured (its probes)."""
 
-_PER_OCTAVE = 4
+import math
+
+_PER_OCTAVE = (4, 2, 1)
 _MOST_INTERVALS = 2_000
 TAIL = 0.8
 """Whether a loss is still `moving` is judged on the steps after this share of all steps (docs/outcomes.md)."""
 
 
-def probe_steps(n_steps: int, every: int | None = None) -> tuple[int, ...]:
+def probe_steps(n_steps: int, every: int | None = None, most: float = math.inf) -> tuple[int, ...]:
     """Returns the steps from 0 to `n_steps` at which a training is measured: at a fixed interval, or by default ever
     more rarely.
 
     By default these are first all steps, then four per doubling of the step. The step where the last fifth begins is
-    among them. A training of 200 steps then has 29 measurements, one of 20,000 steps 56.
+    among them. A training of 200 steps then has 29 measurements, one of 20,000 steps 56. If these are more than `most`,
+    early ones are left out, and then of the later ones all but two or one per doubling, until at most `most` are left;
+    but the first, the last and that at the last fifth stay.
     """
     if every is not None:
         return (*range(0, n_steps, every), n_steps)
-    steps = {0, tail_start(n_steps), n_steps}
-    octave = 1
+    steps, apart = _apart(n_steps, 0), 1
+    while len(steps) > most and apart <= 2 * n_steps:
+        steps, apart = _apart(n_steps, apart), 2 * apart
+    return tuple(sorted(steps))
+
+
+def _apart(n_steps: int, least: int) -> set[int]:
+    """The default probes that are at least `least` steps apart: with a larger `least`, some of them."""
+    steps, octave = {0, tail_start(n_steps), n_steps}, 1
     while octave <= n_steps:
-        steps.update(round(octave * 2 ** (part / _PER_OCTAVE)) for part in range(_PER_OCTAVE))
+        n = next((n for n in _PER_OCTAVE if octave * (2 ** (1 / n) - 1) >= least), 0)
+        steps.update(round(octave * 2 ** (part / n)) for part in range(n))
         octave *= 2
-    return tuple(sorted(step for step in steps if step <= n_steps))
+    return {step for step in steps if step <= n_steps}
 
 
 def dense_probe_steps(n_steps: int) -> tuple[int, ...]:

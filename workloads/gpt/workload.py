@@ -136,7 +136,8 @@ class GPTWorkload(Workload[GPTParameters]):
         }
 
     def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...]:
-        return probe_steps(parameters.n_steps, parameters.probe_every)
+        every = parameters.probe_every
+        return super().probe_steps(parameters) if every is None else probe_steps(parameters.n_steps, every)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the cross-entropy in nats, averaged over the predictions that the task judges."""

@@ -1,6 +1,6 @@
 """The function `attnsweep.problem`, which makes a workload class from a model, data, a loss and conditions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -40,6 +40,7 @@ def problem(
     eval_batch_size: int = 512,
     eval_step: int | None = None,
     probe_every: int | None = None,
+    probe_at: Sequence[int] = (),
     loss_may_be_negative: bool = False,
     files: tuple[str, ...] = (),
     summary: str = "",
@@ -78,7 +79,9 @@ def problem(
         eval_batch_size: The value of the argument `batch_size` of `data`, if it has one, for the data of probes.
         eval_step: The value of the argument `step` of `data`, if it has one, for the data of probes; by default that of
             the last training step.
-        probe_every: The number of steps between two probes; by default probes become rarer during a training.
+        probe_every: The number of steps between two probes; by default probes become rarer during a training, and cost
+            at most a tenth of the steps' work.
+        probe_at: Further steps with a probe, such as `range(150, 250)` where an event is expected.
         loss_may_be_negative: Whether the loss may fall below 0, as a log-density may; a training whose held-out loss is
             negative has otherwise diverged.
         files: The files that these functions read, by path relative to the folder of the Python file. They are stored
@@ -111,6 +114,12 @@ def problem(
         always_static=("data",) if has_table else (),
         more=_OF_TABLES if has_table else MappingProxyType({}),
     )
+    if probe_every is not None and probe_every < 1:
+        raise SpecError(
+            "probe_every", given=probe_every, expected="a number of steps, at least 1", fix="give one, or leave it out"
+        )
+    if any(step < 0 for step in probe_at):
+        raise SpecError("probe_at", given=probe_at, expected="steps, at least 0", fix="leave out the negative ones")
     if eval_step is not None and ("step" not in named["data"].names or eval_step < 0):
         raise SpecError(
             "eval_step",
@@ -141,6 +150,7 @@ def problem(
         "eval_step": eval_step,
         "loss_may_be_negative": loss_may_be_negative,
         "probe_every": probe_every,
+        "probe_at": probe_at,
         "files": files,
     }
     return type(name, (Problem,), attributes)

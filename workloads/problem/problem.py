@@ -1,6 +1,6 @@
 """The base class of workloads made by `attnsweep.problem`. Subclass it for what the user's functions cannot express."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -63,6 +63,7 @@ class Problem(Workload[Any]):
     eval_batch_size: ClassVar[int]
     eval_step: ClassVar[int | None]
     probe_every: ClassVar[int | None]
+    probe_at: ClassVar[Sequence[int]]
 
     def build(self, parameters: Any) -> nn.Module:
         """Builds the user's module for one training. The module gets the attribute `of_problem` with the training's
@@ -123,7 +124,9 @@ class Problem(Workload[Any]):
         return self._lane_parameters(lanes) | ({} if self._has_table else self._drawn(lanes, "eval", 0))
 
     def probe_steps(self, parameters: Any) -> tuple[int, ...]:
-        return probe_steps(parameters.n_steps, self.probe_every)
+        every = self.probe_every
+        steps = super().probe_steps(parameters) if every is None else probe_steps(parameters.n_steps, every)
+        return tuple(sorted({*steps, *(step for step in self.probe_at if step <= parameters.n_steps)}))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return self.training_loss.of(self._values(module, batch, self._trained_on(module, batch)))

@@ -23,7 +23,7 @@ RUN = (
     *("run", "quickstart", "--trials", "3", "--replicates", "2", "--set", "n_steps=4", "--seed", "1"),
     *("--local", "--engine", "vmapped", "--pack-size", "3", "--no-report"),
 )
-VARYING = {"sweep", "pack", "lane", "pack_size", "environment", "finished_at", "train_seconds"}
+VARYING = {"sweep", "pack", "lane", "pack_size", "environment", "finished_at", "train_seconds", "probe_seconds"}
 """Columns in which two runs of one sweep, or one with an interruption, may differ."""
 SAMPLE = 4
 """Of so many failures spread over a command's calls."""

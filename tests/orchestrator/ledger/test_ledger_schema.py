@@ -28,7 +28,8 @@ outcome string, outcome_detail string, stuck bool, pruned_step int32,
 certificate string, certified bool, final_loss double,
 eval_loss double, loss_level double, level_zero double, level_mean double, grad_norm double, n_steps int32,
 onset_step int32, before_onset_step int32, predicted_escape_step int32,
-diverged_step int32, train_seconds double, pack string, lane int32, pack_size int32, device string,
+diverged_step int32, train_seconds double, probe_seconds double, pack string, lane int32, pack_size int32,
+device string,
 accelerator string,
 host string, environment string, finished_at timestamp[us, tz=UTC], error string
 """

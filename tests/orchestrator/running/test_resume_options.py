@@ -23,7 +23,7 @@ from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
-BY_CHANCE = {"sweep", "environment", "pack", "lane", "pack_size", "train_seconds", "finished_at"}
+BY_CHANCE = {"sweep", "environment", "pack", "lane", "pack_size", "train_seconds", "probe_seconds", "finished_at"}
 """Columns that say where and when a training ran."""
 
 

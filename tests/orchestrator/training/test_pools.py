@@ -35,7 +35,7 @@ from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import sliced
 
 WORKLOAD = CategoryPairs()
-TIMES = ["finished_at", "train_seconds", "host"]
+TIMES = ["finished_at", "train_seconds", "probe_seconds", "host"]
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])

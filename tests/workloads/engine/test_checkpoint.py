@@ -320,7 +320,9 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
 
 
 PACK = {"fingerprint", "position", "drawn_for", "first_drawn", "next_probe", "rows"}
-RECORD = {f"record/{name}" for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds")}
+RECORD = {
+    f"record/{name}" for name in ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds", "probe_seconds")
+}
 STATES: dict[str, set[str]] = {
     "sgd": {"n_updates", "velocity/rows"},
     "adam": {"n_updates", "first/rows", "second/rows"},

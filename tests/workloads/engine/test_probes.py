@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.full_model import FullModel
+from attnsweep.workloads.engine import probing
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Training, Verdicts, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.schedule import dense_probe_steps, probe_steps, tail_start
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.formal_languages.encoder import Encoder
+from attnsweep.workloads.gpt.workload import GPTWorkload
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from tests.workloads.engine.test_checkpoint import _assert_same_end, _case, _ended, _undisturbed
@@ -177,6 +179,44 @@ def test_every_octave_is_looked_at(n_steps: int) -> None:
     assert list(steps) == sorted(set(steps))
     assert all(later <= max(earlier + 1, 1.25 * earlier) for earlier, later in pairwise(steps))
     assert len(steps) <= 4 * n_steps.bit_length() + 3
+
+
+@given(st.integers(1, 10**5), st.floats(0, 100), st.floats(0, 100))
+def test_fewer_probes_are_some_of_the_more(n_steps: int, most: float, more: float) -> None:
+    few, many = (probe_steps(n_steps, most=each) for each in sorted((most, more)))
+    assert {0, tail_start(n_steps), n_steps} <= {*few} <= {*many} <= {*probe_steps(n_steps)}
+    assert len(few) <= max(min(most, more), 3)
+
+
+WIDE: dict[str, Value] = {"n_steps": 1000, "d_model": 32, "batch_size": 16, "eval_batch_size": 128}
+
+
+def test_default_probes_take_a_tenth_of_the_work_whatever_the_speed_and_the_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = GPTWorkload()
+    steps = workload.probe_steps(defaults(workload, **WIDE))
+    step, probe = probing._COUNTED["gpt", GPTWorkload, defaults(workload, **WIDE).static_key()]
+    assert 3 < len(steps) < len(probe_steps(1000))
+    assert len(steps) * probe <= 0.1 * 1000 * step
+    monkeypatch.setattr(probing, "_COUNTED", {})
+    torch.manual_seed(5)
+    assert workload.probe_steps(defaults(workload, **WIDE, learning_rate=0.5, init_sigma=1.0)) == steps
+    # Half as large held-out data allow more probes; those of small trainings cost nothing to speak of.
+    assert len(workload.probe_steps(defaults(workload, **WIDE | {"eval_batch_size": 32}))) > len(steps)
+    assert workload.probe_steps(defaults(workload, **WIDE | {"n_steps": 10})) == probe_steps(10)
+    assert workload.probe_steps(defaults(workload, **WIDE, probe_every=1)) == tuple(range(1001))
+
+
+def test_the_time_of_probes_is_part_of_a_trainings() -> None:
+    workload, trainings = _case_of_40("pairs, adam")
+    pack = Pack(workload, trainings)
+    assert pack.probe_share() is None
+    pack.advance(1_000, 5)
+    assert 0 < (pack.probe_share() or 0) < 1
+    result = pack.train_to_end()
+    assert (result.probe_seconds > 0).all()
+    assert (result.probe_seconds < result.train_seconds).all()
 
 
 PRUNED = [1, 4, 5]

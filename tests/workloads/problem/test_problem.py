@@ -605,6 +605,8 @@ def test_a_weight_that_differs_between_trainings_reaches_the_function_of_attenti
         ({"heads": {"none": lambda weights: weights}}, "heads"),
         ({"eval_step": 3}, "eval_step"),
         ({"eval_step": -1, "data": _staged}, "eval_step"),
+        ({"probe_every": 0}, "probe_every"),
+        ({"probe_at": [-1]}, "probe_at"),
     ],
 )
 def test_a_name_that_is_taken_is_refused(changes: dict[str, Any], subject: str) -> None:
@@ -624,6 +626,12 @@ def test_the_page_has_a_row_for_every_argument() -> None:
         each.name: "" if each.default is each.empty else shown.get(repr(each.default), repr(each.default))
         for each in arguments
     }
+
+
+def test_probes_are_dense_where_they_are_asked_for() -> None:
+    kind = at.problem("dense", model=linear, data=echo, loss="mse", probe_every=50, probe_at=range(60, 64))
+    assert kind().probe_steps(kind.parameters.resolve({"n_steps": 120})) == (0, 50, 60, 61, 62, 63, 100, 120)
+    assert kind().probe_steps(kind.parameters.resolve({"n_steps": 61})) == (0, 50, 60, 61)
 
 
 def test_a_module_without_a_forward_pass_is_refused() -> None:
