@@ -133,7 +133,7 @@ def test_epochs_are_probed_at_their_end() -> None:
     assert parameters.n_steps == 150
     assert WORKLOAD.probe_steps(parameters) == (0, 50, 100, 150)
     assert FormalLanguagesParameters.resolve(parameters.values()) == parameters
-    assert WORKLOAD.probe_steps(defaults(WORKLOAD, n_steps=4)) == (0, 1, 2, 3, 4)
+    assert WORKLOAD.probe_steps(defaults(WORKLOAD, n_steps=4, eval_batch_size=20)) == (0, 1, 2, 3, 4)
 
 
 def test_lengths_split_packs_only_where_they_shape_them() -> None:
@@ -217,9 +217,7 @@ def test_first_is_learned_and_its_head_is_found() -> None:
     heads = result.heads[-1].heads
     assert set(heads.scores) == set(WORKLOAD.head_score_names)
     assert heads.role.shape[1:] == (2, 1)
-    start, end = (result.evidence.metrics["first_attention_30"][:, probe] for probe in (0, 10))
-    assert np.isfinite(end).all()
-    assert start.shape == (4,)
+    assert np.isfinite(result.last("first_attention_30")).all()
 
 
 @pytest.mark.slow
