@@ -40,6 +40,7 @@ from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.probing import probe_steps_of
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.streams import Streams, generator_seed
 from attnsweep.workloads.errors import UserError
@@ -136,7 +137,7 @@ class Source:
     @property
     def probe_steps(self) -> Sequence[int]:
         """The steps at which the training was measured, from 0 to its end."""
-        steps = self._workload.probe_steps(self._training.parameters)
+        steps = probe_steps_of(self._workload, self._training.parameters)
         return [step for step in steps if step <= self.origin.n_steps]
 
     def seconds(self, step: int, n: int) -> float:
@@ -270,7 +271,7 @@ class Source:
     def _pack(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Rows:
         pack = self._begun(states, step, numbers)
         escapes = self._kicked(pack, step, numbers) if self.change == "kick" else None
-        result = pack.train_to_end().at(self._workload.probe_steps(self._training.parameters))
+        result = pack.train_to_end().at(probe_steps_of(self._workload, self._training.parameters))
         tasks = [Task(self._task.trial, number, self._training) for number in numbers]
         verdicts = judged(self._workload, self._training.parameters, result.evidence)
         context = PackContext(self.origin.sweep, "fork", self._setting.device, platform.node())

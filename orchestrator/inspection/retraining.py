@@ -31,6 +31,7 @@ from attnsweep.workloads.engine.executors.programs import Executors, executors_o
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.probing import probe_steps_of
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.errors import UserError
 
@@ -204,7 +205,7 @@ class _Repetition:
                 pack.advance(1, 1)
             early_state = _state(pack, len(tasks))
         result = pack.train_to_end(1)
-        rows = ended_rows(self.workload, tasks, pack, result.at(self.workload.probe_steps(parameters)), context)
+        rows = ended_rows(self.workload, tasks, pack, result.at(probe_steps_of(self.workload, parameters)), context)
         with_extra = Rows(
             rows.trainings, curve_rows(self.workload, tasks, result), head_rows(self.workload, tasks, result)
         )

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from attnsweep.workloads.conditions import holds
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import Outcome
@@ -333,15 +332,11 @@ class Workload(ABC, Generic[P]):
         drawing several steps at once is faster."""
         return [self.batch(lanes, steps[0])]
 
-    def probe_steps(self, parameters: P) -> tuple[int, ...]:
-        """Returns the steps at which losses are measured, increasing from 0 to `n_steps`. May read only static
-        parameters.
-
-        By default there are so few that they cost at most a tenth of the steps' work (`most_probes`).
-        """
-        from attnsweep.workloads.engine.probing import most_probes  # which imports this module
-
-        return probe_steps(parameters.n_steps, most=most_probes(self, parameters))
+    def probe_steps(self, parameters: P) -> tuple[int, ...] | None:
+        """Returns the steps at which losses are measured, increasing from 0 to `n_steps`; by default `None`, for those
+        that the engine chooses (`probe_steps_of`). May read only static parameters."""
+        del parameters
+        return None
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
         """Draws the held-out data that every measurement uses, as tensors by name, with trainings as first axis; none

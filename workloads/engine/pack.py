@@ -29,7 +29,7 @@ from attnsweep.workloads.engine.lane_state import shapes_of
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.probing import Objective, Probing
+from attnsweep.workloads.engine.probing import Objective, Probing, probe_steps_of
 from attnsweep.workloads.engine.result import PackResult, Record
 
 _PROBES_AHEAD = 2
@@ -77,7 +77,7 @@ class Pack(Generic[P]):
         self._known: dict[Hashable, BlockProgram | GraphedStep | None] = {}
         self._objective = Objective(workload, self._store, self._programs)
         self._probing = Probing(workload, self._store, self._objective)
-        own_steps = workload.probe_steps(self._shared)
+        own_steps = probe_steps_of(workload, self._shared)
         self._probe_steps = sorted({*own_steps, *extra_probe_steps})
         self._own_probes = np.searchsorted(self._probe_steps, own_steps)
         self._record = Record(self._probe_steps, self._probing.levels, prune_at or [None] * len(trainings))

@@ -24,6 +24,7 @@ from attnsweep.workloads.engine.judging import least_losses
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import ROWS, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.vocabulary import RESERVED_METRICS
 
@@ -78,9 +79,16 @@ _SHARE, _FREE = 0.1, 10**8
 case: numbers that a core computes in about 0.05 s."""
 
 
-def most_probes(workload: Workload[P], parameters: P) -> float:
-    """Returns how many default probes a training may have. Both sides of the comparison are counted, not timed, because
-    results depend on probes and must not depend on the speed of a machine."""
+def probe_steps_of(workload: Workload[P], parameters: P) -> tuple[int, ...]:
+    """Returns the steps at which a training is measured: the workload's, or so few default ones that they cost at most
+    a tenth of the steps' work."""
+    own = workload.probe_steps(parameters)
+    return probe_steps(parameters.n_steps, most=_most_probes(workload, parameters)) if own is None else own
+
+
+def _most_probes(workload: Workload[P], parameters: P) -> float:
+    # Both sides of the comparison are counted, not timed: results depend on probes, and must not depend on the speed of
+    # a machine.
     key = workload.name, type(workload), parameters.static_key()
     if key not in _COUNTED:
         kind, declared = type(parameters), parameters.declared()

@@ -137,9 +137,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     def batches(self, lanes: LanguageLanes, steps: range) -> list[Batch]:
         return training_batches(lanes, steps)
 
-    def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
+    def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...] | None:
         if parameters.n_epochs is None:
-            return super().probe_steps(parameters)
+            return None
         return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
 
     def eval_batch(self, lanes: LanguageLanes) -> Batch:

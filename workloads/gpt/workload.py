@@ -135,9 +135,9 @@ class GPTWorkload(Workload[GPTParameters]):
             for name, value in nats.items()
         }
 
-    def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...]:
+    def probe_steps(self, parameters: GPTParameters) -> tuple[int, ...] | None:
         every = parameters.probe_every
-        return super().probe_steps(parameters) if every is None else probe_steps(parameters.n_steps, every)
+        return None if every is None else probe_steps(parameters.n_steps, every)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the cross-entropy in nats, averaged over the predictions that the task judges."""

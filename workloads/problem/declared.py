@@ -81,7 +81,7 @@ def problem(
             the last training step.
         probe_every: The number of steps between two probes; by default probes become rarer during a training, and cost
             at most a tenth of the steps' work.
-        probe_at: Further steps with a probe, such as `range(150, 250)` where an event is expected.
+        probe_at: Steps with a probe, besides those of `probe_every` or the first and the last, in place of the default.
         loss_may_be_negative: Whether the loss may fall below 0, as a log-density may; a training whose held-out loss is
             negative has otherwise diverged.
         files: The files that these functions read, by path relative to the folder of the Python file. They are stored

@@ -123,10 +123,12 @@ class Problem(Workload[Any]):
     def eval_batch(self, lanes: Lanes[Any]) -> Batch:
         return self._lane_parameters(lanes) | ({} if self._has_table else self._drawn(lanes, "eval", 0))
 
-    def probe_steps(self, parameters: Any) -> tuple[int, ...]:
-        every = self.probe_every
-        steps = super().probe_steps(parameters) if every is None else probe_steps(parameters.n_steps, every)
-        return tuple(sorted({*steps, *(step for step in self.probe_at if step <= parameters.n_steps)}))
+    def probe_steps(self, parameters: Any) -> tuple[int, ...] | None:
+        n_steps, every = parameters.n_steps, self.probe_every
+        if every is None and not self.probe_at:
+            return None
+        regular = (0, n_steps) if every is None else probe_steps(n_steps, every)
+        return tuple(sorted({*regular, *(step for step in self.probe_at if step <= n_steps)}))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return self.training_loss.of(self._values(module, batch, self._trained_on(module, batch)))

@@ -32,6 +32,7 @@ from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Wo
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.probing import probe_steps_of
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 
@@ -78,7 +79,7 @@ def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, p
     # Its level was too high for `diverged` before its loss was infinite.
     assert 0 < overflowed["onset_step"] < overflowed["diverged_step"]
     for row in rows[:2]:
-        probes = WORKLOAD.probe_steps(defaults(WORKLOAD, n_steps=row["param_n_steps"]))
+        probes = probe_steps_of(WORKLOAD, defaults(WORKLOAD, n_steps=row["param_n_steps"]))
         assert row["before_onset_step"] == probes[probes.index(row["onset_step"]) - 1]
     assert rows[0]["diverged_step"] is rows[2]["diverged_step"] is None
     assert rows[0]["eval_loss"] < rows[0]["loss_level"]
@@ -144,7 +145,7 @@ def test_a_failed_training_keeps_its_parameters_and_its_traceback() -> None:
 def test_a_training_that_ended_by_itself_before_its_trial_was_pruned_is_pruned_too() -> None:
     """Otherwise a rate would have the pruned trials' quick trainings, and not their slow ones."""
     (quick,) = _tasks(SOLVES)
-    step = WORKLOAD.probe_steps(quick.training.parameters)[-2]
+    step = probe_steps_of(WORKLOAD, quick.training.parameters)[-2]
     pack = Pack(WORKLOAD, [quick.training], prune_at=[step])
     pack.train_to_end()
     (row,) = ended_rows(

@@ -18,6 +18,7 @@ from attnsweep.workloads.engine import probing
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Batch, Training, Verdicts, Workload
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.probing import probe_steps_of
 from attnsweep.workloads.engine.schedule import dense_probe_steps, probe_steps, tail_start
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.formal_languages.encoder import Encoder
@@ -105,7 +106,7 @@ def test_a_training_looked_at_at_every_step_ends_as_one_that_is_not(name: str, s
     while not pack.advance(slice_evaluations):
         n_slices += 1
     assert n_slices == (n_evaluations if slice_evaluations == 1 else 0)
-    dense, own_steps = pack.result(), workload.probe_steps(shared)
+    dense, own_steps = pack.result(), probe_steps_of(workload, shared)
     assert dense.evidence.steps.tolist() == list(range(shared.n_steps + 1))
     assert all(np.isin(dense.last_probe, own_steps))
     _assert_same_end(pack, undisturbed, own_steps)
@@ -124,7 +125,7 @@ def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
     workload, (_, trainings) = Patient(), _case("pairs, adam")
     undisturbed = _ended(Pack(workload, trainings))
     dense = _ended(Pack(workload, trainings, extra_probe_steps=range(121)))
-    own_steps = workload.probe_steps(trainings[0].parameters)
+    own_steps = probe_steps_of(workload, trainings[0].parameters)
     assert undisturbed.result().n_steps.max() == own_steps[12]
     _assert_same_end(dense, undisturbed, own_steps)
 
@@ -152,7 +153,7 @@ def test_what_is_seen_between_is_what_a_shorter_training_ends_with() -> None:
     dense = _ended(Pack(workload, trainings, extra_probe_steps=[37])).result()
     values = trainings[0].parameters.values() | {"n_steps": 37}
     shorter = _ended(Pack(workload, [Training(type(trainings[0].parameters).resolve(values), 0)])).result()
-    assert 37 not in workload.probe_steps(trainings[0].parameters)
+    assert 37 not in probe_steps_of(workload, trainings[0].parameters)
     place = dense.evidence.steps.tolist().index(37)
     for name, table in shorter.evidence.metrics.items():
         assert table[0, -1] == dense.evidence.metrics[name][0, place], name
@@ -188,24 +189,24 @@ def test_fewer_probes_are_some_of_the_more(n_steps: int, most: float, more: floa
     assert len(few) <= max(min(most, more), 3)
 
 
-WIDE: dict[str, Value] = {"n_steps": 1000, "d_model": 32, "batch_size": 16, "eval_batch_size": 128}
+WIDE: dict[str, Value] = {"n_steps": 1000, "d_model": 32, "batch_size": 64, "eval_batch_size": 512}
 
 
 def test_default_probes_take_a_tenth_of_the_work_whatever_the_speed_and_the_seed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workload = GPTWorkload()
-    steps = workload.probe_steps(defaults(workload, **WIDE))
+    steps = probe_steps_of(workload, defaults(workload, **WIDE))
     step, probe = probing._COUNTED["gpt", GPTWorkload, defaults(workload, **WIDE).static_key()]
     assert 3 < len(steps) < len(probe_steps(1000))
     assert len(steps) * probe <= 0.1 * 1000 * step
     monkeypatch.setattr(probing, "_COUNTED", {})
     torch.manual_seed(5)
-    assert workload.probe_steps(defaults(workload, **WIDE, learning_rate=0.5, init_sigma=1.0)) == steps
-    # Half as large held-out data allow more probes; those of small trainings cost nothing to speak of.
-    assert len(workload.probe_steps(defaults(workload, **WIDE | {"eval_batch_size": 32}))) > len(steps)
-    assert workload.probe_steps(defaults(workload, **WIDE | {"n_steps": 10})) == probe_steps(10)
-    assert workload.probe_steps(defaults(workload, **WIDE, probe_every=1)) == tuple(range(1001))
+    assert probe_steps_of(workload, defaults(workload, **WIDE, learning_rate=0.5, init_sigma=1.0)) == steps
+    # Fewer held-out data allow more probes; those of small trainings cost nothing to speak of.
+    assert len(probe_steps_of(workload, defaults(workload, **WIDE | {"eval_batch_size": 128}))) > len(steps)
+    assert probe_steps_of(workload, defaults(workload, **WIDE | {"n_steps": 10})) == probe_steps(10)
+    assert probe_steps_of(workload, defaults(workload, **WIDE, probe_every=1)) == tuple(range(1001))
 
 
 def test_the_time_of_probes_is_part_of_a_trainings() -> None:

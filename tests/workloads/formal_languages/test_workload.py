@@ -8,6 +8,7 @@ import torch
 
 from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.probing import probe_steps_of
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.formal_languages import FormalLanguages, FormalLanguagesParameters
@@ -131,9 +132,9 @@ def test_what_does_not_fit_is_refused(values: dict[str, Value], message: str) ->
 def test_epochs_are_probed_at_their_end() -> None:
     parameters = defaults(WORKLOAD, n_epochs=3, steps_per_epoch=50)
     assert parameters.n_steps == 150
-    assert WORKLOAD.probe_steps(parameters) == (0, 50, 100, 150)
+    assert probe_steps_of(WORKLOAD, parameters) == (0, 50, 100, 150)
     assert FormalLanguagesParameters.resolve(parameters.values()) == parameters
-    assert WORKLOAD.probe_steps(defaults(WORKLOAD, n_steps=4, eval_batch_size=20)) == (0, 1, 2, 3, 4)
+    assert probe_steps_of(WORKLOAD, defaults(WORKLOAD, n_steps=4, eval_batch_size=20)) == (0, 1, 2, 3, 4)
 
 
 def test_lengths_split_packs_only_where_they_shape_them() -> None:
