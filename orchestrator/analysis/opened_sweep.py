@@ -75,7 +75,7 @@ class SweepData:
         """Opens one or more sweeps of the same workload, given by their directories or addresses on S3."""
         directories = tuple(SweepDirectory.open(place) for place in where)
         for index, sweep in enumerate(directories):
-            if any(sweep.all_sweeps & other.all_sweeps for other in directories[:index]):
+            if any(sweep.sweep == other.sweep for other in directories[:index]):
                 raise UserError(
                     "DIR",
                     given=str(sweep.place),

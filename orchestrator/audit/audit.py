@@ -27,7 +27,7 @@ from attnsweep.orchestrator.audit.check_trials import (
     compare_trainings,
     compare_trials,
 )
-from attnsweep.orchestrator.audit.merged_and_divided import audit_merged, audit_shards, check_machines
+from attnsweep.orchestrator.audit.merged_and_divided import audit_shards, check_machines
 from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, grouped, in_one_line
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
@@ -69,8 +69,6 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (Problem.of(damage),))
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
-    if directory.sources:
-        return audit_merged(directory)
     if directory.shards:
         return audit_shards(directory, lambda shard: audit(shard, uri))
     _check_trust(directory)

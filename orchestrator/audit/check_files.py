@@ -4,7 +4,6 @@ and what is stored beside them."""
 from collections.abc import Iterator
 
 import duckdb
-from pydantic import ConfigDict
 
 from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE, RESUME
 from attnsweep.orchestrator.audit.problems import Check, Problem, first_few, grouped
@@ -16,9 +15,8 @@ from attnsweep.orchestrator.running.study_storage import orphans, read_pieces
 from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
-from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
+from attnsweep.orchestrator.storage.record import DamagedRecordError
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
-from attnsweep.orchestrator.storage.sources import source_file
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, STUDY_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 
@@ -150,15 +148,8 @@ def _count_lines(seals: Seals) -> str:
     return words
 
 
-class _AnyRecord(Record):
-    """A stored record with any fields. The audit checks only that the record has the digest that was stored with it."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
-    """Finds stored files that have changed since they were written: checkpoints, weights, warm starts,
-    records of merged sweeps."""
+    """Finds stored files that have changed since they were written: checkpoints, weights, warm starts."""
     return tuple(_stored(directory))
 
 
@@ -169,13 +160,6 @@ def _stored(directory: SweepDirectory) -> Iterator[Problem]:
         told_trials(directory)
     except UserError as damage:
         yield Problem.of(damage)
-    for source in directory.sources:
-        file, fix = source_file(source.sweep), f"copy it from {source.place}"
-        try:
-            if RecordFile(file, _AnyRecord, fix).read_if_there(directory.place) is None:
-                yield Problem(f"{directory.place}/{file}: no such file", fix)
-        except UserError as damage:
-            yield Problem.of(damage)
 
 
 def _named_by_digest(place: Place, folder: str) -> Iterator[Problem]:

@@ -1,79 +1,16 @@
-"""Audits a directory of merged sweeps, and a sweep whose trials are divided among several processes."""
+"""Audits a sweep whose trials are divided among several processes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import duckdb
-
 from attnsweep.orchestrator.analysis.machines import are_several, environments_in, types_in_words
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.audit.check_files import check_course, check_files, check_links, check_stored, count_files
-from attnsweep.orchestrator.audit.problems import Audit, Check, Fault, Problem, grouped
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.audit.problems import Audit, Check, Problem
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 
-_AGAIN = "merge them again with: attnsweep merge OUT DIR DIR"
-_COUNT = Problem("sweeps with another number of trainings than when they were merged", _AGAIN)
-_STRANGE = Problem("sweeps that were not merged into the directory", _AGAIN)
-_NUMBERS = Problem("sweeps whose trials have other numbers than they were given", _AGAIN)
-_TWICE = Problem("trainings recorded more than once", _AGAIN)
-
 _ALIKE = ("sweep", "spec_sha256", "code", "files", "defaults", "engine")
 """Fields in which the records of all shards (shares of the trials) must equal the sweep's record."""
-
-
-def audit_merged(directory: SweepDirectory) -> Audit:
-    """Audits a directory of merged sweeps. It has no study (Optuna's record of trials) and no MLflow runs to compare
-    with; only the original sweeps have."""
-    finished, unreadable = check_course(directory, _AGAIN)
-    problems = (*check_files(directory.place, directory.spec_sha256, finished=bool(finished)), *check_stored(directory))
-    try:
-        rows, links, machines = Ledger(directory.place).ask(
-            lambda connection: (
-                grouped(_compare_sources(connection, directory)),
-                check_links(connection),
-                check_machines(environments_in(connection), directory),
-            )
-        )
-    except UserError as damage:
-        rows, links, machines = (Problem(f"not checked: {damage.subject}: {damage.given}", damage.fix),), (), []
-    n_trainings = sum(source.n_trainings for source in directory.sources)
-    return Audit(
-        directory=str(directory.place),
-        sweep=directory.sweep,
-        finished=finished,
-        counts={},
-        checks=(
-            Check(f"{n_trainings:,} trainings of {len(directory.sources)} merged sweeps", rows),
-            Check("curves and heads belong to these trainings; only failed ones lack curves", links),
-            *machines,
-            Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}"),
-            *unreadable,
-            Check(f"files {count_files(directory.place)}", problems),
-        ),
-    )
-
-
-def _compare_sources(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> Iterator[Fault]:
-    """Checks a directory into which several sweeps were merged: compares each sweep's rows in the ledger with what the
-    directory has recorded about the sweep before the merge. Yields the differences."""
-    ranges = {
-        sweep: (n, low, high)
-        for sweep, n, low, high in connection.execute(
-            "select sweep, count(*), min(trial), max(trial) from trainings group by sweep order by sweep"
-        ).fetchall()
-    }
-    nexts = (*(source.first_trial for source in directory.sources[1:]), 2**31)
-    for source, following in zip(directory.sources, nexts, strict=True):
-        n, low, high = ranges.pop(source.sweep, (0, source.first_trial, source.first_trial))
-        if n != source.n_trainings:
-            yield _COUNT, f"{source.sweep} ({n}, not {source.n_trainings})"
-        if not source.first_trial <= low <= high < following:
-            yield _NUMBERS, f"{source.sweep} ({low}..{high}, not from {source.first_trial} on)"
-    yield from ((_STRANGE, sweep) for sweep in ranges)
-    twice = connection.execute("select trial, replicate from trainings group by all having count(*) > 1 order by all")
-    yield from ((_TWICE, f"{trial}/{replicate}") for trial, replicate in twice.fetchall())
 
 
 def audit_shards(directory: SweepDirectory, audit: Callable[[Place], Audit]) -> Audit:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri, Trust, opened
@@ -85,18 +85,6 @@ def compact(directory: SweepDir) -> None:
 
     for part in parts_of(place_of(directory)):
         compact_ledger(part)
-
-
-def merge(
-    out: Annotated[str, Argument(metavar="OUT", help="New directory, or s3://BUCKET/PREFIX.")],
-    directories: Annotated[list[str], Argument(metavar="DIR...", help="Finished sweeps of one workload.")],
-) -> None:
-    """Merge several sweeps of one workload into a new directory, for analysis."""
-    from attnsweep.orchestrator.analysis.merging import merge_sweeps
-
-    merged = merge_sweeps(out, directories)
-    n_trainings = sum(source.n_trainings for source in merged.sources)
-    typer.echo(f"{merged.place}: {n_trainings:,} trainings of {len(merged.sources)} sweeps")
 
 
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: Follow = False) -> None:

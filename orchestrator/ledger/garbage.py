@@ -94,19 +94,12 @@ def _probes(directory: SweepDirectory, every: int) -> Iterator[Garbage]:
     """Yields the files of the table `curves` that become smaller if only one measured point in `every` is kept.
 
     Raises:
-        UserError: If the sweep is not finished or was merged, or if earlier thinning has removed some of these probes.
+        UserError: If the sweep is not finished, or if earlier thinning has removed some of these probes.
     """
     place = directory.place
     if not directory.finished:
         fix = f"finish it with: attnsweep resume {as_argument(place)}"
         raise UserError(_THIN, given=f"the unfinished sweep {place}", expected="a finished sweep", fix=fix)
-    if directory.sources:
-        raise UserError(
-            _THIN,
-            given=f"the merge {place} of several sweeps",
-            expected="a single sweep",
-            fix="thin the curves of the sweeps that were merged, and merge them again",
-        )
     snapshot, sizes = open_snapshot(place), place.sizes()
     for kept_every, names in snapshot.by_thinning().items():
         if every % kept_every and kept_every < every:

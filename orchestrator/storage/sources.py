@@ -1,15 +1,13 @@
-"""The other sweeps that a sweep's record names: those that were merged into its directory, and those whose trials its
-sampler learned from at the start.
+"""The other sweeps that a sweep is read with, and those whose trials its sampler learned from at the start.
 
-A merged directory is for analysis: nothing is trained in it. The trials that a sampler was given are stored in
-`warm_start.json`. So a resumed sweep uses the same trials, even if the earlier sweeps were moved or removed.
+The trials that a sampler was given are stored in `warm_start.json`: a resumed sweep uses the same ones, even if the
+earlier sweeps were moved or removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import Field
 
-from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.record import Record, RecordFile, unless_empty
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import sha256_of
@@ -21,33 +19,6 @@ by trial and replicate, not by sweep. Without the offset, a join with `trainings
 have the same number."""
 _MOST_SWEEPS = 2**31 // TRIALS_APART
 """The largest number of sweeps that are read as one. More are not possible, because trial numbers have 32 bits."""
-
-
-class CutShortError(UserError):
-    """Raised for a directory in which a merge of several sweeps was interrupted."""
-
-
-class Source(Record):
-    """One of the sweeps that were merged into a directory, and the numbers that its trials have there.
-
-    Attributes:
-        sweep: The sweep's identity, also in the column `sweep` of its rows.
-        place: Where the sweep was.
-        spec_sha256: Hash of the sweep's spec. The sweep's full record is `sources/<sweep>.json`.
-        first_trial: The number of the sweep's trial 0 in the merged directory.
-        n_trainings: The number of the sweep's rows.
-    """
-
-    sweep: str
-    place: str
-    spec_sha256: str
-    first_trial: int = Field(ge=0)
-    n_trainings: int = Field(ge=0)
-
-
-def source_file(sweep: str) -> str:
-    """Returns the name of the file, in a merged directory, that stores the record of one of the merged sweeps."""
-    return f"sources/{sweep}.json"
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
@@ -72,35 +43,6 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
                 expected=f"trial numbers below {TRIALS_APART} in every sweep except the last",
                 fix="name this sweep last, or read it alone",
             )
-
-
-def refuse_cut_short(place: object, sources: Sequence[Source]) -> None:
-    """Raises CutShortError, because the merge of the given sweeps into the directory was interrupted or is still under
-    way."""
-    arguments = " ".join(map(as_argument, (place, *(source.place for source in sources))))
-    raise CutShortError(
-        str(place),
-        given="an incomplete merge, which is under way or was interrupted",
-        expected="a sweep, or a complete merge of sweeps",
-        fix=f"repeat the merge with: attnsweep merge {arguments}; or remove the directory",
-    )
-
-
-def refuse_merged(place: object, sources: Sequence[Source]) -> None:
-    """Raises UserError if the directory holds a merge of several sweeps. Such a merge cannot be trained, replayed or
-    logged.
-
-    Args:
-        place: The directory.
-        sources: The sweeps that were merged into the directory; empty for a sweep that was run.
-    """
-    if sources:
-        raise UserError(
-            str(place),
-            given=f"a merge of {len(sources)} sweeps for analysis",
-            expected="a single sweep",
-            fix=f"give one of the merged sweeps: {', '.join(source.place for source in sources)}",
-        )
 
 
 class ToldTrial(Record):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.record import reason_of
-from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, base_file, code_file
 from attnsweep.orchestrator.storage.user_state import is_trusted, trust
 from attnsweep.search_spaces.sweep import Sweep
@@ -48,10 +47,8 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     nothing.
 
     Raises:
-        UserError: If a file is missing, or differs from the one that the sweep recorded; if the directory was merged
-            from other sweeps, because nothing is trained there.
+        UserError: If a file is missing, or differs from the one that the sweep recorded.
     """
-    refuse_merged(directory.place, directory.sources)
     directory = directory.with_files()
     file = user_file(directory.spec.workload)
     if file is None:

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
 from attnsweep.orchestrator.storage.shards import Shard, at_once, numbers_in_words, place_of_whole, shards_of
-from attnsweep.orchestrator.storage.sources import WARM_START, Source, WarmStart, refuse_cut_short
+from attnsweep.orchestrator.storage.sources import WARM_START, WarmStart
 from attnsweep.orchestrator.storage.sweep_record import SweepRecord
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
@@ -98,7 +98,6 @@ class SweepDirectory(SweepRecord):
         files: Mapping[str, str] = MappingProxyType({}),
         annotation: Annotation | None = None,
         base: NamedBase | None = None,
-        sources: tuple[Source, ...] = (),
         engine_reason: str = "",
         warm_start: WarmStart | None = None,
         shards: int = 0,
@@ -116,7 +115,6 @@ class SweepDirectory(SweepRecord):
             files: The sha256 of each file that the spec names, by the file's path.
             annotation: The user's note, tags and claim.
             base: The weights that the sweep starts from, which are stored in the directory.
-            sources: The sweeps that are merged into the directory.
             engine_reason: Why the environment has its engine.
             warm_start: Earlier trials for the sampler, which are stored in the directory.
             shards: The number of drivers of a sweep that is divided into shards; 0 for an undivided sweep, or for a
@@ -145,7 +143,6 @@ class SweepDirectory(SweepRecord):
             files=files,
             bases={base.name: base.origin} if base else {},
             warm_start=warm_start.sha256 if warm_start else "",
-            sources=sources,
             shards=shards,
             shard=shard,
             **vars(annotation or Annotation()),
@@ -185,17 +182,14 @@ class SweepDirectory(SweepRecord):
         """Opens a sweep directory by reading its `sweep.json`.
 
         Raises:
-            UserError: If there is no record, if it is damaged, or if a merge of sweeps into the directory was not
-                completed.
+            UserError: If there is no record, or it is damaged.
         """
         directory = cls.open_begun(where)
-        if directory.sources and not directory.finished:
-            refuse_cut_short(directory.place, directory.sources)
         return directory._with_parts() if directory.shards else directory
 
     @classmethod
     def open_begun(cls, where: PlaceName) -> "SweepDirectory":
-        """Opens a sweep directory like `open`, but also one in which a merge of sweeps was interrupted."""
+        """Opens a sweep directory like `open`, but without its shards."""
         place = place_of(where)
         try:
             stored = _RECORD.read(place)

@@ -12,7 +12,6 @@ from pydantic import Field, ModelWrapValidatorHandler, field_serializer, model_v
 from attnsweep.orchestrator.storage.environment import Engine, Environment
 from attnsweep.orchestrator.storage.record import Record, unless_empty
 from attnsweep.orchestrator.storage.shards import MOST_SHARDS, WHOLE, Shard
-from attnsweep.orchestrator.storage.sources import Source
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
@@ -84,7 +83,6 @@ class SweepRecord(Record):
         claim: The claim that `attnsweep verify` tests; `None` without one.
         warm_start: The sha256 of the earlier trials in `warm_start.json` that were given to the sampler; empty without
             any.
-        sources: The sweeps that were merged into the directory; none for a sweep that was run.
         shards: The number of drivers of a sweep that is divided into shards, which hold everything except this record;
             0 for an undivided sweep.
         shard: Which trials this directory holds, if it is a shard of a divided sweep; `None` for all trials.
@@ -107,7 +105,6 @@ class SweepRecord(Record):
     keep_weights: tuple[TrialNumber, ...] = unless_empty(())
     claim: Claim | None = unless_empty(None)
     warm_start: Sha256 | Literal[""] = unless_empty("")
-    sources: tuple[Source, ...] = unless_empty(())
     shards: int = unless_empty(0, ge=0, le=MOST_SHARDS)
     shard: Shard | None = unless_empty(None)
 
@@ -239,11 +236,6 @@ class SweepRecord(Record):
         """
         times = [by_trial.get(trial, ()) for by_trial in self.retried]
         return [frozenset(chain(*times[at:])) for at in range(len(times))]
-
-    @property
-    def all_sweeps(self) -> frozenset[str]:
-        """The identities of all sweeps whose rows the directory holds."""
-        return frozenset({self.sweep, *(source.sweep for source in self.sources)})
 
     @property
     def is_extended(self) -> bool:

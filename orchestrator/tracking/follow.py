@@ -18,7 +18,6 @@ from attnsweep.orchestrator.storage.locks import TakenError
 from attnsweep.orchestrator.storage.place import Lock, Place
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.run_records import PROGRESS
-from attnsweep.orchestrator.storage.sources import refuse_merged
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.orchestrator.tracking.content import has_runs_of_trials, table_of_trials, trial_contents
@@ -282,7 +281,6 @@ def sync(
         UserError: If another process works on the sweep, or with `follow` logs its trials to this store; the store does
             not accept the runs; or the ledger cannot be read.
     """
-    refuse_merged(directory.place, directory.sources)
     store = MlflowStore(tracking_uri(uri))
     set_environment()
     has_warned = False

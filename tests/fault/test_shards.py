@@ -337,13 +337,10 @@ def test_the_audit_names_the_types_of_machine_of_all_drivers(copied: Path) -> No
     assert f"on {environment.machine}, PyTorch {environment.torch}" in line
 
 
-def test_a_shard_is_compacted_and_merged_with_other_sweeps(copied: Path, one: Path, tmp_path: Path) -> None:
+def test_a_shard_is_compacted(copied: Path, one: Path) -> None:
     assert command("compact", copied).code == 0
     assert [len([*(copied / f"shard-{i}" / "trainings").iterdir()]) for i in range(3)] == [1, 1, 1]
     shards.assert_equal(copied, one)
-    assert command("merge", tmp_path / "both", one, copied).code == 0
-    assert audit(tmp_path / "both").problems == []
-    assert Ledger(tmp_path / "both").trainings().num_rows == 28
 
 
 @pytest.mark.scale

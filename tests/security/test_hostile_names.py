@@ -19,7 +19,6 @@ from typer.main import get_group
 
 from attnsweep import compare, open_sweep
 from attnsweep.orchestrator import cli
-from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.cli.screen.results import print_comparison
 from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
@@ -74,8 +73,6 @@ LOOKING = {
     "mlflow-sync": [],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
-ALSO_LOOKING = {"merge"}
-"""The same, which takes several sweeps."""
 LOADING: dict[str, list[str]] = {
     "resume": [],
     "replay": ["0/0"],
@@ -98,7 +95,7 @@ def test_each_command_on_a_sweep_directory_is_known_to_run_its_code_or_not() -> 
         for name, command in get_group(cli.app).commands.items()
         if any("DIR" in (each.metavar or "") for each in command.params if each.param_type_name == "argument")
     }
-    assert taking <= {*LOOKING, *ALSO_LOOKING, *LOADING}
+    assert taking <= {*LOOKING, *LOADING}
 
 
 @pytest.fixture(scope="module")
@@ -284,17 +281,6 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path) -
     assert not ran.exists()
 
 
-@pytest.mark.scale
-@pytest.mark.slow
-def test_merging_does_not_run_its_code(ran: Path, tmp_path: Path) -> None:
-    first = SweepDirectory.open("s")
-    second = sweep_on_disk(tmp_path / "t", first.spec.but(name="t"), trial_rows(0, ["solved"] * 4))
-    for each in (first, second):
-        each.record_run(finished=True, seconds=1.0)
-    merge_sweeps("both", ["s", "t"])
-    assert not ran.exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", LOADING)
 def test_the_others_run_it_only_with_trust(command: str, ran: Path) -> None:
@@ -325,6 +311,6 @@ def test_the_documents_tell_the_ones_from_the_others() -> None:
         (security, r"can be inspected safely \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
         (readme, r"if you have trusted it\. (.*?) run no code", r"runs as you\. (.*?) also run a sweep"),
     ):
-        for pattern, commands in ((looking, {*LOOKING, *ALSO_LOOKING}), (loading, {*LOADING})):
+        for pattern, commands in ((looking, {*LOOKING}), (loading, {*LOADING})):
             (named,) = re.findall(pattern, text)
             assert set(re.findall(r"`(.*?)`", named)) == commands

@@ -89,8 +89,6 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     if directory.shortfall:
         yield f"shards      {directory.shortfall}"
         yield from _shards(directory, now)
-    if directory.sources:
-        yield f"merged from {', '.join(source.sweep for source in directory.sources)}"
     drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress else ""
     of_trials = "" if progress else f" of {spec.trials}"
     yield f"trials      {drawn}{counts.n_trials}{of_trials} with trainings in the ledger"

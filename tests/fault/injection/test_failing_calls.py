@@ -87,20 +87,9 @@ def _resume(commands: Commands, home: Path) -> None:
         _call(commands, *RUN, "--dir", str(home / "s"))
 
 
-def _merge(home: Path) -> tuple[str, ...]:
-    return "merge", str(home / "out"), str(home / "s"), str(home / "other")
-
-
-def _merge_again(commands: Commands, home: Path) -> None:
-    answer = commands.call(*_merge(home), below=Path("/nowhere"))
-    # A merge that failed after its last write is complete, so OUT holds a sweep.
-    assert answer.code == 0 or "expected a directory that contains no sweep yet" in answer.said, answer.said
-
-
 ACTS = {
     "run": Act("nothing", lambda home: (*RUN, "--dir", str(home / "s")), _resume),
     "resume": Act("interrupted", _resumed, _resume),
-    "merge": Act("two", _merge, _merge_again, "out"),
     "compact": Act(
         "two", lambda home: ("compact", str(home / "s")), lambda call, home: _call(call, "compact", str(home / "s"))
     ),
@@ -179,7 +168,7 @@ def _check_said(answer: Answer, home: Path, failure: Failure) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # Where all calls fail in turn, this is a thousand commands.
-@pytest.mark.sample("run-disk-sample", "merge-disk-sample")
+@pytest.mark.sample("run-disk-sample", "compact-disk-sample")
 @pytest.mark.parametrize("how_many", ["sample", "all"])
 @pytest.mark.parametrize("kind", FAILURES)
 @pytest.mark.parametrize("name", ACTS)

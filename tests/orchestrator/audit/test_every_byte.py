@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.audit.check_files import check_files, check_journal, check_stored
 from attnsweep.orchestrator.audit.problems import Problem
@@ -30,7 +29,6 @@ WITHOUT_DIGEST = {"progress.json", "pack_sizes.json"}
 KINDS = {
     "path": {"sweep.json", "course.json", "replays.json", "study.journal"}
     | {"trainings", "curves", "heads", "code", "checkpoints", "weights"},
-    "merged": {"sweep.json", "course.json", "trainings", "curves", "heads", "sources"},
 }
 """The files that each directory must have, for the test to mean something."""
 
@@ -72,13 +70,6 @@ def path(home: Path) -> Path:
     place.publish("000000-0000-4", {CHECKPOINTS: _write_state})
     keep_weights(directory, [1], print)
     return home / "0"
-
-
-@pytest.fixture(scope="module")
-def merged(path: Path) -> Path:
-    """Both sweeps in one directory."""
-    merge_sweeps(path.parent / "merged", [path, path.parent / "1"])
-    return path.parent / "merged"
 
 
 def _files(path: Path) -> list[Path]:

@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 import pytest
 
 from attnsweep import Sweep, open_sweep
-from attnsweep.orchestrator.analysis.merging import merge_sweeps
 from attnsweep.orchestrator.inspection.continuation import Change, Source
 from attnsweep.orchestrator.inspection.fork import Committors, Fork, committors, fork
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -253,14 +252,8 @@ def test_a_fork_in_an_object_store_is_that_on_a_disk(pairs: SweepDirectory) -> N
     assert _losses(_forked(there, "1/0")) == _losses(_forked(pairs, "1/0"))
 
 
-def test_a_merged_sweep_names_its_sources_and_sweeps_opened_together_are_forked_at_home(
-    pairs: SweepDirectory, tmp_path: Path
-) -> None:
+def test_sweeps_opened_together_are_forked_at_home(pairs: SweepDirectory, tmp_path: Path) -> None:
     other = trained_sweep(tmp_path / "other", small_sweep("others", trials=2, replicates=2, seed=1))
-    merged = merge_sweeps(tmp_path / "merged", [pairs.place, other.place])
-    with pytest.raises(UserError, match="expected a single sweep; give one of the merged sweeps") as refused:
-        _forked(merged, "1/1")
-    assert str(other.place) in str(refused.value)
     together = open_sweep(str(pairs.place), str(other.place))
     assert _losses(together.fork("1000001/1", at=3, redraw="kick", n=3, size=0.1)) == _losses(_forked(other, "1/1"))
 

@@ -1,23 +1,17 @@
-"""`merge`, `gc` and `compact` killed at each write: readers cope with what is left, a repeat ends as undisturbed."""
+"""`gc` and `compact` killed at each write: readers cope with what is left, a repeat ends as undisturbed."""
 
 import shutil
 from collections.abc import Callable
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attnsweep import open_sweep
-from attnsweep.orchestrator.analysis.merging import merge_sweeps
-from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import verify
-from attnsweep.orchestrator.storage.sources import CutShortError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
@@ -35,11 +29,6 @@ def _swept(root: Path) -> SweepDirectory:
     return directory
 
 
-def _two(home: Path) -> None:
-    for name in ("a", "b"):
-        _swept(home / name)
-
-
 def _with_garbage(home: Path) -> None:
     _swept(home / "out")
     for name in LEFT_OVER:
@@ -48,25 +37,7 @@ def _with_garbage(home: Path) -> None:
         path.write_bytes(b"12345")
 
 
-def _is_no_sweep_yet(home: Path) -> bool:
-    """Whether every reader is told so."""
-    out = home / "out"
-    if not SweepDirectory.is_there(out):
-        SweepDirectory.check_new(out)
-        return True
-    try:
-        SweepDirectory.open(out)
-    except CutShortError:
-        says = rf"repeat the merge with: attnsweep merge {out} {home}/a {home}/b; or remove the directory$"
-        for read in (open_sweep, audit, print_status, partial(collect, delete=False)):
-            with pytest.raises(CutShortError, match=says):
-                read(out)
-        return True
-    return False
-
-
 COMMANDS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
-    "merge": (_two, lambda home: merge_sweeps(home / "out", [home / "a", home / "b"])),
     "gc": (_with_garbage, lambda home: collect(home / "out", delete=True)),
     "thin": (_with_garbage, lambda home: collect(home / "out", delete=True, thin=2)),
     "compact": (_with_garbage, lambda home: compact(home / "out")),
@@ -82,7 +53,7 @@ def _rows(home: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.sample("merge-11", "gc-11", "thin-11", "compact-11")
+@pytest.mark.sample("gc-11", "thin-11", "compact-11")
 @pytest.mark.parametrize("stride", [1, 11])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_killed_command_is_repeated(name: str, stride: int, tmp_path: Path) -> None:
@@ -96,7 +67,7 @@ def test_a_killed_command_is_repeated(name: str, stride: int, tmp_path: Path) ->
     (tmp_path / "before").mkdir()
     prepare(tmp_path / "before")
     begin()
-    before = None if _is_no_sweep_yet(home) else _rows(home)
+    before = _rows(home)
     act(home)
     ended = _rows(home)
     n_kills = 0
@@ -104,10 +75,8 @@ def test_a_killed_command_is_repeated(name: str, stride: int, tmp_path: Path) ->
         begin()
         crashed = crashes(home, act, step)
         n_kills += crashed
-        is_absent = _is_no_sweep_yet(home)
-        assert is_absent or _rows(home) in (before, ended)
-        if is_absent or name != "merge":
-            act(home)
+        assert _rows(home) in (before, ended)
+        act(home)
         assert _rows(home) == ended
         directory = SweepDirectory.open(home / "out")
         assert directory.finished

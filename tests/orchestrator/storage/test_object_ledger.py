@@ -14,8 +14,6 @@ import pytest
 from moto.s3.exceptions import AccessForbidden, MissingKey
 from moto.s3.responses import S3Response
 
-from attnsweep.orchestrator.analysis.merging import merge_sweeps
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger import compaction
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -24,12 +22,9 @@ from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
-from attnsweep.orchestrator.storage.sources import CutShortError
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.kills import Crash, crashes, read_beside_a_writer_and_kill_it
 from tests.orchestrator.ledger.ledger_rows import commit, committed_keys, held, keys_of, open_writer, pack_rows
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import copy_of, leave_lease, new_prefix, object_names
 
 OPEN_FILE = ObjectPrefix.open_file
@@ -78,41 +73,6 @@ def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
 
 REQUESTS = [(ObjectPrefix, name) for name in ("_put", "swap_text", "remove")]
 """The steps of a write to an object store."""
-
-
-def _is_merged(prefix: ObjectPrefix) -> bool:
-    """Whether a merge that crashed had ended; if not, every reader is told so, and its lease is made free."""
-    if not SweepDirectory.is_there(prefix):
-        return False
-    try:
-        SweepDirectory.open(prefix)
-    except CutShortError:
-        # Its holder is this process, which is alive.
-        prefix.put_text(LEASE_FILE, "")
-        return False
-    return True
-
-
-@pytest.mark.slow
-@pytest.mark.sample("4")
-@pytest.mark.parametrize("stride", [1, 4])
-def test_a_merge_that_crashes_at_any_request_is_completed_by_the_next(stride: int, tmp_path: Path) -> None:
-    places = []
-    for name in ("a", "b"):
-        directory = sweep_on_disk(tmp_path / name, small_sweep(name), trial_rows(0, ["solved"] * 4))
-        directory.record_run(finished=True, seconds=1.0)
-        places.append(directory.place)
-    for step in range(0, 60, stride):
-        prefix = new_prefix()
-        crashed = crashes(prefix, lambda out: merge_sweeps(out, places), step, REQUESTS)
-        if crashed and not _is_merged(prefix):
-            merge_sweeps(prefix, places)
-        assert len(parquet(prefix)) == 2
-        assert audit(prefix).problems == []
-        if not crashed:
-            break
-    assert not crashed
-    assert step > 6
 
 
 @pytest.mark.sample("commit")
