@@ -10,7 +10,7 @@ from typer.core import TyperGroup, TyperOption
 
 from attnsweep.orchestrator.cli.answers import running_users_code
 from attnsweep.orchestrator.cli.author import new_workload, prepare_corpus, workloads
-from attnsweep.orchestrator.cli.care import audit, compact, doctor, gc, mlflow_sync
+from attnsweep.orchestrator.cli.care import audit, compact, doctor, mlflow_sync
 from attnsweep.orchestrator.cli.literature import reproduce, score_heads
 from attnsweep.orchestrator.cli.pages import docs
 from attnsweep.orchestrator.cli.read import compare, list_, query, report, status
@@ -32,7 +32,7 @@ _PANELS = {
     "Run": (run, resume, verify, specs),
     "Read": (status, list_, query, compare, report),
     "One training": (replay, fork, why, heads, export),
-    "Care": (audit, gc, compact, mlflow_sync, doctor),
+    "Care": (audit, compact, mlflow_sync, doctor),
     "Author": (new_workload, workloads, prepare_corpus),
     "Literature": (reproduce, score_heads),
 }

@@ -1,14 +1,12 @@
 """Commands that check and tidy sweeps and machines. Fast to import: every command loads its libraries when it runs."""
 
-import json
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs, TrackingUri, Trust, opened
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrackingUri, Trust, opened
 from attnsweep.orchestrator.cli.ending import drawing
 
 Follow = Annotated[bool, Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")]
@@ -31,54 +29,8 @@ def audit(
         raise typer.Exit(EXIT_FAULT)
 
 
-def gc(
-    directories: SweepDirs,
-    delete: Annotated[bool, Option("--delete", help="Remove it; without this flag it is only shown.")] = False,
-    thin_curves: Annotated[
-        int | None,
-        Option(
-            metavar="K",
-            min=2,
-            help="Also thin the curves of finished sweeps: every K-th probe stays, with the first and the last.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show which files of a sweep directory are no longer needed, and free their space."""
-    from rich.filesize import decimal
-    from rich.table import Column, Table
-
-    from attnsweep.orchestrator.ledger.garbage import collect
-    from attnsweep.orchestrator.storage.place_names import as_argument, place_of
-    from attnsweep.orchestrator.storage.shards import parts_of
-    from attnsweep.orchestrator.terminal import PlainConsole
-
-    parts = [part for directory in directories for part in parts_of(place_of(directory))]
-    # Sweeps are handled one after another. An error in one sweep ends the command. If `delete` is true, the files of
-    # the sweeps before it have been removed by then.
-    files_of = {str(part): collect(part, delete=delete, thin=thin_curves) for part in parts}
-    if as_json:
-        content = {place: [asdict(file) for file in files] for place, files in files_of.items()}
-        typer.echo(json.dumps({"deleted": delete, "sweeps": content}))
-        return
-    screen, all_files = PlainConsole(soft_wrap=True), [file for files in files_of.values() for file in files]
-    if not all_files:
-        screen.print("nothing can go")
-        return
-    columns = (Column("files", justify="right"), Column("size", justify="right"))
-    table = Table(Column("sweep", overflow="fold"), "what", *columns, box=None, header_style="bold")
-    for place, files in files_of.items():
-        for kind in dict.fromkeys(file.kind for file in files):
-            sizes = [file.n_bytes for file in files if file.kind == kind]
-            table.add_row(as_argument(place), kind, f"{len(sizes):,}", decimal(sum(sizes)))
-    screen.print(table)
-    total = f"{decimal(sum(file.n_bytes for file in all_files))} in {len(all_files):,} files"
-    again = " ".join(map(as_argument, directories)) + (f" --thin-curves {thin_curves}" if thin_curves else "")
-    screen.print(f"freed {total}" if delete else f"{total} can go; free them with: attnsweep gc {again} --delete")
-
-
 def compact(directory: SweepDir) -> None:
-    """Merge the small files of a ledger into one file per table."""
+    """Merge the small files of a ledger into one file per table, and remove what is no longer needed."""
     from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
     from attnsweep.orchestrator.storage.place_names import place_of
     from attnsweep.orchestrator.storage.shards import parts_of

@@ -27,10 +27,11 @@ from attnsweep.orchestrator.ledger.fragments import (
     publish,
     require_ledger,
 )
-from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order, thinned
+from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
 from attnsweep.orchestrator.ledger.verification import naming_damage, refuse_doubles
-from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
+from attnsweep.orchestrator.storage.sweep_directory import COURSE
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
@@ -61,7 +62,8 @@ class Recovery:
 
 
 def compact(where: PlaceName) -> None:
-    """Merges a sweep's ledger into one file per table.
+    """Merges a sweep's ledger into one file per table, and removes what is no longer needed: files that a killed
+    process left among the tables, and the checkpoints of a finished sweep.
 
     If parts of the ledger keep different probes of their curves (every one, every second, ...), these parts stay apart.
 
@@ -73,6 +75,10 @@ def compact(where: PlaceName) -> None:
     with closing(place.lock("compact")):
         recover(place)
         merge_alike(place)
+        if (course := COURSE.read_if_there(place)) is not None and course.finished:
+            place.remove(
+                CHECKPOINTS, [*place.unfinished(CHECKPOINTS), *(f"{name}.parquet" for name in place.names(CHECKPOINTS))]
+            )
 
 
 def merge_alike(place: Place) -> None:
@@ -114,7 +120,7 @@ def recover(place: Place) -> Recovery:
     return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
 
 
-def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Expression | None = None) -> str:
+def merge(place: Place, names: Collection[str], leave_out: pc.Expression | None = None) -> str:
     """Merges the given fragments (the files of one commit each) into a single one, with sorted rows.
 
     Holds `_CELLS_AT_ONCE` cells in memory at a time.
@@ -122,7 +128,6 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
     Args:
         place: The sweep directory.
         names: Fragments. The curves of all of them must keep the same probes.
-        thin: Keeps every `thin`-th probe of each curve in the fragments, and the first and the last; 1 keeps all.
         leave_out: Selects rows of `trainings` to leave out. Their trainings have no rows in the other tables.
 
     Returns:
@@ -142,13 +147,11 @@ def merge(place: Place, names: Collection[str], thin: int = 1, leave_out: pc.Exp
             fix="remove the files that were copied into the directory from another sweep",
         )
     (kept_every,) = chosen.by_thinning()
-    stamp = Stamp(spec_sha256=specs[0], replaces=tuple(sorted(names)), curves_every=kept_every * thin)
+    stamp = Stamp(spec_sha256=specs[0], replaces=tuple(sorted(names)), curves_every=kept_every)
     contents = {
         table: (
             chosen.dataset(table).schema,
-            sorted_batches(
-                place, chosen, table, thin if table == "curves" else 1, leave_out if table == "trainings" else None
-            ),
+            sorted_batches(place, chosen, table, leave_out if table == "trainings" else None),
         )
         for table in chosen.files
     }
@@ -178,7 +181,7 @@ def due(rows: Mapping[str, int]) -> list[str]:
 
 
 def sorted_batches(
-    place: Place, snapshot: Snapshot, table: str, thin: int = 1, leave_out: pc.Expression | None = None
+    place: Place, snapshot: Snapshot, table: str, leave_out: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yields all rows of one table in sorted order, in batches.
 
@@ -188,7 +191,6 @@ def sorted_batches(
         place: The sweep directory.
         snapshot: Opened files of the sweep, with at least one row.
         table: The table's name.
-        thin: For `curves`: keeps every `thin`-th probe, as in `merge`.
         leave_out: Selects rows to leave out; `None` keeps all.
     """
     with naming_damage([place]):
@@ -204,5 +206,5 @@ def sorted_batches(
         with naming_damage([place]):
             rows = in_order(dataset.to_table(filter=inside if n_parts > 1 else None), SORT_KEYS[table])
         n_rows += rows.num_rows
-        yield from thinned(rows, thin).combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
+        yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
     assert n_rows == dataset.count_rows()

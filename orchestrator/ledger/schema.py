@@ -366,11 +366,6 @@ def thinned(curves: pa.Table, every: int) -> pa.Table:
     return curves if every == 1 or not curves.num_rows else curves.filter(pa.array(_stays(curves, every)))
 
 
-def n_staying(lengths: NDArray[np.int64], every: int) -> int:
-    """Returns how many points the function `thinned` keeps of curves with the given lengths."""
-    return int((1 + (lengths - 1) // every + ((lengths - 1) % every > 0)).sum())
-
-
 def _stays(curves: pa.Table, every: int) -> NDArray[np.bool_]:
     metric = curves["metric"].combine_chunks()
     columns = (curves["trial"].to_numpy(), curves["replicate"].to_numpy(), np.asarray(metric.indices))

@@ -37,7 +37,7 @@ class FileLock:
         """Replaces the content of the lock file by the new owner's name.
 
         On a full disk the old content is removed, nothing is written, and no error is raised: the lock is held all the
-        same, so that `attnsweep gc` can run and free the disk.
+        same, so that `attnsweep compact` can run and free the disk.
         """
         with naming(Path(self.file.name)):
             self.file.truncate(0)

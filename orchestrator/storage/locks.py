@@ -42,7 +42,7 @@ class Owner:
     """The process that holds a sweep's lock: its command, host, process id and start.
 
     Attributes:
-        work: The process's command: run, resume, compact, merge, gc, mlflow-sync.
+        work: The process's command: run, resume, compact, mlflow-sync.
         processes: Identifies the table of processes in which the pid is valid: boot id and process namespace of the
             machine.
     """

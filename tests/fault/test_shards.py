@@ -250,7 +250,6 @@ def test_every_reader_takes_the_directory_for_one_sweep(one: Path, three: Path) 
     assert command("list", three.parent).out.count("finished") == 1
     assert "trial 4, replicate 1" in command("replay", three, "4/1").out
     assert command("query", three, sql).code == 0
-    assert command("gc", three).code == 0
 
 
 def test_a_reader_opens_more_files_than_a_shell_allows(three: Path) -> None:

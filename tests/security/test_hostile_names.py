@@ -69,7 +69,6 @@ LOOKING = {
     "report": [],
     "compare": ["s"],
     "compact": [],
-    "gc": ["--delete"],
     "mlflow-sync": [],
 }
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""

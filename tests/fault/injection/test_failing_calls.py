@@ -93,11 +93,6 @@ ACTS = {
     "compact": Act(
         "two", lambda home: ("compact", str(home / "s")), lambda call, home: _call(call, "compact", str(home / "s"))
     ),
-    "gc": Act(
-        "two",
-        lambda home: ("gc", str(home / "s"), "--delete"),
-        lambda call, home: _call(call, "gc", str(home / "s"), "--delete"),
-    ),
 }
 
 

@@ -15,7 +15,6 @@ from attnsweep.orchestrator.inspection.deviation import TOLERANCES, Deviation, d
 from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, to_replay
 from attnsweep.orchestrator.inspection.replay import replay
-from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -54,21 +53,6 @@ def _replayed(directory: SweepDirectory, **wanted: Any) -> Deviation:
 def _compared(found: Deviation) -> dict[str, tuple[int, int]]:
     """The number of values measured both times, and of those measured only once, by name."""
     return {each.name: (each.n, each.n_once) for each in found.differences}
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_of_thinned_curves_the_probes_that_are_left_are_compared(sweep: SweepDirectory) -> None:
-    row = records(sweep, outcome="plateau")[0]
-    n_points = recorded_rows(Ledger(sweep.place), [row["training_id"]]).curves.num_rows
-    collect(sweep.place, delete=True, thin=3)
-    found = replay(sweep, row["training_id"])
-    assert found.notes == ("curves were thinned to one probe in 3, with the first and the last: these are compared",)
-    n, n_once = _compared(found.deviation)["curves"]
-    assert n_points / 4 < n < n_points / 2
-    assert n_once == 0
-    assert found.deviation.agrees
-    assert found.deviation.absolute == 0
 
 
 @pytest.mark.slow

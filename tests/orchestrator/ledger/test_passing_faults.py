@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.verification import naming_damage, set_damage_aside, verify
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
@@ -74,7 +73,6 @@ def test_whichever_file_cannot_be_opened_nothing_is_moved_or_removed(root: Path)
     files = files_of(root)
     acts: dict[str, Callable[[], object]] = {
         "examine": lambda: set_damage_aside(LocalFolder(root)),
-        "gc": lambda: collect(root, delete=True),
         "read": lambda: Ledger(root).curves(),
         "compact": lambda: compact(root),
     }

@@ -89,7 +89,6 @@ def test_its_views_have_the_types_of_its_parameters(bare: SweepDirectory, tmp_pa
         (["audit"], "clean"),
         (["query"], "param_init_sigma"),
         (["compact"], ""),
-        (["gc"], "nothing can go"),
         (["report"], "report.html"),
     ],
     ids=lambda case: case[0] if isinstance(case, list) else "",

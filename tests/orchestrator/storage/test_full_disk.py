@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.ledger.garbage import collect
 from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import Study
@@ -92,29 +91,11 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
 def test_a_writer_that_has_no_room_for_its_name_is_the_only_one_all_the_same(tmp_path: Path) -> None:
     commit(tmp_path, 0)
     with largest_file(0):
-        lock = LocalFolder(tmp_path).lock("gc")
+        lock = LocalFolder(tmp_path).lock("run")
     with pytest.raises(UserError, match="got 'a sweep that another process works on', expected one process at a time"):
         LocalFolder(tmp_path).lock("compact")
     lock.close()
     commit(tmp_path, 1)
-
-
-def test_what_can_go_is_freed_on_a_full_disk(small_disk: Path) -> None:
-    root = small_disk / "s"
-    SweepDirectory.create(root, SPEC_OF_STUDY, {})
-    keys = commit(root, 0)
-    (root / "set_aside").mkdir()
-    damaged = root / "set_aside" / "p.parquet"
-    damaged.write_bytes(bytes(4096))
-    with (small_disk / "of another").open("wb", 0) as file:
-        while os.statvfs(small_disk).f_bfree:
-            file.write(bytes(4096))
-    with pytest.raises(StoreError, match="No space left on device"):
-        commit(root, 1)
-    freed = collect(root, delete=True)
-    assert [each.file for each in freed] == ["set_aside/p.parquet"]
-    assert not damaged.exists()
-    assert held(root) == keys
 
 
 def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
