@@ -4,7 +4,7 @@ loss."""
 if __name__ != "attnsweep.search_spaces":
     raise ImportError("search_spaces cannot be imported by this name: import attnsweep, or attnsweep.search_spaces")
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Zip
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, StuckRate
 from attnsweep.search_spaces.pruners import (
     HyperbandPruner,
@@ -20,6 +20,7 @@ from attnsweep.search_spaces.sweep import Sweep
 __all__ = [
     "Categorical",
     "Conditional",
+    "Derived",
     "Float",
     "HyperbandPruner",
     "Int",

@@ -51,16 +51,30 @@ class Positional(SpecModel):
 
 
 class Categorical(Positional):
-    """A parameter that takes one of several values: `Categorical(("a", "b"))`. A value may be `None`."""
+    """A parameter that takes one of several values: `Categorical(("a", "b"))`. A value may be `None`.
+
+    Attributes:
+        weights: How often `random` and `qmc` draw each choice, in proportion; `None` for equally often.
+    """
 
     positional = ("choices",)
 
     kind: Literal["categorical"] = "categorical"
     choices: Scalars
+    weights: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Strict(False)] | None = Field(
+        default=None, exclude_if=lambda weights: weights is None
+    )
 
     if TYPE_CHECKING:
 
-        def __init__(self, choices: Sequence[Scalar]) -> None: ...
+        def __init__(self, choices: Sequence[Scalar], *, weights: Sequence[float] | None = None) -> None: ...
+
+    @model_validator(mode="after")
+    def _one_weight_each(self) -> Self:
+        if self.weights is not None and len(self.weights) != len(self.choices):
+            expected = f"{len(self.choices)} weights, one for each choice"
+            raise SpecError("weights", given=list(self.weights), expected=expected, fix="correct the weights")
+        return self
 
     def distribution(self) -> BaseDistribution:
         """Returns the Optuna distribution from which the value is drawn."""
@@ -208,13 +222,27 @@ class Zip(Positional):
         return row
 
 
+class Derived(Positional):
+    """A parameter that is computed from others: `Derived("4 * d_model")` (docs/sweeps.md)."""
+
+    positional = ("formula",)
+
+    kind: Literal["derived"] = "derived"
+    formula: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, formula: str) -> None: ...
+
+
 Dimension: TypeAlias = Annotated[
     Annotated[_CheckedScalar, Tag("value")]
     | Annotated[Categorical, Tag("categorical")]
     | Annotated[Float, Tag("float")]
     | Annotated[Int, Tag("int")]
     | Annotated[Conditional, Tag("conditional")]
-    | Annotated[Zip, Tag("zip")],
+    | Annotated[Zip, Tag("zip")]
+    | Annotated[Derived, Tag("derived")],
     Discriminator(_kind),
 ]
 """Any dimension of a search space. A bare value in place of a dimension is a fixed parameter."""

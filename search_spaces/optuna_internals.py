@@ -21,7 +21,6 @@ try:
     # If Optuna lacks one of these methods, which classes of ours override or call, importing this module fails.
     for _class, _names in (
         (optuna.samplers.CmaEsSampler, ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str")),
-        (optuna.samplers.QMCSampler, ("_sample_qmc",)),
         (optuna.Study, ("_get_trials",)),
     ):
         for _name in _names:

@@ -1,62 +1,86 @@
 """Draws the parameters of a trial from a sweep's search space with an Optuna sampler."""
 
-import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, GridSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial
 
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.workloads.errors import SpecError
+
+_MOST_DRAWS = 50
+"""How often a sampler that learns draws a trial until `where` allows it. Then the trial is drawn at random."""
 
 
-class _BudgetedGridSampler(GridSampler):
-    """Optuna's grid sampler, but it does not stop the study when all grid points are used.
+class Given(BaseSampler):
+    """Draws given values."""
 
-    A sweep ends after its number of trials. Optuna's sampler would stop the study, which raises an error outside
-    `study.optimize`.
-    """
-
-    def after_trial(self, *_: object) -> None: ...
-
-
-class SweepQMCSampler(QMCSampler):
-    """Optuna's sampler for a quasi-random sequence over the unconditional parameters. Its draws do not depend on the
-    results of trials.
-
-    Optuna's own sampler derives the search space from a completed trial. Before the first trial is complete, it draws
-    at random from the sweep's seed, and so may draw the same configuration again and again.
-    """
-
-    def __init__(self, sweep: Sweep, own_seed: int) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            super().__init__(
-                seed=sweep.seed % 2**32,
-                scramble=True,
-                independent_sampler=RandomSampler(seed=own_seed),
-                warn_independent_sampling=False,
-            )
-        self._space = distributions(sweep)
+    def __init__(self, values: Mapping[str, Scalar]) -> None:
+        self._values = values
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        del study
-        return self._space if trial.number else {}
+        del study, trial
+        return {}
+
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: object) -> dict[str, Any]:
+        del study, trial, search_space
+        return {}
+
+    def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, _: object) -> Any:
+        del study, trial
+        return self._values[param_name]
+
+
+class _Within(Given):
+    """Repeats the draws of a sampler that learns until they are a point that the sweep allows."""
+
+    def __init__(self, sampler: BaseSampler, sweep: Sweep) -> None:
+        super().__init__({})
+        self._sampler, self._sweep = sampler, sweep
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        space = self._sampler.infer_relative_search_space(study, trial)
+        for _ in range(_MOST_DRAWS):
+            drawn = self._sampler.sample_relative(study, trial, space)
+            while missing := undrawn(self._sweep, drawn):
+                for name, dimension in missing.items():
+                    distribution = dimension.distribution()
+                    drawn[name] = (
+                        dimension.grid()[0]
+                        if distribution.single()
+                        else self._sampler.sample_independent(study, trial, name, distribution)
+                    )
+            if is_allowed(self._sweep, drawn):
+                self._values = drawn
+                return {}
+        from attnsweep.search_spaces.numbered_draws import RandomDraws
+
+        self._values, _ = RandomDraws(self._sweep).draw(trial.number)
+        return {}
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        self._sampler.before_trial(study, trial)
 
 
 def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
-    """Returns the sampler that a sweep names, as an Optuna sampler seeded for one trial.
+    """Returns the sampler that a sweep names, if it learns, as an Optuna sampler seeded for one trial. The others draw
+    by `numbered_draws`.
 
     Args:
         earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.
-
-    The quasi-random sequence and the grid, which all trials share, are seeded by the sweep's seed alone.
     """
+    sampler = _learner(sweep, trial, earlier)
+    return _Within(sampler, sweep) if sweep.where else sampler
+
+
+def _learner(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial]) -> BaseSampler:
     sweep_seed = sweep.seed % 2**32
     seed = trial_seed(sweep, trial)
     match sweep.sampler:
@@ -65,11 +89,6 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
             return TPESampler(n_startup_trials=n_startup(sweep), constant_liar=True, seed=seed)
         case "nsga2":
             return NSGAIISampler(population_size=n_startup(sweep), seed=seed)
-        case "random":
-            return RandomSampler(seed=seed)
-        case "qmc":
-            # Trial 0 is drawn at random from the seed of the Sobol sequence. The sequence itself begins with trial 1.
-            return SweepQMCSampler(sweep, seed if trial else sweep_seed)
         case "cmaes":
             # The module is imported here because it needs SciPy, whose import takes a second.
             from attnsweep.search_spaces.cma_es import warm_cma_es
@@ -86,8 +105,16 @@ def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) 
                 n_replicates=n_wanted(sweep.replicates, {}),
                 n_startup=n_startup(sweep),
             )
-        case "grid":
-            return _BudgetedGridSampler(sweep.grid(), seed=sweep_seed)
+    return RandomSampler(seed=seed)
+
+
+def is_allowed(sweep: Sweep, drawn: Mapping[str, Scalar]) -> bool:
+    """Returns whether drawn values are a point that the sweep's formulas allow."""
+    try:
+        sweep.completed(values_of(sweep, drawn))
+    except SpecError:
+        return False
+    return True
 
 
 def n_startup(sweep: Sweep) -> int:
@@ -149,6 +176,8 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
             values[name] = drawn[name]
         elif branch is not None:
             values[name] = branch
+    with suppress(SpecError):  # `OpenTrials` refuses the trial.
+        return sweep.completed(values)
     return values
 
 

@@ -9,7 +9,8 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, Strict, TypeAdapter, ValidationError, model_validator
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Scalar, Varied, Zip
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Dimension, Scalar, Varied, Zip
+from attnsweep.search_spaces.formulas import evaluated, names_in
 from attnsweep.search_spaces.measured import Constraint, Measured, Objective, StuckRate, read_constraints
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import Pruner
@@ -61,6 +62,7 @@ class Sweep(SpecModel):
         workload: A registered name, `module:Class`, or `path/to/file.py:Class`.
         space: How parameters vary, by name; a bare value is fixed. Other parameters have the workload's default. The
             name of a `Zip` is those of its parameters, separated by commas.
+        where: What the parameters of every trial must meet, such as `d_model % n_heads == 0`.
         sampler: The sampler that chooses the configurations: docs/sampling.md.
         trials: The most configurations to train.
         seconds: Wall time after which no further trial is started.
@@ -84,6 +86,9 @@ class Sweep(SpecModel):
     name: str = Field(pattern=SWEEP_NAME)
     workload: str
     space: Annotated[Mapping[str, Dimension], BeforeValidator(_named)]
+    where: Annotated[
+        tuple[str, ...], Strict(False), BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
+    ] = Field(default=(), exclude_if=lambda formulas: not formulas)
     sampler: Sampler = "tpe"
     trials: int = Field(ge=1, le=2**31 - 1)
     seconds: float | None = Field(default=None, gt=0)
@@ -138,6 +143,28 @@ class Sweep(SpecModel):
         for key, dimension in self.space.items():
             if isinstance(dimension, Zip):
                 _check_zip(key, dimension, names)
+        return self
+
+    @model_validator(mode="after")
+    def _check_formulas(self) -> Self:
+        has_value = {
+            name: dimension
+            for name, dimension in self.parameters().items()
+            if not isinstance(dimension, Conditional) or dimension.otherwise is not None
+        }
+        formulas = [(f"space.{name}.formula", derived.formula) for name, derived in self.derived().items()]
+        formulas += [("where", formula) for formula in self.where]
+        for subject, formula in formulas:
+            known = {*has_value} - ({*self.derived()} if subject != "where" else set())
+            for name in sorted(names_in(formula, subject) - known):
+                raise SpecError(
+                    subject,
+                    given=formula,
+                    expected=f"a formula of parameters that the space gives every trial: {', '.join(sorted(known))}",
+                    fix=f"add {name} to the space"
+                    if name not in self.space
+                    else f"give {name} a value in every trial, without Derived",
+                )
         return self
 
     @property
@@ -252,6 +279,26 @@ class Sweep(SpecModel):
     def conditional(self) -> dict[str, Conditional]:
         """Returns by name the dimensions of the parameters that depend on the value of another parameter."""
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Conditional)}
+
+    def derived(self) -> dict[str, Derived]:
+        """Returns by name the parameters that are computed from others."""
+        return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Derived)}
+
+    def completed(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Returns a trial's values with those of the parameters that are computed from others.
+
+        Raises:
+            SpecError: If a formula has no value, or the trial does not meet `where`.
+        """
+        computed = {
+            name: evaluated(derived.formula, values, f"{name}.formula") for name, derived in self.derived().items()
+        }
+        completed = {**values, **computed}
+        for formula in self.where:
+            if not evaluated(formula, completed, "where"):
+                given = ", ".join(f"{name}={completed[name]}" for name in sorted(names_in(formula, "where")))
+                raise SpecError("where", given=given, expected=formula, fix="give the space values that meet it")
+        return completed
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
         """Returns a copy of the sweep in which the given parameters are fixed at the given values. A parameter whose

@@ -5,8 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Zip
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Dimension, Float, Int, Scalar, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, read_constraints
+from attnsweep.search_spaces.numbered_draws import MOST_POINTS, GridDraws, drawn_parameters
 from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
@@ -17,8 +18,7 @@ from attnsweep.workloads.registry import parameters_of_others
 from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
 _MOST_COMBINATIONS = 4096
-_MOST_POINTS = 100_000
-"""The largest allowed number of grid points, because Optuna builds the whole grid again for each trial."""
+_N_SAMPLED = 64
 
 
 def check_sweep(
@@ -45,6 +45,13 @@ def check_sweep(
         for branch in [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]:
             if isinstance(branch, Categorical):
                 _check_choices(name, branch.choices)
+            if isinstance(branch, Categorical) and branch.weights and sweep.sampler not in ("random", "qmc"):
+                raise SpecError(
+                    f"{name}.weights",
+                    given=list(branch.weights),
+                    expected="no weights, which only the samplers random and qmc draw by",
+                    fix="use sampler=random, or remove the weights",
+                )
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep)
     for name in ONLY_WITH.keys() & sweep.parameters().keys():
@@ -120,6 +127,9 @@ def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
 
 def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
     """Checks that at least one combination of the swept values is valid. Each drawn trial is checked again later."""
+    if sweep.where or sweep.derived():
+        drawn_parameters(sweep, parameters, _N_SAMPLED)
+        return
     axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
     refusal: SpecError | None = None
     for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
@@ -139,7 +149,7 @@ def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> N
 
 def _check_condition(name: str, condition: Conditional, sweep: Sweep) -> None:
     other = sweep.parameters().get(condition.on, condition)
-    if isinstance(other, Conditional):
+    if isinstance(other, Conditional | Derived):
         raise SpecError(
             f"{name}.on",
             given=condition.on,
@@ -176,13 +186,15 @@ def _values(dimension: Dimension) -> Sequence[Scalar]:
             return choices
         case Int(low=low, high=high):
             return range(low, high + 1)
-    assert not isinstance(dimension, Float | Conditional | Zip)
+    assert not isinstance(dimension, Float | Conditional | Zip | Derived)
     return (dimension,)
 
 
 def _check_effect(name: str, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
     """Checks that some trial reads the parameter: momentum has an effect with sgd only."""
     on, readers = ONLY_WITH[name]
+    if on in sweep.derived():
+        return
     other, dimension = sweep.parameters().get(on, declared[on].default), sweep.parameters()[name]
     values = {*_extremes(other)}
     if isinstance(other, Conditional) and other.otherwise is None:
@@ -228,14 +240,14 @@ def _check_grid(sweep: Sweep) -> None:
         len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
         for dimension in sweep.drawn().values()
     )
-    if n_points > _MOST_POINTS:
+    if n_points > MOST_POINTS:
         raise SpecError(
             "space",
             given=f"a grid of {n_points:,} points",
-            expected=f"a grid of at most {_MOST_POINTS:,} points",
+            expected=f"a grid of at most {MOST_POINTS:,} points",
             fix="lower the field `points` of a parameter, or use sampler=random or sampler=qmc",
         )
-    n_points = math.prod(map(len, sweep.grid().values()))
+    n_points = GridDraws(sweep).n_points
     if sweep.trials > n_points:
         raise SpecError(
             "trials",
@@ -307,4 +319,6 @@ def _extremes(dimension: Dimension) -> list[Scalar]:
             return _extremes(then) + ([] if otherwise is None else _extremes(otherwise))
         case Zip(rows=rows):
             return [value for row in rows for value in row]
+        case Derived():
+            return []
     return [dimension]

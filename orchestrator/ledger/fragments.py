@@ -224,7 +224,7 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
     # `SweepDirectory` and the dimensions are imported only here, because they import Optuna, which reading rows does
     # not need.
     from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-    from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int
+    from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int
 
     def values(dimension: object) -> Iterator[object]:
         match dimension:
@@ -235,6 +235,8 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
             case Conditional(then=then, otherwise=otherwise):
                 yield from values(then)
                 yield from values(otherwise)
+            case Derived():
+                pass
             case _:
                 yield dimension
 

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
+from attnsweep.search_spaces.numbered_draws import drawn_parameters
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.compiling.gradient import GradientGraph
@@ -232,5 +233,7 @@ def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 def _first_training(spec: Sweep, workload: Workload[Any]) -> Training[Any]:
     """Returns a training with the first value of each parameter in the sweep's search space."""
+    if spec.where or spec.derived():
+        return Training(drawn_parameters(spec, workload.parameters, 64)[0], 0)
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}
     return Training(workload.parameters.resolve({**spec.fixed(), **spec.unzipped(corner)}), 0)

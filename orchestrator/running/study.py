@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -26,7 +27,7 @@ from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.optuna_internals import InformedStudy, constraint_attribute
 from attnsweep.search_spaces.pruners import make_pruner
-from attnsweep.search_spaces.suggestion import draw, group_sizes, make_sampler, suggest, undrawn, values_of
+from attnsweep.search_spaces.suggestion import Given, draw, group_sizes, make_sampler, suggest, undrawn, values_of
 from attnsweep.search_spaces.sweep import LEARN_NOTHING
 from attnsweep.workloads.errors import UserError
 
@@ -96,7 +97,7 @@ class Study:
         # compares trials.
         is_numbered = not self.learns and directory.spec.pruner is None
         self._entries = TrialEntries(self._log) if is_numbered and self._log is not None else None
-        self._draws = draws_of(directory.spec) if self._entries else None
+        self._draws = None if self.learns else draws_of(directory.spec)
         # The pruner is not given to the Optuna study. With Hyperband, the study would show its sampler only those
         # trials that belong to the same instance of successive halving.
         self._pruner = None if directory.spec.pruner is None else make_pruner(directory.spec.pruner)
@@ -167,11 +168,16 @@ class Study:
             self._entries.create(drawn, distributions)
             values = values_of(self._spec, drawn)
         else:
-            self._study.sampler = make_sampler(self._spec, number, self._told_before)
+            self._study.sampler = self._sampler(number)
             with self._log.asking() if self._log else nullcontext():
                 values = suggest(self._spec, new_trial(self._study, self._backend, self._told_before))
         self._n_asked += 1
         return Configuration(number, values)
+
+    def _sampler(self, trial: int) -> BaseSampler:
+        if self._draws is not None:
+            return Given(self._draws.draw(trial)[0])
+        return make_sampler(self._spec, trial, self._told_before)
 
     def asked(self) -> list[Asked]:
         """Returns the trials that earlier runs have drawn, except those whose values the workload refused."""
@@ -289,25 +295,15 @@ class Study:
 
         The returned trial belongs to a copy of the study that has only the trials before it.
         """
-        # Two samplers store attributes in the study. Those of `qmc` are its place in the sequence of points, so they
-        # are copied. Those of `nsga2` are ids of trials, which are different in the copy, so they are not copied.
-        keeps_position = self._spec.sampler == "qmc"
-        before = self._backend.get_study_system_attrs(self._id) if keeps_position else {}
         storage_of_copy = InMemoryStorage()
         copy = optuna.create_study(
             storage=storage_of_copy,
             directions=self._study.directions,
-            sampler=make_sampler(self._spec, number, self._told_before),
+            sampler=self._sampler(number),
         )
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
-        copy_id = storage_of_copy.get_study_id_from_name(copy.study_name)
-        for name, value in before.items():
-            storage_of_copy.set_study_system_attr(copy_id, name, value)
         trial = new_trial(copy, storage_of_copy, self._told_before)
         suggest(self._spec, trial)
-        for name, value in storage_of_copy.get_study_system_attrs(copy_id).items():
-            if keeps_position and value != before.get(name):
-                self._backend.set_study_system_attr(self._id, name, value)
         return trial
 
     def _id_in_storage(self, trial: int) -> int:

@@ -158,6 +158,7 @@ class OpenTrials:
         ]
         trial, values = tally.configuration.trial, tally.configuration.values
         if missing:
+            self._directory.spec.completed(values)
             self._backlog.add(tasks_of(self._directory, self._workload.parameters, trial, values, missing))
         tally.n_queued = wanted
         if len(tally.ended.by_replicate) < wanted:

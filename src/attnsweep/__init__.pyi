@@ -18,6 +18,7 @@ from .reproduction.comparison import ComparedValue as ComparedValue
 from .reproduction.comparison import Comparison as Comparison
 from .search_spaces.dimensions import Categorical as Categorical
 from .search_spaces.dimensions import Conditional as Conditional
+from .search_spaces.dimensions import Derived as Derived
 from .search_spaces.dimensions import Float as Float
 from .search_spaces.dimensions import Int as Int
 from .search_spaces.dimensions import Zip as Zip

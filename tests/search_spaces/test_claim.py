@@ -122,7 +122,7 @@ def test_a_file_is_a_claim_named_after_it(tmp_path: Path) -> None:
     assert found.says_the_same(other)
     assert not found.says_the_same(other.but(seed=1))
     path.write_text("claim: 2026-01-01\n")
-    with pytest.raises(UserError, match="a claim as YAML"):
+    with pytest.raises(UserError, match="claim: got '2026-01-01'"):
         load_claim(path)
     path.write_text("- 1\n")
     with pytest.raises(UserError):

@@ -2,14 +2,20 @@
 
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
+from numpy.typing import NDArray
+from optuna.distributions import IntDistribution
+from optuna.samplers import RandomSampler
+from optuna.storages import InMemoryStorage
+from scipy import stats
 
 from attnsweep.orchestrator.running.study import new_trial
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
+from attnsweep.search_spaces import Categorical, Conditional, Derived, Float, Int, Sweep, Zip
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.numbered_draws import draws_of
-from attnsweep.search_spaces.suggestion import make_sampler, suggest, values_of
+from attnsweep.search_spaces.suggestion import Given, make_sampler, suggest, values_of
 from attnsweep.search_spaces.sweep import Sampler
 
 SPACE: dict[str, Dimension] = {
@@ -26,9 +32,6 @@ def _sweep(**changes: Any) -> Sweep:
     return Sweep(name="s", workload="category_pairs", space=SPACE, trials=100, seed=7, sampler="random").but(**changes)
 
 
-UNCONDITIONAL: dict[str, Dimension] = {
-    name: dimension for name, dimension in SPACE.items() if not isinstance(dimension, Conditional)
-}
 GRID: dict[str, Dimension] = {
     "init_sigma": Float(1e-4, 1.0, log=True, points=3),
     "n_categories": Int(4, 4, points=1),
@@ -37,24 +40,90 @@ GRID: dict[str, Dimension] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("sampler", "space"),
-    [("random", SPACE), ("qmc", SPACE), ("qmc", UNCONDITIONAL), ("grid", GRID)],
-    ids=["random", "qmc", "qmc-unconditional", "grid"],
-)
-@pytest.mark.parametrize("n_drivers", [1, 3])
-def test_numbered_draws_are_those_of_optunas_sampler(
-    sampler: Sampler, space: dict[str, Dimension], n_drivers: int
+@pytest.mark.parametrize(("sampler", "space"), [("random", SPACE), ("qmc", SPACE), ("grid", GRID)])
+@pytest.mark.parametrize("where", [(), ("n_positions % 2 == 0",)])
+def test_a_draw_depends_on_seed_and_number_alone(
+    sampler: Sampler, space: dict[str, Dimension], where: tuple[str, ...]
 ) -> None:
-    sweep = _sweep(sampler=sampler, space=space, trials=24)
-    study = optuna.create_study()
-    drivers = [draws_of(sweep) for _ in range(n_drivers)]
-    for trial in range(24):
-        study.sampler = make_sampler(sweep, trial)
-        drawn, distributions = drivers[trial % n_drivers].draw(trial)
-        asked = new_trial(study, study._storage)
-        assert values_of(sweep, drawn) == suggest(sweep, asked)
-        assert (drawn, distributions) == (asked.params, asked.distributions)
+    sweep = _sweep(sampler=sampler, space=space, where=where)
+    alone, shared = draws_of(sweep), [draws_of(sweep) for _ in range(3)]
+    drawn = [alone.draw(trial) for trial in range(12)]
+    assert drawn == [shared[trial % 3].draw(trial) for trial in range(12)]
+    assert drawn != [draws_of(sweep.but(seed=8)).draw(trial) for trial in range(12)]
+    for values, distributions in drawn:
+        assert values.keys() == distributions.keys()
+        assert all(distributions[name]._contains(distributions[name].to_internal_repr(values[name])) for name in values)
+
+
+def _of_one(sampler: Sampler, dimension: Dimension, n_trials: int = 512) -> NDArray[np.float64]:
+    draws = draws_of(_sweep(sampler=sampler, space={"x": dimension}))
+    return np.array([draws.draw(trial)[0]["x"] for trial in range(n_trials)], dtype=np.float64)
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc"])
+def test_draws_have_the_distributions_that_the_space_says(sampler: Sampler) -> None:
+    uniform = stats.kstest(_of_one(sampler, Float(-1.0, 3.0)), stats.uniform(-1, 4).cdf)
+    logarithms = np.log10(_of_one(sampler, Float(1e-3, 1.0, log=True)))
+    in_logarithm = stats.kstest(logarithms, stats.uniform(-3, 3).cdf)
+    assert min(uniform.pvalue, in_logarithm.pvalue) > 1e-3
+    counts = np.bincount(_of_one(sampler, Int(0, 3)).astype(int), minlength=4)
+    assert stats.chisquare(counts).pvalue > 1e-3
+    weighted = np.bincount(_of_one(sampler, Categorical((0, 1, 2), weights=(1, 2, 5))).astype(int), minlength=3)
+    assert stats.chisquare(weighted, 512 * np.array((1, 2, 5)) / 8).pvalue > 1e-3
+    optunas = RandomSampler(seed=1)
+    theirs = [
+        optunas.sample_independent(None, None, "x", IntDistribution(1, 20, log=True))  # type: ignore[arg-type]
+        for _ in range(4096)
+    ]
+    ours = _of_one(sampler, Int(1, 20, log=True), 4096).astype(int)
+    both = np.array([np.bincount(each, minlength=21)[1:] for each in (ours, np.array(theirs, dtype=int))])
+    assert stats.chi2_contingency(both).pvalue > 1e-3
+
+
+CHOICES: dict[str, Dimension] = {
+    "optimizer": Categorical(("sgd", "adam")),
+    "d_model, n_heads": Zip(((16, 2), (16, 4), (32, 2))),
+    "learning_rate": Conditional(on="optimizer", among=("adam",), then=Categorical((0.1, 0.2)), otherwise=0.5),
+}
+
+
+@pytest.mark.parametrize("sampler", ["random", "grid"])
+def test_no_configuration_of_choices_is_drawn_twice(sampler: Sampler) -> None:
+    space = {name: each for name, each in CHOICES.items() if sampler == "random" or name != "learning_rate"}
+    sweep = _sweep(sampler=sampler, space=space)
+    n_points = 9 if sampler == "random" else 6
+    orders = set()
+    for seed in range(3):
+        draws = draws_of(sweep.but(seed=seed))
+        drawn = [tuple(values_of(sweep, draws.draw(trial)[0]).items()) for trial in range(n_points)]
+        assert len({*drawn}) == n_points
+        orders.add(tuple(drawn))
+    assert len(orders) == 3
+    half = draws_of(sweep.but(where="n_heads == 2"))
+    points = [tuple(values_of(sweep, half.draw(trial)[0]).items()) for trial in range(n_points * 2 // 3)]
+    assert len({*points}) == len(points)
+    assert all(dict(point)["n_heads"] == 2 for point in points)
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc", "grid", "tpe", "nsga2"])
+def test_every_sampler_keeps_to_what_the_space_allows(sampler: Sampler) -> None:
+    heads = Categorical((1, 2, 3, 4, 6))
+    space: dict[str, Dimension] = {"d_model": Int(8, 64, points=57), "n_heads": heads, "d_ff": Derived("4 * d_model")}
+    sweep = _sweep(sampler=sampler, space=space, where="d_model % n_heads == 0 and n_heads > 2")
+    storage = InMemoryStorage()
+    study = optuna.create_study(storage=storage)
+    seen = set()
+    for trial in range(16):
+        learns = sampler in ("tpe", "nsga2")
+        study.sampler = make_sampler(sweep, trial) if learns else Given(draws_of(sweep).draw(trial)[0])
+        asked = new_trial(study, storage)
+        values: dict[str, Any] = suggest(sweep, asked)
+        study.tell(asked.number, float(values["d_model"]))
+        assert values["d_model"] % values["n_heads"] == 0
+        assert values["n_heads"] > 2
+        assert values["d_ff"] == 4 * values["d_model"]
+        seen.add((values["d_model"], values["n_heads"]))
+    assert len(seen) > 5
 
 
 def test_a_point_of_the_sequence_can_be_drawn_again() -> None:

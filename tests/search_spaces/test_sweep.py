@@ -15,9 +15,10 @@ from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, 
 from attnsweep.search_spaces.catalog import quickstart
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import assignments, at_line, load_sweep, shipped_names
+from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.replication import Replicates, most_wanted
-from attnsweep.search_spaces.suggestion import make_sampler, suggest
-from attnsweep.search_spaces.sweep import Sampler
+from attnsweep.search_spaces.suggestion import Given, make_sampler, suggest
+from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sampler
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
@@ -77,7 +78,8 @@ def _asked(sweep: Sweep, n_trials: int) -> list[dict[str, Scalar]]:
     study = optuna.create_study()
     values = []
     for trial in range(n_trials):
-        study.sampler = make_sampler(sweep, trial)
+        learns = sweep.sampler not in LEARN_NOTHING
+        study.sampler = make_sampler(sweep, trial) if learns else Given(draws_of(sweep).draw(trial)[0])
         values.append(suggest(sweep, study.ask()))
     return values
 
