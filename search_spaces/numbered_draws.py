@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scipy.stats.qmc import Sobol
 
 _MOST_DRAWS = 10_000
-"""How often a trial is drawn until it meets the sweep's `where`. Then it is refused."""
+"""How often a trial is drawn until it meets the sweep's `where`."""
 MOST_POINTS = 100_000
 """The most points of a grid, and of a space of choices of which `random` draws none twice."""
 
@@ -47,21 +47,25 @@ class RandomDraws:
         self._allowed: list[int] = []
 
     def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
-        """Draws a trial. Returns its parameter values and their Optuna distributions, both by parameter name."""
-        if self._points:
+        """Draws a trial. Returns its parameter values and their Optuna distributions, both by parameter name.
+
+        Raises:
+            SpecError: If no point that the sweep's formulas allow is found.
+        """
+        if self._points is not None:
             drawn = self._points[trial % len(self._points)]
         else:
             drawn = self._at(self._number(trial) if self._sweep.where else trial)
         return drawn, distributions_of(self._sweep, drawn) if self._is_conditional else self._distributions
 
-    def _listed(self) -> list[dict[str, Scalar]]:
+    def _listed(self) -> list[dict[str, Scalar]] | None:
         every = [*self._sweep.drawn().values()]
         branches = [each for one in self._sweep.conditional().values() for each in (one.then, one.otherwise)]
         varied = every + [each for each in branches if isinstance(each, Varied)]
         if not all(isinstance(each, Categorical) and each.weights is None for each in varied):
-            return []
+            return None
         if math.prod(len(each.choices) for each in varied if isinstance(each, Categorical)) > MOST_POINTS:
-            return []
+            return None
         return self._in_random_order(self._choices({}))
 
     def _choices(self, drawn: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
@@ -74,6 +78,8 @@ class RandomDraws:
 
     def _in_random_order(self, points: Iterator[dict[str, Scalar]]) -> list[dict[str, Scalar]]:
         allowed = [point for point in points if is_allowed(self._sweep, point)]
+        if not allowed:
+            raise self._nothing()
         order = np.random.default_rng(self._sweep.seed).permutation(len(allowed))
         return [allowed[index] for index in order]
 
@@ -82,10 +88,20 @@ class RandomDraws:
         while len(self._allowed) <= trial:
             first = self._allowed[-1] + 1 if self._allowed else 0
             numbers = range(first, first + _MOST_DRAWS)
-            self._allowed.append(
-                next((number for number in numbers if is_allowed(self._sweep, self._at(number))), first)
-            )
+            found = next((number for number in numbers if is_allowed(self._sweep, self._at(number))), None)
+            if found is None:
+                raise self._nothing()
+            self._allowed.append(found)
         return self._allowed[trial]
+
+    def _nothing(self) -> SpecError:
+        try:
+            self._sweep.completed(values_of(self._sweep, self._at(0)))
+        except SpecError as error:
+            return error
+        formulas = " and ".join(self._sweep.where)
+        expected = "formulas that a point of the space meets"
+        return SpecError("where", given=formulas, expected=expected, fix="correct them, or widen the space")
 
     def _at(self, number: int) -> dict[str, Scalar]:
         generator = np.random.default_rng(trial_seed(self._sweep, number))
@@ -128,8 +144,9 @@ def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trial
     """
     draws, accepted, refusal = RandomDraws(sweep), [], None
     for trial in range(n_trials):
+        drawn, _ = draws.draw(trial)
         try:
-            accepted.append(parameters.resolve(sweep.completed(values_of(sweep, draws.draw(trial)[0]))))
+            accepted.append(parameters.resolve(sweep.completed(values_of(sweep, drawn))))
         except SpecError as error:
             refusal = error
     if not accepted and refusal is not None:
@@ -148,8 +165,8 @@ class _QuasiRandomDraws(RandomDraws):
 
     _sequence: "Sobol | None" = None
 
-    def _listed(self) -> list[dict[str, Scalar]]:
-        return []
+    def _listed(self) -> list[dict[str, Scalar]] | None:
+        return None
 
     def _shares(self, number: int, generator: np.random.Generator) -> list[float]:
         del generator
@@ -169,10 +186,10 @@ class _QuasiRandomDraws(RandomDraws):
 class GridDraws(RandomDraws):
     """Draws each point of a sweep's grid once, in a random order."""
 
-    def _listed(self) -> list[dict[str, Scalar]]:
+    def _listed(self) -> list[dict[str, Scalar]] | None:
         return self._in_random_order(self._choices({}))
 
     @property
     def n_points(self) -> int:
         """The number of points that the sweep's formulas allow."""
-        return len(self._points)
+        return len(self._points or ())
