@@ -47,7 +47,8 @@ class _Within(Given):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         space = self._sampler.infer_relative_search_space(study, trial)
-        for _ in range(_MOST_DRAWS):
+        # `boundary` would draw the same point again.
+        for _ in range(1 if self._sweep.sampler == "boundary" else _MOST_DRAWS):
             drawn = self._sampler.sample_relative(study, trial, space)
             while missing := undrawn(self._sweep, drawn):
                 for name, dimension in missing.items():
