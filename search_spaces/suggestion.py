@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError
 
+_MOST_RANDOM_DRAWS = 10_000
 _MOST_DRAWS = 50
 """How often a sampler that learns draws a trial until `where` allows it. Then the trial is drawn at random."""
 
@@ -47,23 +49,22 @@ class _Within(Given):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         space = self._sampler.infer_relative_search_space(study, trial)
+        at_random = RandomSampler(seed=trial_seed(self._sweep, trial.number))
         # `boundary` would draw the same point again.
-        for _ in range(1 if self._sweep.sampler == "boundary" else _MOST_DRAWS):
-            drawn = self._sampler.sample_relative(study, trial, space)
+        n_own = 1 if self._sweep.sampler == "boundary" else _MOST_DRAWS
+        for sampler in chain(repeat(self._sampler, n_own), repeat(at_random, _MOST_RANDOM_DRAWS)):
+            drawn = sampler.sample_relative(study, trial, space) if sampler is self._sampler else {}
             while missing := undrawn(self._sweep, drawn):
                 for name, dimension in missing.items():
                     distribution = dimension.distribution()
                     drawn[name] = (
                         dimension.grid()[0]
                         if distribution.single()
-                        else self._sampler.sample_independent(study, trial, name, distribution)
+                        else sampler.sample_independent(study, trial, name, distribution)
                     )
+            self._values = drawn
             if is_allowed(self._sweep, drawn):
-                self._values = drawn
-                return {}
-        from attnsweep.search_spaces.numbered_draws import RandomDraws
-
-        self._values, _ = RandomDraws(self._sweep).draw(trial.number)
+                break
         return {}
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
