@@ -11,7 +11,7 @@ from typer.core import TyperGroup, TyperOption
 from attnsweep.orchestrator.cli.answers import running_users_code
 from attnsweep.orchestrator.cli.author import new_workload, prepare_corpus, workloads
 from attnsweep.orchestrator.cli.care import audit, compact, doctor, mlflow_sync
-from attnsweep.orchestrator.cli.literature import reproduce, score_heads
+from attnsweep.orchestrator.cli.literature import reproduce
 from attnsweep.orchestrator.cli.pages import docs
 from attnsweep.orchestrator.cli.read import compare, list_, query, report, status
 from attnsweep.orchestrator.cli.run import resume, run, specs, verify
@@ -34,7 +34,7 @@ _PANELS = {
     "One training": (replay, fork, why, heads, export),
     "Care": (audit, compact, mlflow_sync, doctor),
     "Author": (new_workload, workloads, prepare_corpus),
-    "Literature": (reproduce, score_heads),
+    "Literature": (reproduce,),
 }
 
 

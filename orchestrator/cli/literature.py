@@ -12,7 +12,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
 
-import typer
 from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import answer, console, say, tell
@@ -101,34 +100,6 @@ def reproduce(
     path = local_path(new_directory(reproduction.name, directory))
     result = reproduction.run(path, console(stderr=True))
     answer(result.print, result.to_json, as_json=as_json, on_stderr=True)
-
-
-def score_heads(
-    file: Annotated[Path, Argument(metavar="FILE.npy", help="Attention matrices, an array of shape (n_heads, n, n).")],
-    window: Annotated[int | None, Option(help="Rows of a block; default: the value that fits best.")] = None,
-    num_pos: Annotated[int | None, Option(help="Number of blocks; default: the value that fits best.")] = None,
-    free_entries: Annotated[
-        int | None, Option(metavar="M", help="Also measure distances to each family plus at most M entries anywhere.")
-    ] = None,
-    any_row_sum: Annotated[
-        bool, Option("--any-row-sum", help="Accept rows that do not sum to 1: matrices captured with dropout on.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Score attention matrices from a file: how far each is positional, and how near to diagonal, banded or block
-    matrices."""
-    from attnsweep.orchestrator.cli.screen.results import print_scores
-    from attnsweep.orchestrator.tools.score_heads import load_matrices, to_json
-    from attnsweep.workloads.diagnostics.matrices import score_matrices
-
-    matrices = load_matrices(file)
-    scores = score_matrices(
-        matrices, window=window, num_pos=num_pos, free_entries=free_entries, any_row_sum=any_row_sum, subject="FILE.npy"
-    )
-    if as_json:
-        typer.echo(to_json(scores, file))
-    else:
-        print_scores(scores)
 
 
 def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:

@@ -4,8 +4,6 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
-
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 DEEP = 100_000
@@ -158,7 +156,7 @@ def write_hostile_files(folder: Path) -> None:
         (folder / f"{name}.py").write_text(_SPEC_HEAD + text)
     for name, text in TEXTS.items():
         (folder / f"{name}.json").write_text(text)
-    for suffix in ("py", "json", "npy", "tsv"):
+    for suffix in ("py", "json", "tsv"):
         (folder / f"loop.{suffix}").symlink_to(f"loop.{suffix}")
         (folder / f"endless.{suffix}").symlink_to("/dev/zero")
         (folder / f"folder.{suffix}").mkdir()
@@ -166,9 +164,6 @@ def write_hostile_files(folder: Path) -> None:
         (folder / f"binary.{suffix}").write_bytes(bytes(range(256)))
     (folder / "loop").symlink_to("loop")
     (folder / "file").touch()
-    np.save(folder / "heads.npy", np.full((1, 3, 3), 1 / 3))
-    header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 10, 10), }".ljust(117).encode()
-    (folder / "large.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00" + header + b"\n")
     (folder / "pairs.tsv").write_text("en\tde\n" + "".join(f"a{n} b\tx y{n}\n" for n in range(60)))
     trials = trial_rows(0, ["solved"] * 2), trial_rows(1, ["marginal"] * 2)
     sweep_on_disk(folder / "good", small_sweep("s", trials=2, replicates=2), *trials)

@@ -217,16 +217,6 @@ TRACKING_URIS = {
     "postgresql+nodriver://h/x": "expected an MLflow store that can be reached",
 }
 FILES = {
-    "score-heads": {
-        "loop.npy": f"check the path ({CIRCLE}",
-        "endless.npy": "check the path (it is not a regular file)",
-        "pipe.npy": "check the path (it is not a regular file)",
-        "folder.npy": "check the path (Is a directory)",
-        "nowhere": "check the path (No such file or directory)",
-        LONG: "check the path (File name too long)",
-        "binary.npy": "write the array with numpy.save",
-        "large.npy": "write the array with numpy.save",
-    },
     "prepare-corpus --out o": {
         "loop.tsv": f"check the path ({CIRCLE}",
         "endless.tsv": "check the path (it is not a regular file)",
@@ -249,7 +239,6 @@ OTHERS: list[Case] = [
     (["why", "good", "x" * DEEP], "TRAINING_ID: got 'xxx"),
     (["compare", "good", "good", "--by", "x" * DEEP], "--by: got 'xxx"),
     (["compare", "good", "loop"], PATHS["loop"]),
-    (["score-heads", "heads.npy", "--window", HUGE], "window: got 1000"),
     (["prepare-corpus", "pairs.tsv", "--out", "o", "--min-frequency", HUGE], "--min-frequency: got 1000"),
     (
         ["prepare-corpus", "pairs.tsv", "--out", "o", "--held-out", "nan"],

@@ -28,8 +28,6 @@ from attnsweep.workloads.diagnostics.structure import (
 )
 from attnsweep.workloads.errors import SpecError, UserError
 
-NOT_MEASURED = ("duplicate_token", "induction", "rare_token", "syntactic")
-"""Scores that cannot be measured on attention weights alone, because they need tokens."""
 _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previous_token", "previous_token_uniform")
 
 
