@@ -4,7 +4,7 @@ and returns warnings for what looks unwise."""
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Self
 
 import numpy as np
@@ -130,7 +130,7 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
             computes other numbers the second time.
         UserError: If the workload's code raises in all trainings.
     """
-    until, grad_norms, errors = time.monotonic() + seconds, [np.empty(0)], []
+    until, grad_norms = time.monotonic() + seconds, [np.empty(0)]
     with training_settings():
         for trainings in sample.shapes:
             try:
@@ -141,18 +141,34 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
                 raise
             except FileNotFoundError as error:
                 if user_code_of(sample.workload) is None:
-                    errors.append(error)
                     continue
                 given, expected = in_words(error), "a workload that finds its files, also in another working directory"
                 raise UserError(sample.spec.workload, given=given, expected=expected, fix=NAME_FILES) from error
-            except BaseException as error:  # noqa: BLE001  # If other shapes train, the rows will contain it.
-                errors.append(error)
-            if len(grad_norms) > 1 and time.monotonic() > until:
+            except BaseException:  # noqa: BLE001  # The trainings' rows will contain it.
+                continue
+            if time.monotonic() > until:
                 break
-    if len(grad_norms) == 1 and not any(isinstance(error, MemoryError) for error in errors):
-        with users_code(sample.spec.workload, "a workload whose trainings can begin", "correct it: none can begin"):
-            raise errors[0]
+        if len(grad_norms) == 1:
+            _check_one_begins(sample)
     return _start_warning(np.concatenate(grad_norms))
+
+
+def _check_one_begins(sample: Sample) -> None:
+    raised: BaseException | None = None
+    for training in chain.from_iterable(sample.shapes):
+        try:
+            _rehearse(sample.workload, [training])
+        except STOPS:
+            raise
+        except MemoryError:  # A trainer may have more.
+            return
+        except BaseException as error:  # noqa: BLE001  # Raised below.
+            raised = error
+        else:
+            return
+    if raised is not None:
+        with users_code(sample.spec.workload, "a workload whose trainings can begin", "correct it: none can begin"):
+            raise raised
 
 
 def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:

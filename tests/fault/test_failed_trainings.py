@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 FRAGILE = """
 from dataclasses import dataclass
+import numpy as np
 import torch
 from attnsweep import Int, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
@@ -26,7 +27,7 @@ from attnsweep.workloads.parameters import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(CategoryPairsParameters):
-    fate: int = parameter(0, "1: memory for four lanes, 2, 4, 5: raises, 3: is NaN", low=0, high=5)
+    fate: int = parameter(0, "1: memory for four lanes, 2, 4, 5: raises, 3: is NaN, 6: raises later", low=0, high=6)
 
 class Panic(BaseException):
     pass
@@ -53,6 +54,11 @@ class Fragile(CategoryPairs):
             if fate == 3:
                 next(iter(state.values()))[lane] = torch.nan
         return state
+
+    def judge(self, parameters, evidence):
+        if parameters.fate == 6 and np.isfinite(evidence.metrics["eval_loss"][:, 1:]).any():
+            raise ZeroDivisionError("planted")
+        return super().judge(parameters, evidence)
 
 def sweep():
     return Sweep(name="fragile", workload="fragile.py:Fragile", sampler="grid", trials=4, replicates=4,
@@ -100,7 +106,7 @@ def test_memory_that_is_wanting_makes_all_further_packs_smaller(spec: Sweep, tmp
 
 
 def test_a_sweep_that_only_fails_stops_early_and_says_why(spec: Sweep, tmp_path: Path) -> None:
-    spec = spec.fix({"fate": 2}).but(sampler="random", replicates=400)
+    spec = spec.fix({"fate": 6}).but(sampler="random", replicates=400)
     with pytest.raises(
         SweepError, match=r"(?s)the first 16 trainings all raised; the last:.*ZeroDivisionError: planted"
     ):
@@ -110,7 +116,7 @@ def test_a_sweep_that_only_fails_stops_early_and_says_why(spec: Sweep, tmp_path:
 
 
 def test_a_sweep_too_small_to_be_stopped_ends_though_all_of_it_failed(spec: Sweep, tmp_path: Path) -> None:
-    small = spec.but(space={**spec.space, "fate": 2}, sampler="random", trials=2, replicates=1)
+    small = spec.but(space={**spec.space, "fate": 6}, sampler="random", trials=2, replicates=1)
     summary = sweeps.run(small, tmp_path / "s")
     assert summary.finished
     assert str(summary.replays) == "replayed no training: all have failed"
