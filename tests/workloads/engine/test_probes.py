@@ -205,7 +205,9 @@ def test_default_probes_take_a_tenth_of_the_work_whatever_the_speed_and_the_seed
     assert probe_steps_of(workload, defaults(workload, **WIDE, learning_rate=0.5, init_sigma=1.0)) == steps
     # Fewer held-out data allow more probes; those of small trainings cost nothing to speak of.
     assert len(probe_steps_of(workload, defaults(workload, **WIDE | {"eval_batch_size": 128}))) > len(steps)
-    assert probe_steps_of(workload, defaults(workload, **WIDE | {"n_steps": 10})) == probe_steps(10)
+    assert probe_steps_of(workload, defaults(workload, **WIDE | {"n_steps": 10, "eval_batch_size": 16})) == probe_steps(
+        10
+    )
     assert probe_steps_of(workload, defaults(workload, **WIDE, probe_every=1)) == tuple(range(1001))
 
 
