@@ -105,7 +105,7 @@ def _drawn_together(spec: Sweep, n_trainers: int) -> list[int]:
 def _step_seconds(sample: Sample, seconds: float = _STEP_SECONDS) -> tuple[float, float] | None:
     """Returns the seconds of a step of any pack, and for each training in it, as the mean over shapes until the time is
     up; `None` if steps raise or modules are large."""
-    until, found = time.monotonic() + seconds, []
+    until, found = time.monotonic() + seconds, list[tuple[float, float]]()
     with training_settings():
         for training, *_ in sample.shapes:
             if found and time.monotonic() > until:
@@ -130,7 +130,7 @@ def _step_seconds(sample: Sample, seconds: float = _STEP_SECONDS) -> tuple[float
 
 def _fastest_step(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> float:
     """Trains a few steps, of which some are also measured, and returns the seconds of the fastest."""
-    pack, times = Pack(workload, trainings), []
+    pack, times = Pack(workload, trainings), list[float]()
     while len(times) < _N_TIMED and not pack.done:
         started = time.perf_counter()
         pack.advance(1)

@@ -165,7 +165,7 @@ def test_a_sampler_that_learns_draws_few_trials_ahead_and_what_a_single_trainer_
     drawn: list[list[Any]] = []
     for name in ("several", "single"):
         directory = _directory(tmp_path / name, sampler="tpe", trials=32, replicates=2)
-        study, still_open = Study(directory), []
+        study, still_open = Study(directory), list[int]()
         pool = _several(directory) if name == "several" else Fleet(directory, "here")
         with _opened(directory, pool, study) as loop:
             ask = study.ask

@@ -124,7 +124,8 @@ def test_the_time_left_counts_the_steps_done_in_packs_from_their_first_report_on
     """Two packs of 8 of 16 trainings: 6 s for a quarter of both are 12 s for the half that is left."""
     clock = [0.0]
     monkeypatch.setattr("attnsweep.orchestrator.running.progress.time.monotonic", lambda: clock[0])
-    shown = Console(file=StringIO(), force_terminal=False, width=200)
+    file = StringIO()
+    shown = Console(file=file, force_terminal=False, width=200)
     with ProgressDisplay(shown, small_sweep("shown"), _table((0, 1)).schema.empty_table()) as display:
         for now, step in ((30.0, 0), (60.0, 25), (66.0, 50)):
             clock[0] = now
@@ -134,14 +135,8 @@ def test_the_time_left_counts_the_steps_done_in_packs_from_their_first_report_on
             ]
             display.heartbeat("", packs)
         assert display.seconds_left == pytest.approx(12.0)
-    assert (
-        shown.file.getvalue()
-        .strip()
-        .splitlines()[-1]
-        .endswith(  # type: ignore[attr-defined]
-            "0.67 trainings/s  12 s left  2 packs under way, step 50 of 100, accuracy 0.5"
-        )
-    )
+    last = file.getvalue().strip().splitlines()[-1]
+    assert last.endswith("0.67 trainings/s  12 s left  2 packs under way, step 50 of 100, accuracy 0.5")
 
 
 @pytest.fixture
