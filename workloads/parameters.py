@@ -101,9 +101,6 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
     variant_field: ClassVar[str | None] = None
     """The name of the parameter whose value the ledger's column `variant` repeats, if there is one."""
 
-    base_field: ClassVar[str | None] = None
-    """The name of the parameter that says from which trained weights a training starts (see `bases`), if any."""
-
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
         """Returns the declarations of all parameters by name, in order of declaration. Parameters that only sweeps of

@@ -72,13 +72,9 @@ def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | No
     """
     if not reference.endswith(".json"):
         return None
-    from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of_json, offer_bases, trust_code
-    from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+    from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of_json, trust_code
 
-    path = Path(reference)
-    if path.name == SWEEP_FILE:
-        offer_bases(SweepDirectory.open(path.parent))
-    code = code_of_json(path, sweep)
+    code = code_of_json(Path(reference), sweep)
     if trusted:
         trust_code(code, say)
     check_trusted(code, reference)

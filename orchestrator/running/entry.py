@@ -6,14 +6,12 @@ change the record. A sweep may be divided among several drivers; each driver tra
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.inspection.kept_weights import find_base
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
@@ -25,7 +23,6 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep
 from attnsweep.search_spaces.validation import check_sweep
-from attnsweep.workloads.base_names import NamedBase
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
@@ -98,27 +95,14 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
         return dict(workload.parameters.pinned(spec.fixed()))
 
 
-def resolved(
-    spec: Sweep, workload: Workload[Any], known_bases: Mapping[str, str] = MappingProxyType({})
-) -> tuple[Sweep, NamedBase | None]:
-    """Checks a sweep's spec against its workload. Returns the spec to store, and the trained weights (base) from which
-    the trainings start; `None` if the spec names no base.
-
-    Args:
-        spec: The spec that the user gave.
-        workload: The workload of the spec.
-        known_bases: The bases (weights of earlier trainings) that the sweep directory has stored: by the name of the
-            base, what the user gave for it.
-    """
-    base = find_base(workload, spec.fixed(), known_bases)
-    if base is not None:
-        spec = spec.fix({workload.parameters.base_field: base.name})
+def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
+    """Checks a sweep's spec against its workload, and returns the spec to store."""
     spec = spec.fix(pinned(workload, spec))
     check_sweep(spec, workload.parameters, workload.outcomes)
     refuse_credentials(spec)
     check_storage(spec)
     code = user_code_of(workload)
-    return (spec if code is None else named_by_file_alone(spec, code)), base
+    return spec if code is None else named_by_file_alone(spec, code)
 
 
 def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:

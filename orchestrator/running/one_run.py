@@ -235,7 +235,7 @@ class OneRun:
 
 def _context(sweep: _OpenSweep) -> RunContext:
     directory = sweep.directory
-    files = (*named_files(pinned(sweep.workload, directory.spec)), *directory.bases)
+    files = tuple(named_files(pinned(sweep.workload, directory.spec)))
     every = directory.spec.one_probe_in()
     return RunContext(directory.sweep, directory.environment, files, directory.engine, every)
 

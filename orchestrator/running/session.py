@@ -41,7 +41,6 @@ from attnsweep.orchestrator.storage.stored_code import (
     check_unchanged,
     edited_since,
     load_workload_of,
-    offer_bases,
     sha256_of_files,
 )
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -101,7 +100,7 @@ def run_sweep(
     SweepDirectory.check_new(home_of(where, shard), is_shard=shard is not None)
     if shard is not None:
         check_divisible(spec, shard)
-    spec, base = resolved(spec, workload)
+    spec = resolved(spec, workload)
     code = user_code_of(workload)
     whole = None if shard is None else found_whole(where, shard, spec, code)
     if whole is None:
@@ -142,7 +141,6 @@ def run_sweep(
             code=code,
             files=files,
             annotation=annotation,
-            base=base,
             engine_reason=choice.reason,
             warm_start=told,
         )
@@ -178,8 +176,7 @@ def run_or_resume(
     directory = SweepDirectory.open(home)
     refuse_whole(directory)
     workload = load_workload(spec.workload, code)
-    offer_bases(directory)
-    (spec, _), code = resolved(spec, workload, directory.bases), user_code_of(workload)
+    spec, code = resolved(spec, workload), user_code_of(workload)
     if shard is not None:
         found_whole(where, shard, spec, code)
     check_same(spec, code, directory)

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.record import reason_of
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, base_file, code_file
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, code_file
 from attnsweep.orchestrator.storage.user_state import is_trusted, trust
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.base_names import is_text_of
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.files import take_over
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import UserCode, read_user_code, sha256_of, stored_text, user_file
 
@@ -38,7 +36,6 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
 
     code = code_of(directory)
     check_trusted(code, directory.place)
-    offer_bases(directory)
     return load_workload(directory.spec.workload, code)
 
 
@@ -135,24 +132,6 @@ def edited_since(directory: SweepDirectory) -> str:
     ]
     stored = "the sweep goes on with the copy that it stores; to train the new text, begin another sweep"
     return f"{', '.join(edited)} in {folder} changed since the sweep began: {stored}" if edited else ""
-
-
-def offer_bases(directory: SweepDirectory) -> None:
-    """Gives this process the weights that a sweep's trainings start from (its bases), as the sweep has stored them.
-
-    Raises:
-        UserError: If a base is missing, or differs from the one that the sweep recorded.
-    """
-    directory = directory.with_files()
-    for name, origin in directory.bases.items():
-        text = _stored_text(
-            directory,
-            base_file(name),
-            partial(is_text_of, name),
-            expected=f"the unchanged weights of the base {origin}, which the sweep stored",
-            fix="restore the weights file from a copy",
-        )
-        take_over({name: text.encode()})
 
 
 def _is_code_of(name: str, sha256: str, text: str) -> bool:

@@ -20,7 +20,6 @@ from attnsweep.orchestrator.storage.sources import WARM_START, WarmStart
 from attnsweep.orchestrator.storage.sweep_record import SweepRecord
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.base_names import NamedBase
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.user_code import UserCode
 
@@ -97,7 +96,6 @@ class SweepDirectory(SweepRecord):
         code: UserCode | None = None,
         files: Mapping[str, str] = MappingProxyType({}),
         annotation: Annotation | None = None,
-        base: NamedBase | None = None,
         engine_reason: str = "",
         warm_start: WarmStart | None = None,
         shards: int = 0,
@@ -114,7 +112,6 @@ class SweepDirectory(SweepRecord):
             code: The user's code that the sweep runs, which is stored in the directory; `None` without any.
             files: The sha256 of each file that the spec names, by the file's path.
             annotation: The user's note, tags and claim.
-            base: The weights that the sweep starts from, which are stored in the directory.
             engine_reason: Why the environment has its engine.
             warm_start: Earlier trials for the sampler, which are stored in the directory.
             shards: The number of drivers of a sweep that is divided into shards; 0 for an undivided sweep, or for a
@@ -141,7 +138,6 @@ class SweepDirectory(SweepRecord):
             environments={environment.id: environment} if environment else {},
             code=dict(code.sha256) if code else {},
             files=files,
-            bases={base.name: base.origin} if base else {},
             warm_start=warm_start.sha256 if warm_start else "",
             shards=shards,
             shard=shard,
@@ -166,8 +162,6 @@ class SweepDirectory(SweepRecord):
                 # content, so the write cannot overwrite a different file.
                 for name, text in code.texts.items():
                     place.put_text(code_file(name, code.sha256[name]), text)
-            if base is not None and not directory.shards:
-                place.put_text(base_file(base.name), base.text)
             if warm_start is not None:
                 WARM_START.write(place, warm_start)
             place.put_new_text(SWEEP_FILE, directory.text())
@@ -315,13 +309,6 @@ def code_file(name: str, sha256: str) -> str:
     as it is, others in base64.
     """
     return f"code/{sha256}{'.py' if name.endswith('.py') else '.base64'}"
-
-
-def base_file(name: str) -> str:
-    """Returns the name of the file, within a sweep directory, that stores trained weights from which trainings start (a
-    base).
-    """
-    return f"bases/{name}.json"
 
 
 def _taken(place: Place, subject: str = "--dir") -> UserError:

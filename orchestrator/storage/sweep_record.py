@@ -15,7 +15,6 @@ from attnsweep.orchestrator.storage.shards import MOST_SHARDS, WHOLE, Shard
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
-from attnsweep.workloads.base_names import NAME
 from attnsweep.workloads.errors import UserError
 
 CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*$")]
@@ -23,7 +22,6 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Addend = Annotated[int, Field(gt=0)]
 TrialNumber = Annotated[int, Field(ge=0)]
 ReplicateNumber = Annotated[int, Field(ge=0)]
-BaseName = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,6 @@ class SweepRecord(Record):
         retried: Failed trainings that were trained again: for each `resume --retry-failed`, the replicates by trial.
             The rows of the failures are in the folder `set_aside`.
         note, tags: The user's annotations of the sweep; no result depends on them.
-        bases: Trained weights that trainings start from and that the sweep has stored: by the name of the weights, the
-            path or text with which the user gave them.
         keep_weights: The trials whose final weights are kept at the end of the sweep.
         claim: The claim that `attnsweep verify` tests; `None` without one.
         warm_start: The sha256 of the earlier trials in `warm_start.json` that were given to the sampler; empty without
@@ -101,7 +97,6 @@ class SweepRecord(Record):
     retried: tuple[Mapping[TrialNumber, tuple[ReplicateNumber, ...]], ...] = unless_empty(())
     note: str = unless_empty("")
     tags: Mapping[str, str] = unless_empty({})
-    bases: Mapping[BaseName, str] = unless_empty({})
     keep_weights: tuple[TrialNumber, ...] = unless_empty(())
     claim: Claim | None = unless_empty(None)
     warm_start: Sha256 | Literal[""] = unless_empty("")

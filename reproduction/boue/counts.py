@@ -17,11 +17,12 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnsweep.reproduction.boue.low_rank import add_updates
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import value_row
 from attnsweep.workloads.attention.attention import Sight, TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.gpt.model import GPT, GPTShape, freeze_base
+from attnsweep.workloads.gpt.model import GPT, GPTShape
 
 BASE = GPTShape(n_words=50_257, n_tokens=1024, d_model=768, n_heads=12, n_blocks=12)
 """The shape of GPT-2 small."""
@@ -62,11 +63,11 @@ def n_parameters(module: nn.Module) -> int:
     return sum(value.numel() for value in module.parameters())
 
 
-def _built(shape: GPTShape) -> GPT:
+def _built(shape: GPTShape, rank: int | None = None) -> GPT:
     with torch.device("meta"):
         model = GPT(shape)
-    if shape.lora_rank is not None:
-        freeze_base(model)
+        if rank is not None:
+            add_updates(model, rank)
     return model
 
 
@@ -100,7 +101,7 @@ def _parameters() -> Iterator[ComparedValue]:
 
 
 def _low_rank() -> Iterator[ComparedValue]:
-    updated = _built(dataclasses.replace(BASE, lora_rank=16))
+    updated = _built(BASE, rank=16)
     n_whole = n_parameters(_built(BASE))
     assert updated.head is not None
     n_head = sum(value.numel() for value in updated.head.buffers() if value.dim())
@@ -177,9 +178,12 @@ def _attention_products(run: Callable[[], object]) -> int:
     return int(counter.get_flop_counts()["Global"].get(torch.ops.aten.bmm, 0)) // 2
 
 
-def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5) -> GPT:
+def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5, rank: int | None = None) -> GPT:
     """Builds a float64 GPT in which all parameters are random, including the gains and biases of LayerNorm."""
-    model = GPT(shape, layer_norm_eps=layer_norm_eps, lora_scale=1.7).double()
+    model = GPT(shape, layer_norm_eps=layer_norm_eps)
+    if rank is not None:
+        add_updates(model, rank, 1.7)
+    model = model.double()
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for value in model.parameters():

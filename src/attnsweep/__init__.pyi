@@ -41,7 +41,6 @@ from .workloads.attention.layers import Embedding as Embedding
 from .workloads.attention.layers import FeedForward as FeedForward
 from .workloads.attention.layers import LayerNorm as LayerNorm
 from .workloads.attention.layers import Linear as Linear
-from .workloads.attention.layers import LowRankLinear as LowRankLinear
 from .workloads.attention.layers import sinusoids as sinusoids
 from .workloads.diagnostics.matrices import score_matrices as score_matrices
 from .workloads.diagnostics.outcomes import at_level as at_level

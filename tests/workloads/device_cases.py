@@ -72,7 +72,7 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
     (GPTWorkload(), TABLE | {"activation": "gelu", "tied": True}),
     (
         GPTWorkload(),
-        TABLE | {"task": "order_2_chain", "chain_contrast": 3.0, "lora_rank": 2, "positions": "sinusoidal"},
+        TABLE | {"task": "order_2_chain", "chain_contrast": 3.0, "positions": "sinusoidal"},
     ),
     (GPTWorkload(), INDUCTION | {"qk": "merged"}),
     (ABRUPT_LEARNING(), FIELD | {"length": 3, "n_numbers": 3, "d_model": 6}),

@@ -41,31 +41,6 @@ class Linear(nn.Linear, DrawnByEngine):
             nn.init.zeros_(value)
 
 
-class LowRankLinear(Linear):
-    """A linear layer with a low-rank update (LoRA) of its weight: x W^t + b + scale (x A^t) B^t.
-
-    Attributes:
-        down: The layer with weight A, (rank, in).
-        up: The layer with weight B, (out, rank). It starts at 0 by convention, so that the update starts at 0.
-        scale: () the factor of the update; Hu et al. write alpha / rank.
-
-    Source: Hu et al. 2021, "LoRA", section 4.1.
-    """
-
-    scale: Tensor
-
-    def __init__(self, in_features: int, out_features: int, *, rank: int, scale: float = 1.0) -> None:
-        super().__init__(in_features, out_features)
-        self.down = Linear(in_features, rank, bias=False)
-        self.up = Linear(rank, out_features, bias=False)
-        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Returns the layer's output, with the low-rank update added: maps (..., in) to (..., out)."""
-        update: Tensor = self.up(self.down(input)) * self.scale
-        return super().forward(input) + update
-
-
 class MakesLinear(Protocol):
     """The type of a function or class that makes linear layers, such as `Linear`."""
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Attention, TransformerBlock
-from attnsweep.workloads.attention.layers import LayerNorm, Linear, LowRankLinear
+from attnsweep.workloads.attention.layers import LayerNorm, Linear
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.gpt.model import GPT
@@ -27,7 +27,7 @@ different orders, so they round differently."""
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
     """Converts a GPT to Hugging Face's `GPT2LMHeadModel`, in eval mode and with the same logits.
 
-    Low-rank updates are added to the weights that they update. Where our attention logits are not divided by sqrt(D /
+    Where our attention logits are not divided by sqrt(D /
     H), the queries are multiplied by it, because some readers of GPT-2 files know no other scale. GPT-2's last layer
     has no bias. The bias b of an untied last layer is therefore moved to the LayerNorm before it, as a vector d with W
     d = b, where W is the layer's weight.
@@ -128,10 +128,7 @@ def _norm(name: str, norm: LayerNorm) -> State:
 
 
 def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Returns the bias of a layer, and its weight (out, in) with the low-rank update added, if there is one."""
     assert isinstance(layer, Linear)
-    if isinstance(layer, LowRankLinear):
-        return layer.weight + layer.scale * (layer.up.weight @ layer.down.weight), layer.bias
     return layer.weight, layer.bias
 
 

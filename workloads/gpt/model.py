@@ -5,14 +5,13 @@ model, H head, N block.
 Source: Boue 2025, "Deep learning for pedestrians: backpropagation in Transformers", Table 2.
 """
 
-import functools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Sight, TransformerBlock
-from attnsweep.workloads.attention.layers import Embedding, LayerNorm, Linear, LowRankLinear, MakesLinear, sinusoids
+from attnsweep.workloads.attention.layers import Embedding, LayerNorm, Linear, sinusoids
 from attnsweep.workloads.engine.initialization import DrawnByEngine
 
 POSITIONS = ("learned", "sinusoidal", "none")
@@ -31,8 +30,6 @@ class GPTShape:
         tied: Whether the logits are x tok^t, without a bias, where tok are the token embeddings.
         is_causal: Whether a token sees no later tokens.
         qk, qk_rank: The same as for `Attention`.
-        lora_rank: The rank of the updates of all linear layers, with which all other weights are frozen; `None` for no
-            updates.
     """
 
     n_words: int
@@ -47,7 +44,6 @@ class GPTShape:
     qk: str = "factored"
     qk_rank: int | None = None
     activation: str = "relu"
-    lora_rank: int | None = None
 
 
 class GPT(nn.Module, DrawnByEngine):
@@ -55,7 +51,7 @@ class GPT(nn.Module, DrawnByEngine):
 
     Args:
         shape: The sizes.
-        attention_scale, layer_norm_eps, lora_scale: Values in which trainings of one program may differ.
+        attention_scale, layer_norm_eps: Values in which trainings of one program may differ.
 
     Attributes:
         token: The token embeddings (n_words, d_model).
@@ -72,13 +68,9 @@ class GPT(nn.Module, DrawnByEngine):
         *,
         attention_scale: str = "inv_sqrt_d",
         layer_norm_eps: float = 1e-5,
-        lora_scale: float = 1.0,
     ) -> None:
         super().__init__()
         V, C, D = shape.n_words, shape.n_tokens, shape.d_model
-        linear: MakesLinear = Linear
-        if shape.lora_rank is not None:
-            linear = functools.partial(LowRankLinear, rank=shape.lora_rank, scale=lora_scale)
         self.token = Embedding(V, D)
         self.position = nn.Parameter(torch.zeros(C, D)) if shape.positions == "learned" else None
         if shape.positions == "sinusoidal":
@@ -93,12 +85,11 @@ class GPT(nn.Module, DrawnByEngine):
                 qk_rank=shape.qk_rank,
                 attention_scale=attention_scale,
                 layer_norm_eps=layer_norm_eps,
-                linear=linear,
             )
             for _ in range(shape.n_blocks)
         )
         self.last_norm = LayerNorm(D, layer_norm_eps)
-        self.head = None if shape.tied else linear(D, V)
+        self.head = None if shape.tied else Linear(D, V)
         self.shape = shape
 
     def forward(self, token_BT: Tensor) -> Tensor:
@@ -137,14 +128,3 @@ class GPT(nn.Module, DrawnByEngine):
         """
         x_BTD = self.last_norm(x_BTD)
         return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)
-
-
-def freeze_base(model: GPT) -> None:
-    """Freezes all parameters of a model but its low-rank updates, by turning them into buffers of the same names."""
-    update_layers = ("down", "up")
-    for path, owner in list(model.named_modules()):
-        if path.rpartition(".")[2] in update_layers:
-            continue
-        for name, value in list(owner.named_parameters(recurse=False)):
-            delattr(owner, name)
-            owner.register_buffer(name, value.detach())

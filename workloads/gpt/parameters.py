@@ -1,6 +1,5 @@
 """The parameters of a GPT's training, and which combinations of values are allowed."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,7 +12,6 @@ from attnsweep.workloads.attention.attention import (
     qk_rank_parameter,
 )
 from attnsweep.workloads.attention.layers import ACTIVATIONS
-from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.model import POSITIONS, GPTShape
 from attnsweep.workloads.gpt.tasks import TASKS
@@ -23,24 +21,6 @@ from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.update_rules import optimizer_parameter
 
 _N_WORDS = 4
-_MODEL_PARAMETERS = (
-    "n_words",
-    "n_tokens",
-    "n_blocks",
-    "n_heads",
-    "d_model",
-    "d_ffn",
-    "positions",
-    "tied",
-    "qk",
-    "qk_rank",
-    "activation",
-    "layer_norm_eps",
-    "attention_scale",
-)
-"""The parameters that, with the weights, define the function that a model computes."""
-
-
 _OF_SHAPE = {field.name for field in fields(GPTShape)}
 
 
@@ -96,27 +76,11 @@ class GPTParameters(TrainingParameters):
     tied: bool = parameter(False, "whether the logits are read from the token embeddings, without a bias", static=True)
     qk: str = qk_parameter()
     qk_rank: int | None = qk_rank_parameter()
-    lora_rank: int | None = parameter(
-        None,
-        "train only updates of this rank of all linear layers, and freeze all else; null = train all parameters",
-        low=1,
-        high=10_000,
-        static=True,
-    )
-    base: str | None = parameter(
-        None,
-        "with lora_rank: the training of another sweep whose weights are frozen, as SWEEP_DIR:TRIAL/REPLICATE; null = "
-        "the initial weights of the training",
-        static=True,
-        since="0.2",
-    )
-    lora_scale: float = parameter(1.0, "factor of the updates: alpha / rank in Hu et al. 2021", above=0.0)
     activation: str = parameter("relu", "activation of the feed-forward parts", choices=tuple(ACTIVATIONS), static=True)
     layer_norm_eps: float = parameter(1e-5, "added to the variance, inside the root; may be 0", low=0.0)
     attention_scale: str = attention_scale_parameter()
 
     variant_field: ClassVar[str | None] = "task"
-    base_field: ClassVar[str | None] = "base"
 
     @property
     def shape(self) -> GPTShape:
@@ -126,16 +90,8 @@ class GPTParameters(TrainingParameters):
 
     def __post_init__(self) -> None:
         check_heads(self.d_model, self.n_heads, self.qk, self.qk_rank)
-        if self.tied and self.lora_rank is not None:
-            raise self.refused(
-                "tied",
-                "tied=false with lora_rank, because a low-rank update of the last layer would not update the"
-                " embeddings",
-                "remove tied, or remove lora_rank",
-            )
         for name, value in self.pinned(self.values()).items():
             object.__setattr__(self, name, value)
-        self._check_base()
         TASKS[self.task].check(self.n_words, self.n_tokens, self.corpus)
         least = TASKS[self.task].least_contrast(self.eval_batch_size * (self.n_tokens - 1))
         if self.chain_contrast < least:
@@ -145,32 +101,6 @@ class GPTParameters(TrainingParameters):
                 f"n_tokens={self.n_tokens}, because with a lower chain_contrast noise decides whether a training is"
                 " solved",
                 "raise chain_contrast, or eval_batch_size",
-            )
-
-    def _check_base(self) -> None:
-        if self.base is None:
-            return
-        if self.lora_rank is None:
-            raise self.refused("base", "base=null, because lora_rank is not set", "set lora_rank, or remove base")
-        base_parameters = read_base(self.base).parameters
-        for name in ("lora_rank", "tied"):
-            if base_parameters[name]:
-                raise self.refused(
-                    "base",
-                    f"a base (trained model that the low-rank updates are added to) that was trained without {name}",
-                    f"choose a base that was trained without {name}",
-                )
-        differing = {
-            name: base_parameters[name] for name in _MODEL_PARAMETERS if base_parameters[name] != getattr(self, name)
-        }
-        if differing:
-            settings = " ".join(f"--set {name}={json.dumps(value)}" for name, value in differing.items())
-            raise SpecError(
-                next(iter(differing)),
-                given=getattr(self, next(iter(differing))),
-                expected=f"{next(iter(differing.values()))}, the base's value, because a model may differ from its"
-                " base (the trained model that it updates) only by low-rank updates",
-                fix=settings,
             )
 
     @classmethod

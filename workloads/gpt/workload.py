@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.bases import read_base
 from attnsweep.workloads.diagnostics.outcomes import OVERFIT_SHARE, is_overfit
 from attnsweep.workloads.diagnostics.roles.scores import PATTERN_SCORE_NAMES, score_patterns
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload
-from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.gpt.hugging_face import as_gpt2
-from attnsweep.workloads.gpt.model import GPT, freeze_base
+from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, OwnText, Sequences
 
@@ -93,26 +91,11 @@ class GPTWorkload(Workload[GPTParameters]):
     level_names = ("zero", "constant", "current", "context")
 
     def build(self, parameters: GPTParameters) -> GPT:
-        model = _built(parameters)
-        if parameters.lora_rank is not None:
-            freeze_base(model)
-        return model
-
-    def initial(self, module: nn.Module, lanes: GPTLanes) -> State:
-        """Returns the initial weights. If only low-rank updates are trained, the other weights are those of the model
-        `base` or, without a base, the usual random ones of the seed.
-        """
-        del module
-        trainable = _built(lanes.shared).to(lanes.device, lanes.dtype)
-        drawn = draw_parameters(trainable, lanes.tensor("init_sigma", torch.float64), lanes.streams)
-        base = {} if lanes.shared.base is None else read_base(lanes.shared.base).weights
-
-        def start(name: str, value: Tensor) -> Tensor:
-            if name.endswith("up.weight"):
-                return torch.zeros_like(value)
-            return base[name].to(value).expand_as(value).clone() if name in base else value
-
-        return {name: start(name, value) for name, value in drawn.items()}
+        return GPT(
+            parameters.shape,
+            attention_scale=parameters.attention_scale,
+            layer_norm_eps=parameters.layer_norm_eps,
+        )
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
         """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). The weights
@@ -221,15 +204,6 @@ def _batch(lanes: GPTLanes, drawn: Sequences) -> Batch:
 
 def _weight(counts_LBT: Tensor) -> Tensor:
     return counts_LBT / counts_LBT.sum((1, 2), keepdim=True).double()
-
-
-def _built(parameters: GPTParameters) -> GPT:
-    return GPT(
-        parameters.shape,
-        attention_scale=parameters.attention_scale,
-        layer_norm_eps=parameters.layer_norm_eps,
-        lora_scale=parameters.lora_scale,
-    )
 
 
 def _cross_entropy(logit_BTV: Tensor, batch: Batch) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep import Attention, Embedding, FeedForward, LayerNorm, Linear, LowRankLinear, Sight, TransformerBlock
+from attnsweep import Attention, Embedding, FeedForward, LayerNorm, Linear, Sight, TransformerBlock
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.executors.programs import Programs
@@ -113,14 +113,6 @@ def test_log_n_scales_each_query_by_the_keys_that_it_sees() -> None:
     torch.testing.assert_close(differences[1], differences[0] * math.log(6) / 2, rtol=1e-10, atol=1e-12)
 
 
-def test_a_low_rank_update_starts_at_nothing_and_adds_its_product() -> None:
-    layer = LowRankLinear(4, 3, rank=2, scale=1.5)
-    assert not layer.up.weight.any()
-    layer, x = drawn(layer), tokens(1, 2, 4)
-    whole = layer.weight + 1.5 * layer.up.weight @ layer.down.weight
-    torch.testing.assert_close(layer(x), x @ whole.T + layer.bias)
-
-
 @pytest.mark.parametrize("n_rows", [5, 100])
 def test_an_embedding_looks_up_rows(n_rows: int) -> None:
     table, index = drawn(Embedding(n_rows, 3)), torch.tensor([[0, 4], [2, 2]])
@@ -151,7 +143,7 @@ def test_lanes_differ_in_epsilon_and_scale() -> None:
 
 def test_building_draws_nothing() -> None:
     state = torch.random.get_rng_state()
-    parts: list[nn.Module] = [TransformerBlock(4), Embedding(5, 4), LowRankLinear(4, 4, rank=2), Linear(3, 2)]
+    parts: list[nn.Module] = [TransformerBlock(4), Embedding(5, 4), Linear(3, 2)]
     assert torch.equal(state, torch.random.get_rng_state())
     gains = [part for module in parts for part in module.modules() if isinstance(part, LayerNorm)]
     assert len(gains) == 2

@@ -157,7 +157,6 @@ def test_levels_of_induction() -> None:
         ({"task": "text"}, r"corpus: got None, expected the path of a text corpus, which task=text needs"),
         ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16"),
         ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected null with qk=merged"),
-        ({"tied": True, "lora_rank": 4}, r"tied: got True, expected tied=false with lora_rank"),
     ],
 )
 def test_what_does_not_fit_is_refused(values: dict[str, int | str], message: str) -> None:

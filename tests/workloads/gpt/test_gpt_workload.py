@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles.scores import label_patterns
 from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
@@ -38,7 +37,6 @@ MODES: dict[str, dict[str, Value]] = {
         "task": "order_2_chain",
         "n_words": 5,
         "chain_contrast": 3.0,
-        "lora_rank": 2,
         "dtype": "float64",
         "optimizer": "sgd",
         "activation": "gelu_tanh",
@@ -143,23 +141,6 @@ def test_roles_follow_scores() -> None:
     }
     assert label_patterns(scores).tolist() == [[["previous_token"], ["induction"]]]
     assert label_patterns({name: value / 2 for name, value in scores.items()}).tolist() == [[["none"], ["none"]]]
-
-
-def test_a_low_rank_training_keeps_its_base() -> None:
-    def start(parameters: GPTParameters) -> dict[str, Tensor]:
-        lanes = Lanes([Training(parameters, 5)], torch.device("cpu"))
-        return WORKLOAD.initial(WORKLOAD.build(parameters), lanes)
-
-    updated = defaults(WORKLOAD, **TINY, lora_rank=2, init_sigma=0.3)
-    before, full = start(updated), start(defaults(WORKLOAD, **TINY, init_sigma=0.3))
-    pack = Pack(WORKLOAD, [Training(updated, 5)])
-    pack.train_to_end()
-    _, after = pack.final_state(np.array([0]))
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {name for name in before if ".down." in name or ".up." in name}
-    # The frozen base is where the training of the same seed without updates starts.
-    assert all(torch.equal(before[name], value) for name, value in full.items())
-    assert not before["head.up.weight"].any()
 
 
 @pytest.mark.scale

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from attnsweep.reproduction.boue.low_rank import LowRankLinear
 from attnsweep.workloads.attention.attention import Attention, Sight, TransformerBlock, by_head, side_by_side
-from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear, LowRankLinear
+from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT
 
