@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnsweep.reproduction.boue.low_rank import add_updates
+from attnsweep.reproduction.boue.low_rank import add_updates, freeze
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import value_row
 from attnsweep.workloads.attention.attention import Sight, TransformerBlock
@@ -68,6 +68,7 @@ def _built(shape: GPTShape, rank: int | None = None) -> GPT:
         model = GPT(shape)
         if rank is not None:
             add_updates(model, rank)
+            freeze(model)
     return model
 
 

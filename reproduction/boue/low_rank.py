@@ -24,13 +24,17 @@ class LowRankLinear(Linear):
 
 
 def add_updates(model: GPT, rank: int, scale: float = 1.0) -> None:
-    """Replaces all linear layers, and turns every parameter but the updates into a buffer."""
+    """Replaces all linear layers."""
     for path, layer in [*model.named_modules()]:
         if isinstance(layer, Linear):
             owner, _, name = path.rpartition(".")
             setattr(model.get_submodule(owner), name, LowRankLinear(layer, rank, scale))
+
+
+def freeze(model: GPT) -> None:
+    """Turns every parameter but the updates into a buffer of its name."""
     for path, owner in [*model.named_modules()]:
         if path.rpartition(".")[2] not in ("down", "up"):
             for name, value in [*owner.named_parameters(recurse=False)]:
                 delattr(owner, name)
-                owner.register_buffer(name, torch.empty_like(value).copy_(value.detach()))
+                owner.register_buffer(name, value.detach())
