@@ -106,7 +106,7 @@ class UserCode:
                     fix="move the file there, and write its path relative to that folder",
                 )
         found = {name: stored_text(given_file(Path(self.folder, name), "files", "a file that exists")) for name in new}
-        return replace(self, texts=self.texts | found) if found else self
+        return replace(self, texts={**self.texts, **found}) if found else self
 
     @cached_property
     def module_name(self) -> str:

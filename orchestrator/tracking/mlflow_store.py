@@ -152,5 +152,6 @@ def _experiment_of(directory: SweepDirectory, uri: str) -> "tuple[MlflowClient, 
         return None
     client = open_client(uri)
     experiment = client.get_experiment_by_name(experiment_name(directory.spec.workload))
-    is_there = experiment is not None and experiment.lifecycle_stage == "active"
-    return (client, experiment.experiment_id) if is_there else None
+    if experiment is None or experiment.lifecycle_stage != "active":
+        return None
+    return client, experiment.experiment_id
