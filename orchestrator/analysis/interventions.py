@@ -101,8 +101,7 @@ class InterventionRatios(Answer):
         reach the goal with the intervention; its 95% interval is `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without")
-        numbers += ("before_with", "before_without", "n_sooner", "n_later")
-        columns |= dict.fromkeys(numbers, int)
+        columns |= dict.fromkeys((*numbers, "before_with", "before_without", "n_sooner", "n_later"), int)
         return table(columns | dict.fromkeys(("ratio", "low", "high"), float), map(astuple, self.ratios))
 
 
@@ -140,8 +139,9 @@ def paired_ratio(
     came, other_came = came > 0, other_came > 0
     n_sooner = int((came & (step < other + ~other_came)).sum())
     n_later = int((other_came & (other < step + ~came)).sum())
-    medians = [_median(each) for each in (step[came], other[other_came], before[came], other_before[other_came])]
-    counts = (int(known.sum()), int(came.sum()), int(other_came.sum()), *medians, n_sooner, n_later)
+    medians = _median(step[came]), _median(other[other_came])
+    medians_before = _median(before[came]), _median(other_before[other_came])
+    counts = (int(known.sum()), int(came.sum()), int(other_came.sum()), *medians, *medians_before, n_sooner, n_later)
     if not n_sooner + n_later:
         return InterventionRatio(what, intervention, *counts, None, None, None)
     low, high = exact_interval(n_sooner, n_sooner + n_later)

@@ -249,8 +249,8 @@ def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEme
         share = step / max(int(lengths[0]), 1) if step is not None and len(lengths) == 1 else None
         curve = onsets.curve(once_per_trial=trials_count_once(spec))
         counts = len(onsets.step), onsets.n_came
-        medians = onsets.median_before, step, share
-        emergences.append(RoleEmergence(history.layer, history.role, *counts, *medians, curve))
+        medians = onsets.median_before, step
+        emergences.append(RoleEmergence(history.layer, history.role, *counts, *medians, share, curve))
     return tuple(emergences)
 
 
