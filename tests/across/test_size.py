@@ -1,0 +1,21 @@
+"""Lines of Python by room: numbers that only fall."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUDGET = {
+    "orchestrator": 36_000,
+    "workloads": 24_000,
+    "search_spaces": 3_900,
+    "reproduction": 8_000,
+    "benchmarks": 2_700,
+    "tests": 51_000,
+}
+
+
+@pytest.mark.parametrize("room", BUDGET)
+def test_a_room_keeps_its_budget(room: str) -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / room).rglob("*.py"))
+    assert lines <= BUDGET[room]
