@@ -124,7 +124,7 @@ def parameters_class(
             )
     for parameter_name, value in defaults.items():
         fields[parameter_name] = _with_default(parameter_name, value)
-    made = dataclasses.make_dataclass(
+    made: type[TrainingParameters] = dataclasses.make_dataclass(
         f"{name}_parameters",
         [(field_name, kind, field) for field_name, (kind, field) in fields.items()],
         bases=(TrainingParameters,),

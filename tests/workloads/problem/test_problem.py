@@ -185,13 +185,19 @@ def test_an_epoch_takes_full_batches_of_a_random_order() -> None:
 
 @pytest.mark.parametrize("batch_size", [13, 500])
 def test_batches_as_long_as_the_table_are_the_whole_table(batch_size: int) -> None:
-    given = {"n_steps": 5, "train_fraction": 0.5}
+    given: dict[str, Any] = {"n_steps": 5, "train_fraction": 0.5}
     whole, batches = (_trained(ADDING, **given, batch_size=size).evidence.metrics for size in (None, batch_size))
     assert whole["loss"].tolist() == batches["loss"].tolist()
 
 
 def test_batches_of_a_table_train_like_a_plain_loop() -> None:
-    values = {"n_steps": 20, "batch_size": 4, "dtype": "float64", "optimizer": "sgd", "stop_when_solved": False}
+    values: dict[str, Any] = {
+        "n_steps": 20,
+        "batch_size": 4,
+        "dtype": "float64",
+        "optimizer": "sgd",
+        "stop_when_solved": False,
+    }
     pack = Pack(ADDING(), list(lanes := _lanes(ADDING, **values).trainings))
     start = pack.final_state(np.arange(2))[1]
     pack.train_to_end()
