@@ -71,7 +71,7 @@ BY_NAME = "by position or by name, and all other fields by name"
             f"low: got '2 values by position and low=0', expected the fields low, high {BY_NAME}; write Int(low=..., ",
         ),
         (
-            lambda: Categorical("a", "b"),  # type: ignore[call-arg]
+            lambda: Categorical("a", "b"),  # type: ignore[call-arg,arg-type]
             f"Categorical: got '2 values by position', expected the fields choices {BY_NAME}; write Categorical(choi",
         ),
         (lambda: Float(1), "high: got 'nothing', expected a value; give high"),  # type: ignore[call-arg]

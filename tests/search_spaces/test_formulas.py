@@ -9,9 +9,10 @@ from attnsweep.search_spaces.formulas import evaluated, names_in
 from attnsweep.search_spaces.suggestion import values_of
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
+from attnsweep.workloads.declaration import Value
 from attnsweep.workloads.errors import SpecError
 
-VALUES = {"d_model": 48, "n_heads": 5, "sigma": 0.25, "kind": "a"}
+VALUES: dict[str, Value] = {"d_model": 48, "n_heads": 5, "sigma": 0.25, "kind": "a"}
 
 
 @pytest.mark.parametrize(

@@ -397,15 +397,21 @@ def test_values_of_the_command_line_are_read(text: str, value: Scalar) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
+    of_numpy: Any = np
     space: dict[str, Any] = {
-        "learning_rate": Categorical(np.logspace(-3, -1, 3)),
-        "init_sigma": Float(np.float32(0.5), np.int64(1), points=np.int32(2)),
-        "n_categories": Int(np.int64(2), np.uint8(4)),
-        "n_steps": np.int64(9),
-        "skip": np.bool_(True),
-        "a, b": Zip(np.arange(4).reshape(2, 2)),
+        "learning_rate": Categorical(of_numpy.logspace(-3, -1, 3)),
+        "init_sigma": Float(of_numpy.float32(0.5), of_numpy.int64(1), points=of_numpy.int32(2)),
+        "n_categories": Int(of_numpy.int64(2), of_numpy.uint8(4)),
+        "n_steps": of_numpy.int64(9),
+        "skip": of_numpy.bool_(True),
+        "a, b": Zip(of_numpy.arange(4).reshape(2, 2)),
     }
-    sweep = _sweep(space=space, trials=np.int64(2), seed=np.uint64(3), objective=LossQuantile(quantile=np.float64(0.5)))
+    sweep = _sweep(
+        space=space,
+        trials=of_numpy.int64(2),
+        seed=of_numpy.uint64(3),
+        objective=LossQuantile(quantile=of_numpy.float64(0.5)),
+    )
     plain: dict[str, Any] = {
         "learning_rate": Categorical((1e-3, 1e-2, 1e-1)),
         "init_sigma": Float(0.5, 1, points=2),
@@ -415,7 +421,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         "a, b": Zip(((0, 1), (2, 3))),
     }
     assert sweep.to_json() == _sweep(space=plain, trials=2, seed=3, objective=LossQuantile()).to_json()
-    assert sweep.fix({"n_steps": np.int64(4)}).to_json() == sweep.fix({"n_steps": 4}).to_json()
+    assert sweep.fix({"n_steps": of_numpy.int64(4)}).to_json() == sweep.fix({"n_steps": 4}).to_json()
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
