@@ -22,7 +22,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return counts.reproduce(tmp_path_factory.mktemp("counts"), QUIET)
 
 
-@pytest.mark.scale
+@pytest.mark.slow
 def test_the_published_numbers_of_parameters(counted: Comparison) -> None:
     ours = {row.name: row.ours for row in counted.rows}
     assert ours["one block, d = 768"] == "7,087,872"

@@ -41,7 +41,6 @@ def test_nan_is_the_largest_error() -> None:
     assert math.isnan(largest_error(torch.tensor([1.0, math.nan]), 2.0))
 
 
-@pytest.mark.scale
 @pytest.mark.slow
 def test_verdicts_of_positions_only() -> None:
     verdicts = [(check.equation, check.subject, check.verdict) for check in positions.checks_of_positions()]
@@ -61,7 +60,6 @@ def test_verdicts_of_positions_only() -> None:
     ]
 
 
-@pytest.mark.scale
 @pytest.mark.slow
 def test_verdicts_of_categories_only() -> None:
     verdicts = [(check.equation, check.subject, check.verdict) for check in categories.checks_of_categories()]
