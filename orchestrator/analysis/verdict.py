@@ -354,7 +354,7 @@ def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Gen
         firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
         evidence = together(
             [
-                weigh(statement, lambda side, _, first=first: first[side], lambda _: _LAST)
+                weigh(statement, _exactly(first), lambda _: _LAST)
                 for statement, first in zip(claim.statements, firsts, strict=True)
             ]
         )
@@ -362,6 +362,10 @@ def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Gen
         if decision != "undecided":
             return n if decision == "supported" else np.inf
     return np.inf
+
+
+def _exactly(samples: Mapping[Quantity, Sample]) -> Callable[[Quantity, bool], Sample]:
+    return lambda side, _: samples[side]
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:

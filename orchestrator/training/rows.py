@@ -107,11 +107,11 @@ def trained_rows(
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     steps, last_probe = result.evidence.steps, result.last_probe
     onset_at = onset_probe(verdicts.outcome, last_probe)
-    onset, before_onset = steps[onset_at], _steps_at(steps, onset_at - 1)
+    onset, before_onset = steps[onset_at], onset_at - 1
     outcome = np.where(is_pruned, PRUNED, np.where(overflowed, "diverged", final))
     overflows_later = overflowed & (final != "diverged")
     onset = np.where(overflows_later, result.diverged_step, onset)
-    before_overflow = np.where(result.diverged_step > steps[last_probe], steps[last_probe], None)
+    before_overflow = np.where(result.diverged_step > steps[last_probe], last_probe, -1)
     before_onset = np.where(overflows_later, before_overflow, before_onset)
     levels = result.evidence.levels
     is_negative = result.evidence.metrics["eval_loss"] < least_losses(workload, levels)[:, None]
@@ -137,8 +137,8 @@ def trained_rows(
             f"before_event_{name}": _steps_at(steps, np.where(first < 0, last_probe, first - 1))
             for name, first in held.items()
         },
-        onset_step=np.where(is_pruned, None, onset),
-        before_onset_step=np.where(is_pruned, None, before_onset),
+        onset_step=[None if cut else int(step) for cut, step in zip(is_pruned, onset, strict=True)],
+        before_onset_step=_steps_at(steps, np.where(is_pruned, -1, before_onset)),
         predicted_escape_step=[None] * len(tasks) if escapes is None else [_whole(step) for step in escapes],
         diverged_step=[int(step) if step >= 0 else None for step in result.diverged_step],
         pruned_step=[int(step) if step >= 0 else None for step in result.pruned_step],
@@ -276,9 +276,9 @@ def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArr
     return np.where(overflowed, np.nan, values)
 
 
-def _steps_at(steps: NDArray[np.int64], probes: NDArray[np.int64]) -> NDArray[np.object_]:
+def _steps_at(steps: NDArray[np.int64], probes: NDArray[np.int64]) -> list[int | None]:
     """The steps of probes, which are None for the probe -1."""
-    return np.where(probes < 0, None, steps[probes])
+    return [int(steps[probe]) if probe >= 0 else None for probe in probes]
 
 
 def _whole(step: float) -> int | None:
