@@ -179,7 +179,8 @@ class Reading(AnyModule):
         return self.batch(lanes, 0, "eval")
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return (1 + module(batch["words"])).square().mean()
+        loss: Tensor = (1 + module(batch["words"])).square().mean()
+        return loss
 
 
 READERS = lanes_of(*[AnyParameters(n_steps=2)] * 3).trainings

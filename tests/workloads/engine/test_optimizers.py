@@ -209,7 +209,8 @@ class Unused(nn.Module):
     ],
 )
 def test_what_the_loss_does_not_use_does_not_decay(rule: str, programs: Callable[[], Executors | None]) -> None:
-    n_steps, given = 8, {"learning_rate": 0.05, "weight_decay": 0.3}
+    n_steps = 8
+    given: dict[str, Any] = {"learning_rate": 0.05, "weight_decay": 0.3}
     settings = AnyParameters(optimizer=rule, n_steps=n_steps, init_sigma=None, stop_when_solved=False, **given)
     trainings = lanes_of(settings, settings).trainings
     pack = Pack(AnyModule(lambda _: Unused()), trainings, programs=programs())
