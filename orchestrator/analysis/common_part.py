@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Dimension, Float, Int, Scalar, Zip
+from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Dimension, Float, Int, Scalar, Zip
 from attnsweep.search_spaces.sweep import Sweep, zipped_names
+from attnsweep.workloads.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,16 @@ class Space:
         return ", ".join(dict.fromkeys(spec.sampler for spec in self.specs))
 
     def ranges(self) -> dict[str, str]:
-        """Returns the range of each parameter in words."""
+        """Returns in words the range of each parameter and, as `where`, what each trial meets."""
         names = dict.fromkeys(name for spec in self.specs for name in {**self.constants, **spec.parameters()})
-        return {name: " or ".join(dict.fromkeys(self._label(spec, name) for spec in self.specs)) for name in names}
+        words = {name: [self._label(spec, name) for spec in self.specs] for name in names}
+        words["where"] = [" and ".join(sorted(spec.where)) or "anywhere" for spec in self.specs]
+        return {name: " or ".join(dict.fromkeys(labels)) for name, labels in words.items()}
 
     def contains(self, point: Mapping[str, Scalar], names: Collection[str], other: "Space") -> bool:
         """Returns whether a trial of the other side lies in this side's ranges of the named parameters."""
         # A null that no range lists: the parameter has no meaning in this trial.
-        meant = {name for name in names if point[name] is not None or other._lists_null(name)}
+        meant = {name for name in names if point.get(name) is not None or other._lists_null(name)} & point.keys()
         return any(self._takes(spec, point, meant) for spec in self.specs)
 
     def _label(self, spec: Sweep, name: str) -> str:
@@ -58,11 +61,18 @@ class Space:
 
     def _takes(self, spec: Sweep, point: Mapping[str, Scalar], names: Collection[str]) -> bool:
         dimensions = {**self.constants, **spec.parameters()}
+        try:
+            computed = spec.completed(point)
+        except SpecError:  # the point does not meet `where`
+            return False
         for name in names:
             zipped = _zip_of(spec, name)
             if zipped and tuple(point.get(each) for each in zipped[0]) not in zipped[1].rows:
                 return False
-            if name in dimensions and not _takes(dimensions[name], point, name):
+            if isinstance(dimensions.get(name), Derived):
+                if point[name] != computed[name]:
+                    return False
+            elif name in dimensions and not _takes(dimensions[name], point, name):
                 return False
         return True
 
@@ -95,8 +105,12 @@ def _label(dimension: Dimension) -> str:
             points = f" in {dimension.points} points" if dimension.points else ""
             return f"{dimension.low:g}..{dimension.high:g}{' log' if dimension.log else ''}{points}"
         case Categorical():
+            weights = dict(zip(dimension.choices, dimension.weights or (), strict=False))
             choices = sorted({*dimension.choices}, key=lambda each: (each is None, isinstance(each, str), each))
-            return f"{{{', '.join(map(value_label, choices))}}}"
+            words = (value_label(each) + (f" (weight {weights[each]:g})" if weights else "") for each in choices)
+            return f"{{{', '.join(words)}}}"
+        case Derived():
+            return dimension.formula
         case Conditional():
             others = "" if dimension.otherwise is None else f", else {_label(dimension.otherwise)}"
             return f"{_label(dimension.then)} if {dimension.on} in {_label(Categorical(dimension.among))}{others}"

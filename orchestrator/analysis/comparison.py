@@ -420,7 +420,8 @@ def _common(
     in_a, in_b = before.space(a), after.space(b)
     old, new = in_a.ranges(), in_b.ranges()
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    ranges = {name: (old[name], new[name]) for name in shared if name in old and name in new and old[name] != new[name]}
+    compared = [name for name in (*shared, "where") if name in old and name in new]
+    ranges = {name: (old[name], new[name]) for name in compared if old[name] != new[name]}
     samplers = (in_a.samplers(), in_b.samplers())
     inside = before.inside(in_b, ranges, in_a), after.inside(in_a, ranges, in_b)
     if len(before.seed) and len(after.seed) and not all(rows.any() for rows in inside):

@@ -47,7 +47,7 @@ def test_shin_figure_1_the_learned_logits_are_the_target() -> None:
 
 def test_shin_figures_2_and_3_each_flavour_holds_its_solution_and_the_second_is_worst() -> None:
     leans = ("lean_1", "lean_2", "lean_3")
-    sizes = {"n_categories": 4, "n_positions": 8, "batch_size": 200, "n_steps": 100}
+    sizes: dict[str, Any] = {"n_categories": 4, "n_positions": 8, "batch_size": 200, "n_steps": 100}
     found = _trained("shin_flavours", 5, among={"flavour": leans}, **sizes)
     of = {name: np.median(score.reshape(3, 5), axis=1) for name, score in _scores(found).items()}
     loss_1, loss_2, loss_3 = np.median(found.last("eval_loss").reshape(3, 5), axis=1)
@@ -61,7 +61,12 @@ def test_shin_figures_2_and_3_each_flavour_holds_its_solution_and_the_second_is_
 
 
 def test_chiang_figure_4_first_generalizes_with_log_n() -> None:
-    sizes = {"train_length": 10, "longest_test_length": 100, "eval_batch_size": 8, "test_batch_size": 20}
+    sizes: dict[str, Any] = {
+        "train_length": 10,
+        "longest_test_length": 100,
+        "eval_batch_size": 8,
+        "test_batch_size": 20,
+    }
     scales = ("inv_sqrt_d", "log_n_query_inv_sqrt_d")
     found = _trained("chiang_fig4", 5, among={"attention_scale": scales}, n_epochs=9, steps_per_epoch=100, **sizes)
     unscaled, scaled = found.last("cross_entropy_100").reshape(2, 5)
@@ -73,7 +78,13 @@ def test_chiang_figure_4_first_generalizes_with_log_n() -> None:
 
 def test_conti_the_encoders_heads_become_diagonal_and_banded() -> None:
     """In standard deviations from the distances of the same weights in another order."""
-    sizes = {"n_sentences": 1000, "head_sentences": 60, "eval_sentences": 32, "d_model": 32, "d_ffn": 64}
+    sizes: dict[str, Any] = {
+        "n_sentences": 1000,
+        "head_sentences": 60,
+        "eval_sentences": 32,
+        "d_model": 32,
+        "d_ffn": 64,
+    }
     found = _trained("conti_heads", 3, n_heads=8, n_epochs=8, **sizes)
     before, after = _scores(found, 0), _scores(found)
     for family in ("sigma_1_z", "sigma_2_z"):

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.analysis.difference import RateDifference, differenc
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Zip
+from attnsweep.search_spaces import Categorical, Conditional, Derived, Float, Int, Sequential, Zip
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.conftest import Command
 from tests.orchestrator.drawn import intervals, tick_labels, unreadable
@@ -262,13 +262,17 @@ def test_mistakes(pair: tuple[Path, Path], tmp_path: Path) -> None:
         compare(pair[0], tmp_path / "t")
 
 
-def _swept(path: Path, space: dict[str, object], sampler: str, points: list[dict[str, object]], end: str) -> Path:
+def _swept(
+    path: Path, space: dict[str, object], sampler: str, points: list[dict[str, object]], end: str, **given: object
+) -> Path:
     """One trial at each point, of two trainings that end alike."""
     trials = []
     for number, point in enumerate(points):
         rows = trial_rows(number, [end] * 2, **{f"param_{name}": value for name, value in point.items()})
         trials.append([row | {"seed": 5 * (path.name == "b") + 10 * number + row["replicate"]} for row in rows])
-    sweep_on_disk(path, small_sweep(path.name, trials=len(points), replicates=2, space=space, sampler=sampler), *trials)
+    sweep_on_disk(
+        path, small_sweep(path.name, trials=len(points), replicates=2, space=space, sampler=sampler, **given), *trials
+    )
     return path
 
 
@@ -304,6 +308,18 @@ OVERLAPS: dict[str, Sides] = {
         [{"momentum": None}, {"momentum": 0.2}],
         [{"momentum": None}, {"momentum": 0.4}, {"momentum": 0.8}],
     ),
+    "a formula that trials meet": (
+        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((4, 8))},
+        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((4, 8))},
+        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 8, "n_positions": 4}],
+        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 4, "n_positions": 8}],
+    ),
+    "a derived parameter": (
+        {"n_categories": Categorical((4, 8)), "n_positions": Derived("2 * n_categories")},
+        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((8, 12))},
+        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 8, "n_positions": 16}],
+        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 4, "n_positions": 12}],
+    ),
     "a condition": (
         {
             "variant": Categorical(("positions_only", "categories_only")),
@@ -314,7 +330,13 @@ OVERLAPS: dict[str, Sides] = {
         [{"variant": "positions_only", "init_sigma": 1.0}, {"variant": "categories_only", "init_sigma": 1.0}],
     ),
 }
-N_OUTSIDE = {"choices and a value": (2, 0), "rows": (0, 2), "a null without a meaning": (2, 2)}
+WHERE = {"a formula that trials meet": ("n_categories < n_positions",)}
+N_OUTSIDE = {
+    "a formula that trials meet": (2, 0),
+    "choices and a value": (2, 0),
+    "rows": (0, 2),
+    "a null without a meaning": (2, 2),
+}
 
 
 @pytest.mark.slow
@@ -322,10 +344,10 @@ N_OUTSIDE = {"choices and a value": (2, 0), "rows": (0, 2), "a null without a me
 def test_only_what_lies_in_both_spaces_is_compared(case: str, tmp_path: Path) -> None:
     in_a, in_b, of_a, of_b = OVERLAPS[case]
     a = _swept(tmp_path / "a", in_a, "random", of_a, "solved")
-    found = compare(a, _swept(tmp_path / "b", in_b, "tpe", of_b, "marginal"))
+    found = compare(a, _swept(tmp_path / "b", in_b, "tpe", of_b, "marginal", where=WHERE.get(case, ())))
     assert found.spaces.n_outside == N_OUTSIDE.get(case, (2, 2))
     assert found.spaces.samplers == ("random", "tpe")
-    assert {*found.spaces.ranges} <= {*of_a[0]}
+    assert {*found.spaces.ranges} <= {*of_a[0], "where"}
     n_a, n_b = (2 * len(points) - n for points, n in zip((of_a, of_b), found.spaces.n_outside, strict=True))
     assert (found.stuck.before.n, found.stuck.after.n) == (n_a, n_b)
 
