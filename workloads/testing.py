@@ -21,16 +21,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur, check_near_levels
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
-from attnsweep.workloads.engine.construction import seeded_generators
+from attnsweep.workloads.engine.construction import seeded_generators, starting_state
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.functional import in_eval_mode, one_lane
 from attnsweep.workloads.engine.judging import first_held, judged, least_losses
+from attnsweep.workloads.engine.layout import in_type
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms, said_of_places
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import LabelError, SpecError, UserError
+from attnsweep.workloads.errors import LabelError, SpecError, UserError, in_words
 from attnsweep.workloads.parameters import Value
 
 RELATIVE_TOLERANCE = 1e-5
@@ -94,7 +98,11 @@ def check_workload(
                         f"{workload.name}: a check failed: {error.in_terms(workload.terms)}"
                     ) from error
         with training_settings():
-            for sentence in (said_of_places(workload, trainings, device), said_of_forms(workload, trainings[0])):
+            for sentence in (
+                said_of_gradient(workload, trainings[0]),
+                said_of_places(workload, trainings, device),
+                said_of_forms(workload, trainings[0]),
+            ):
                 say(f"{workload.name}, shape {number} of {len(shapes)}: {sentence}")
     say(f"{workload.name}: every check holds, {time.perf_counter() - started:.1f} s")
 
@@ -231,6 +239,37 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
     assert "solved" in level_names, f"{workload.name}: levels must contain `solved`"
     undeclared = level_names - {"solved", *workload.level_names}
     assert not undeclared, f"{workload.name}: levels {sorted(undeclared)} are not in level_names"
+
+
+def said_of_gradient(workload: Workload[P], training: Training[P]) -> str:
+    """Compares the loss's gradient with differences of the loss, in float64, without dropout, near the initial weights.
+
+    Raises:
+        AssertionError: If they differ and the loss has a `torch.autograd.Function`, whose `backward` may be wrong.
+    """
+    lanes, draw = Lanes([training], torch.device("cpu")), torch.Generator().manual_seed(0)
+    weights, buffers, template = starting_state(workload, lanes)
+    states = (weights, buffers, workload.batches(lanes, range(1))[0])
+    at, fixed, batch = (in_type({k: v[0].detach() for k, v in state.items()}, torch.float64) for state in states)
+    # Many losses have a kink where weights are zero.
+    leaves = [(value + 0.01 * torch.randn(value.shape, generator=draw)).requires_grad_() for value in at.values()]
+    alone = one_lane(template, in_eval_mode(workload.loss))
+
+    def loss(*values: Tensor) -> Tensor:
+        return alone(dict(zip(at, values, strict=True)), fixed, batch)
+
+    try:
+        gradcheck(loss, leaves, eps=1e-5, atol=1e-7, fast_mode=True)
+    except GradcheckError:
+        nodes = {loss(*leaves).grad_fn}
+        while more := {each for node in nodes if node for each, _ in node.next_functions} - nodes:
+            nodes |= more
+        own = [node.name() for node in nodes if isinstance(node, BackwardCFunction)]
+        assert not own, f"{workload.name}: the gradient is not that of the loss; correct the `backward` of {own}"
+        return "gradient: not that of differences of the loss, which detaches, rounds or jumps"
+    except Exception as error:  # noqa: BLE001  # A user's loss may refuse float64 by any exception.
+        return f"gradient: not compared, because in float64 the loss raises {in_words(error)}"
+    return "gradient: that of differences of the loss in float64"
 
 
 _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
@@ -22,6 +22,7 @@ from attnsweep.workloads.testing import (
     check_same_seed_same_result,
     check_workload,
     defaults,
+    said_of_gradient,
 )
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
 
@@ -61,6 +62,46 @@ def _leaking(rule: type[FirstOrder] | type[Lbfgs]):  # type: ignore[no-untyped-d
         return advance(self, parameters, evaluate_leaking, stops, most_evaluations)
 
     return leaking
+
+
+class Wrong(torch.autograd.Function):
+    """A square whose backward forgets the 2."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.square()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        del output
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient * ctx.saved_tensors[0]
+
+
+class Weight(nn.Module):
+    def __init__(self, answer: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.weight, self._answer = nn.Parameter(torch.ones(3)), answer
+
+    def forward(self) -> Tensor:
+        return self._answer(self.weight)
+
+
+def _said_of(answer: Callable[[Tensor], Tensor]) -> str:
+    return said_of_gradient(AnyModule(lambda _: Weight(answer)), Training(AnyParameters(), 0))
+
+
+def test_a_wrong_backward_is_found_and_what_autograd_cannot_know_is_said() -> None:
+    with pytest.raises(AssertionError, match="Wrong"):
+        _said_of(Wrong.apply)
+    assert _said_of(torch.exp) == "gradient: that of differences of the loss in float64"
+    assert "detaches" in _said_of(lambda weight: weight * weight.detach())
+    assert "RuntimeError" in _said_of(lambda weight: weight @ torch.ones(3))
 
 
 class Ranked(CategoryPairs):
