@@ -62,7 +62,7 @@ def _head(model: GPT, x_BTD: Tensor, batch: Batch) -> tuple[Gradients, Tensor]:
         gradients = {"token.weight": D_BTV.flatten(0, 1).T @ y_BTD.flatten(0, 1)}
         D_BTD = D_BTV @ model.token.weight
     else:
-        head, D_BTD = linear(cast(Linear, model.head), y_BTD, D_BTV)
+        head, D_BTD = linear(model.head, y_BTD, D_BTV)
         gradients = _under("head", head)
     last_norm, D_BTD = layer_norm(model.last_norm, x_BTD, D_BTD)
     return gradients | _under("last_norm", last_norm), D_BTD
