@@ -28,6 +28,8 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.gpt.hugging_face import as_gpt2
+from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.interventions import INTERVENTION, Clamp, Scale, interventions_of
 
 _log = logging.getLogger(__name__)
@@ -194,8 +196,8 @@ def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
 
 
 def _write_hugging_face(trained: TrainedModule, folder: Path) -> str:
-    model = _save_pretrained(trained, folder)
-    return f'transformers.{type(model).__name__}.from_pretrained("{{}}")'
+    _save_pretrained(trained, folder)
+    return 'transformers.GPT2LMHeadModel.from_pretrained("{}")'
 
 
 def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
@@ -204,7 +206,7 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
     model = _save_pretrained(trained, folder)
     bridge = TransformerBridge.boot_transformers(str(folder), dtype=model.dtype, device="cpu")
     config, words = model.config, torch.Generator().manual_seed(0)
-    n_tokens = min(getattr(config, "max_position_embeddings", _TOKENS), _TOKENS)
+    n_tokens = min(config.n_positions, _TOKENS)
     token_BT = torch.randint(config.vocab_size, (2, n_tokens), generator=words)
     with torch.no_grad():
         expected, given = model(token_BT).logits, bridge(token_BT)
@@ -213,26 +215,23 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
             "--to transformer-lens",
             given="a TransformerLens bridge (wrapper) whose logits differ from those of the Hugging Face model",
             expected="a bridge with the logits of the Hugging Face model",
-            fix="export with --to hf, or correct TransformerLens's adapter for this architecture",
+            fix="export with --to hf",
         )
     return 'TransformerBridge.boot_transformers("{}")'
 
 
 def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
-    """Writes a trained module to the folder as a Hugging Face model, and returns the model."""
-    from transformers import PreTrainedModel
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    model: nn.Module = trained.workload.hugging_face(trained.training.parameters, trained.module)
-    if not isinstance(model, PreTrainedModel):
+    if not isinstance(trained.module, GPT):
         raise UserError(
-            "--to hf",
-            given=f"a module of the workload {trained.workload.name}, of the class {type(model).__name__}",
-            expected="a transformers.PreTrainedModel, or a workload whose method `hugging_face` returns a"
-            " PreTrainedModel",
-            fix="export the weights alone with: --to pt",
+            "--to",
+            given=f"a training of the workload {trained.workload.name}",
+            expected="one of the workload gpt, the only one that becomes a model of transformers (GPT-2)",
+            fix="export the weights alone with --to pt",
         )
+    model: Any = as_gpt2(trained.training.parameters, trained.module)
     model.config.attnsweep = _about(trained)
     model.save_pretrained(folder)
     return model

@@ -444,17 +444,6 @@ class Workload(ABC, Generic[P]):
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 
-    def hugging_face(self, parameters: P, module: nn.Module) -> nn.Module:
-        """Converts a trained module to a `transformers.PreTrainedModel` with the same logits, for `attnsweep export`.
-
-        The default returns the module itself.
-
-        Raises:
-            UserError: If a parameter has no counterpart in the `transformers` model.
-        """
-        del parameters
-        return module
-
     def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
         """Returns the texts that ended trainings write, such as translations, which are then scored by BLEU. By default
         there are none.

@@ -20,7 +20,6 @@ from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
-from attnsweep.workloads.gpt.hugging_face import as_gpt2
 from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, OwnText, Sequences
@@ -160,9 +159,6 @@ class GPTWorkload(Workload[GPTParameters]):
     def verdicts(self, parameters: GPTParameters) -> VerdictTable:
         del parameters
         return VERDICTS
-
-    def hugging_face(self, parameters: GPTParameters, module: nn.Module) -> nn.Module:
-        return as_gpt2(parameters, cast(GPT, module))
 
     def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
         """Scores the attention heads of trained GPTs on held-out sequences, (n_trainings, n_blocks, n_heads), and

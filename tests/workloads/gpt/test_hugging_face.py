@@ -7,6 +7,7 @@ import torch
 
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
+from attnsweep.workloads.gpt.hugging_face import as_gpt2
 from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.testing import defaults
 
@@ -21,10 +22,10 @@ SIZES: dict[str, Any] = {
 
 
 def random_module(parameters: GPTParameters) -> GPT:
-    """All parameters random, and the weights that low rank updates."""
+    """All parameters random."""
     module = GPTWorkload().build(parameters).double().eval()
     draw = torch.Generator().manual_seed(0)
-    for value in (*module.parameters(), *(each for name, each in module.named_buffers() if "weight" in name)):
+    for value in module.parameters():
         value.data = value.data + 0.3 * torch.randn(value.shape, generator=draw, dtype=torch.float64)
     return module
 
@@ -44,7 +45,7 @@ def test_the_logits_are_equal(values: dict[str, Any]) -> None:
     pytest.importorskip("transformers", reason="no transformers: pip install 'attnsweep[hf]'")
     parameters = defaults(GPTWorkload(), **SIZES | values)
     module, state = random_module(parameters), torch.get_rng_state()
-    model = cast(Any, GPTWorkload().hugging_face(parameters, module))
+    model = cast(Any, as_gpt2(parameters, module))
     assert torch.equal(torch.get_rng_state(), state)
     tokens = torch.randint(parameters.n_words, (5, 6), generator=torch.Generator().manual_seed(1))
     assert type(model).__name__ == "GPT2LMHeadModel"
@@ -69,5 +70,5 @@ def test_what_has_no_counterpart_is_refused(values: dict[str, Any], error: str) 
     pytest.importorskip("transformers", reason="no transformers: pip install 'attnsweep[hf]'")
     parameters = defaults(GPTWorkload(), **SIZES | values)
     with pytest.raises(UserError) as refusal:
-        GPTWorkload().hugging_face(parameters, random_module(parameters))
+        as_gpt2(parameters, random_module(parameters))
     assert str(refusal.value).startswith(error)
