@@ -1,6 +1,5 @@
 """One sweep, or several of one workload, opened for analysis: tables, SQL, and methods that answer questions."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,19 +46,17 @@ from attnsweep.orchestrator.analysis.rates.interaction import (
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
 from attnsweep.orchestrator.analysis.role_emergence import read_emergence
 from attnsweep.orchestrator.ledger.query import answer
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.reader import Ledger, allow_many_files
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared, outcomes_of, param_column
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, are_parts
 from attnsweep.orchestrator.terminal import plain
 from attnsweep.search_spaces.dimensions import Categorical
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.interventions import INTERVENTION
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,12 +87,11 @@ class SweepData:
                     f" {directories[0].place}",
                     fix="open only sweeps of the same workload together",
                 )
-        for sweep in directories:
-            if sweep.shortfall:
-                _log.warning("%s: %s", sweep.place, sweep.shortfall)
+        if len(directories) > 1:
+            allow_many_files()
         data = cls(directories, tuple(Ledger(sweep.place) for sweep in directories))
         with data.reading():
-            if len(where) > 1:
+            if data._trials_apart:
                 check_numbers([sweep.place for sweep in directories], map(_last_trial, data._tables()))
         return data
 
@@ -113,7 +109,7 @@ class SweepData:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Opens a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
-        return connect(self._tables(), TRIALS_APART)
+        return connect(self._tables(), self._trials_apart)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -121,9 +117,13 @@ class SweepData:
         `UserError` that names the file."""
         with (
             naming_damage([sweep.place for sweep in self.directories]),
-            connect_to_shared(self._tables(), TRIALS_APART) as connection,
+            connect_to_shared(self._tables(), self._trials_apart) as connection,
         ):
             yield connection
+
+    @property
+    def _trials_apart(self) -> int:
+        return 0 if len(self.directories) == 1 or are_parts(self.directories) else TRIALS_APART
 
     def _tables(self) -> list[Tables]:
         return [ledger.tables() for ledger in self._ledgers]

@@ -6,9 +6,10 @@ reverse order, so whatever is in one of them must also be in the next one that i
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from attnsweep.orchestrator.analysis.machines import are_several, types_in_words
 from attnsweep.orchestrator.audit.check_files import (
     check_course,
     check_files,
@@ -27,7 +28,6 @@ from attnsweep.orchestrator.audit.check_trials import (
     compare_trainings,
     compare_trials,
 )
-from attnsweep.orchestrator.audit.merged_and_divided import audit_shards, check_machines
 from attnsweep.orchestrator.audit.problems import Audit, Check, Problem, grouped, in_one_line
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
@@ -69,8 +69,6 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (Problem.of(damage),))
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
-    if directory.shards:
-        return audit_shards(directory, lambda shard: audit(shard, uri))
     _check_trust(directory)
     known, unreadable = check_course(directory)
     finished = bool(known)
@@ -193,6 +191,26 @@ def _checks(
         *check_machines(Counter(books.rows["environment"].to_pylist()), books.directory),
         mlflow,
     ]
+
+
+def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
+    """Reports trainings whose machine `sweep.json` does not name. If there are none, reports whether the machines are
+    of several types. Returns no check if they are all of one type.
+
+    Args:
+        trainings: Number of trainings by the id of their environment; `None` if it was not recorded.
+        directory: The sweep.
+    """
+    unknown = sorted(name for name in trainings if name is not None and name not in directory.environments)
+    if unknown and directory.environments:
+        n = sum(trainings[name] for name in unknown)
+        what = f"{n:,} trainings of environments that {SWEEP_FILE} does not name: {', '.join(unknown)}"
+        problem = Problem(what, f"restore {SWEEP_FILE} from a copy of the directory")
+        return [Check("environments of the trainings", (problem,))]
+    if not are_several(trainings, [directory]):
+        return []
+    words = types_in_words(trainings, [directory])
+    return [Check(f"trained on machines of several types, between which last bits may differ: {words}")]
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 EXIT_FAULT, EXIT_MISTAKE, EXIT_SOME_FAILED, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 EXIT_REFUTED, EXIT_UNDECIDED = 5, 6
@@ -65,12 +64,6 @@ def say(line: str) -> None:
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
-
-
-def say_shortfall(sweep: "SweepDirectory") -> None:
-    """Prints on stderr which shards (shares of the trials) of a sweep have not begun or not finished."""
-    if sweep.shortfall:
-        say(f"{sweep.place}: {sweep.shortfall}")
 
 
 def say_passed_over(errors: Sequence[OSError]) -> None:

@@ -32,11 +32,8 @@ def audit(
 def compact(directory: SweepDir) -> None:
     """Merge the small files of a ledger into one file per table, and remove what is no longer needed."""
     from attnsweep.orchestrator.ledger.compaction import compact as compact_ledger
-    from attnsweep.orchestrator.storage.place_names import place_of
-    from attnsweep.orchestrator.storage.shards import parts_of
 
-    for part in parts_of(place_of(directory)):
-        compact_ledger(part)
+    compact_ledger(directory)
 
 
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: Follow = False) -> None:
@@ -47,11 +44,10 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: F
     from attnsweep.orchestrator.tracking.report import add_report
 
     sweep = SweepDirectory.open(directory)
-    for part in sweep.parts or (sweep,):
-        done = sync(part, tracking_uri, logging_progress(console(stderr=True)), follow=follow)
-        say(f"{done.n_logged} trials logged, {done.n_present} already there")
-        with drawing():
-            add_report(part, tracking_uri)
+    done = sync(sweep, tracking_uri, logging_progress(console(stderr=True)), follow=follow)
+    say(f"{done.n_logged} trials logged, {done.n_present} already there")
+    with drawing():
+        add_report(sweep, tracking_uri)
 
 
 def doctor(

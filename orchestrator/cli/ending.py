@@ -59,8 +59,7 @@ def conclude(
     """
     from attnsweep.orchestrator.storage.run_records import record_seconds
 
-    # A shard has no report of its own: the report describes the whole sweep.
-    summary.print(console(stderr=True), report=report and summary.directory.shard is None)
+    summary.print(console(stderr=True), report=report)
     try:
         _finish(replace(summary, seconds=time.monotonic() - began), keep_weights, on_finish, on_failure, report=report)
     finally:
@@ -110,8 +109,7 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
     from attnsweep.orchestrator.terminal import plain
 
     try:
-        for part in sweep.parts or (sweep,):
-            keep_weights(part, trials, say)
+        keep_weights(sweep, trials, say)
     except Exception as error:  # noqa: BLE001  # The sweep has finished and its rows are kept, whatever failed here.
         place = as_argument(sweep.place)
         retry = f"attnsweep resume {place}" if {*trials} <= {*sweep.keep_weights} else "the same command"
@@ -126,10 +124,6 @@ def _draw_report(summary: "Summary") -> None:
     from attnsweep.orchestrator.tracking.projection import have_report_drawn
 
     sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
-    if sweep.shard is not None:
-        # Each driver runs one shard (part) of the sweep. The driver that finishes last makes the report of the whole
-        # sweep.
-        sweep, in_mlflow = sweep.whole(), False
     if (keep or in_mlflow) and sweep.finished:
         with drawing():
             have_report_drawn(sweep, keep=keep, in_mlflow=in_mlflow)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, say_shortfall, tell
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
@@ -59,7 +59,6 @@ def query(
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.ledger.query import query_all, render
         from attnsweep.orchestrator.ledger.reader import Ledger
-        from attnsweep.orchestrator.storage.shards import shards_of
 
     *directories, sql = words
     if not directories:
@@ -72,13 +71,6 @@ def query(
     if out is not None:
         check_output(out)
     ledgers = [Ledger(directory) for directory in directories]
-    for ledger in ledgers:
-        if shards_of(ledger.place):
-            # `SweepDirectory` is imported only for sweeps with shards, because it imports Optuna, which takes long.
-            # Other queries do not need it.
-            from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-
-            say_shortfall(SweepDirectory.open(ledger.place))
     render(query_all(ledgers, sql), format_, out)
 
 
@@ -117,8 +109,5 @@ def report(
 ) -> None:
     """Write a report on sweeps as one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-    for directory in directories:
-        say_shortfall(SweepDirectory.open(directory))
     tell(write_report(directories, out, outcome))

@@ -137,14 +137,13 @@ def run(
         curves_every=curves_every,
     )
     shard = on.parse_shard(of_shard)
-    for flag, is_given in (("--or-resume", or_resume), ("--shard", shard)):
-        if is_given and directory is None:
-            raise UserError(
-                flag,
-                given="no option --dir",
-                expected="an option --dir, so that a later command or another driver finds the sweep's directory",
-                fix="add --dir DIR",
-            )
+    if or_resume and directory is None:
+        raise UserError(
+            "--or-resume",
+            given="no option --dir",
+            expected="an option --dir, so that a later command finds the sweep's directory",
+            fix="add --dir DIR",
+        )
     for trial in keep_weights or []:
         if not 0 <= trial < sweep.trials:
             raise UserError(

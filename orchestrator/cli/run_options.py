@@ -1,7 +1,6 @@
 """Options of commands that run sweeps: the resources to train on, and `--shard`, the share of the trials that this
 command runs. Most resources have a default from an environment variable."""
 
-import os
 import re
 from collections.abc import Callable
 from functools import partial, wraps
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 from typer import Option
 
-from attnsweep.orchestrator.storage.shards import MOST_SHARDS, Shard
+from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.training.nodes import Device
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
@@ -67,18 +66,13 @@ PackSize = Annotated[
 MaxFailures = Annotated[int | None, _option(min=0, help="Stop the run when more trainings than this have failed.")]
 
 _FLAG = "--shard"
-_INDEX = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
-"""Environment variables with the number of this task: in Slurm, and in an indexed Job of Kubernetes. Only Slurm also
-gives the number of all tasks."""
-_COUNT = "SLURM_ARRAY_TASK_COUNT"
-
 OfShard = Annotated[
     str | None,
     Option(
         _FLAG,
         rich_help_panel="Where",
         metavar="I/N",
-        help="Be driver I (0..N-1) of N, with the trials I, I+N, ...; auto or auto/N: as the scheduler numbers it.",
+        help="Be driver I (0..N-1) of N, with the trials I, I+N, ... of the sweep, in a --dir of its own.",
     ),
 ]
 
@@ -169,32 +163,19 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
 
 
 def parse_shard(text: str | None) -> Shard | None:
-    """Parses the value of `--shard`: the number of this shard of the sweep and the number of all shards. With `auto`,
-    they are read from environment variables of the cluster's scheduler.
+    """Parses the value of `--shard`: the number of this driver and the number of all.
 
     Raises:
-        UserError: If the text is not a shard, or the environment variables that `auto` needs are missing.
+        UserError: If there is no such driver.
     """
     if text is None:
         return None
     index, _, count = text.partition("/")
-    if index == "auto":
-        index = next((value for name in _INDEX if (value := os.environ.get(name))), "")
-        count = count or os.environ.get(_COUNT, "")
-    if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and _is_one(int(index), int(count))):
-        variables = [f"{name}={os.environ[name]}" for name in (*_INDEX, _COUNT) if name in os.environ]
-        found = ", ".join(variables) or "none of " + ", ".join((*_INDEX, _COUNT))
+    if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and int(index) < int(count)):
         raise UserError(
             _FLAG,
-            given=f"{text}, with the environment variables {found}" if "auto" in text else text,
-            expected=f"I/N: shard number I from 0 to N - 1 of N shards, where N is at most {MOST_SHARDS}",
-            fix="number the tasks of the job array from 0; if no variable tells the number of tasks N, write --shard"
-            " auto/N; without a job array, write --shard I/N"
-            if "auto" in text
-            else "write for example --shard 0/4 for the first of four drivers, and 1/4, 2/4, 3/4 for the others",
+            given=text,
+            expected="I/N: driver I from 0 to N - 1 of N drivers",
+            fix="write for example --shard 0/4 for the first of four drivers",
         )
     return Shard(int(index), int(count))
-
-
-def _is_one(index: int, count: int) -> bool:
-    return index < count <= MOST_SHARDS

@@ -158,8 +158,8 @@ def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tup
 
 def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
     """Finds the stored weights: for each training the folder or object store that holds them, and the file's name."""
-    homes = [place for place in directory.homes if place.has_folder(FOLDER)]
-    return {name.partition("-")[0]: (place, name) for place in homes for name in place.names(FOLDER)}
+    place = directory.place
+    return {name.partition("-")[0]: (place, name) for name in place.names(FOLDER)}
 
 
 def _read(place: Place, name: str) -> State:

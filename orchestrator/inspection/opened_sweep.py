@@ -76,6 +76,9 @@ class OpenedSweep(SweepData):
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():
+            if not self._trials_apart:
+                homes = {each.of_shard.index: each for each in self.directories}
+                return homes.get(int(trial) % self.directories[0].of_shard.count, self.directories[0]), training
             sweep = min(int(trial) // TRIALS_APART, last)
             return self.directories[sweep], f"{int(trial) - sweep * TRIALS_APART}/{replicate}"
         for directory, ledger in zip(self.directories, self._ledgers, strict=True):
@@ -91,7 +94,8 @@ def open_sweep(directory: PlaceName, *more: PlaceName) -> OpenedSweep:
 
     Args:
         directory: A sweep directory, or `s3://BUCKET/PREFIX`.
-        more: Further sweeps, whose trials are numbered from 1,000,000, 2,000,000, ...
+        more: Further sweeps, whose trials are numbered from 1,000,000, 2,000,000, ..., unless all are shards of
+            one sweep.
 
     Raises:
         UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.

@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES, SCHEMA_VERSION, clashes, misfits
-from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.orchestrator.storage.place import Place, at_once, digest
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.shards import allow_many_files, at_once, parts_of, shards_of
 from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
@@ -172,24 +171,9 @@ def open_snapshot(place: Place) -> Snapshot:
     """Opens all files of a sweep's ledger that hold valid rows: those of all commits, except files that were merged
     into others. This also works while another process writes to the ledger.
 
-    The shards of a sweep (the parts of its several drivers) are opened one after the other.
-
     Raises:
         UserError: For a file that is missing or cannot be read.
     """
-    if shards := shards_of(place):
-        allow_many_files()
-        # The files of all shards (parts of the sweep) go into one dictionary. File names end in digests, so no two of
-        # them are equal.
-        united: dict[str, dict[str, OpenFile]] = {"trainings": {}}
-        for shard in at_once(_open_snapshot, shards, place.n_at_once):
-            for table, files in shard.files.items():
-                united.setdefault(table, {}).update(files)
-        return _snapshot_of(place, united)
-    return _open_snapshot(place)
-
-
-def _open_snapshot(place: Place) -> Snapshot:
     while True:
         names = fragment_names(place)
         try:
@@ -263,13 +247,6 @@ def fragment_names(place: Place) -> list[str]:
     """Returns the names of all fragments (the files of one commit each) of a ledger, in order, including those that
     were merged into others but not removed yet."""
     return sorted(place.names("trainings"))
-
-
-def names_in_all(place: Place) -> list[str]:
-    """Returns the names of all fragments of a sweep's ledger: groups of files that were committed together. If the
-    sweep is divided into shards, the fragments of all shards are included."""
-    parts = parts_of(place)
-    return sorted(name for names in at_once(fragment_names, parts, place.n_at_once) for name in names)
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:

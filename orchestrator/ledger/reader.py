@@ -3,6 +3,7 @@
 Each call sees every row that has been committed, exactly once.
 """
 
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -13,7 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from attnsweep.orchestrator.ledger.fragments import Snapshot, has_overtaken, names_in_all, open_snapshot, require_ledger
+from attnsweep.orchestrator.ledger.fragments import (
+    Snapshot,
+    fragment_names,
+    has_overtaken,
+    open_snapshot,
+    require_ledger,
+)
 from attnsweep.orchestrator.ledger.verification import naming_damage
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
@@ -102,7 +109,7 @@ class Ledger:
             return sorted(snapshots[0].rows()), tables
 
         # File names end with a digest of the content. So if all names are the same, the contents are the same.
-        if self._fetched is None or self._fetched[0] != names_in_all(self.place):
+        if self._fetched is None or self._fetched[0] != fragment_names(self.place):
             self._fetched = _steadily([self], fetch)
         return self._fetched[1]
 
@@ -121,12 +128,22 @@ class Ledger:
         return _steadily([self], rows)
 
 
+def allow_many_files() -> None:
+    """Raises the limit on open files to the system's maximum: a sweep opens up to 42, and shells allow 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
     """Calls the function `question` with a DuckDB connection to the rows of several sweeps together, and returns its
     result.
 
     Everything else is as in `Ledger.ask`.
     """
+
+    if len(ledgers) > 1:
+        allow_many_files()
 
     def answer(snapshots: list[Snapshot]) -> T:
         with connect_to_shared([snapshot.tables() for snapshot in snapshots]) as connection:
@@ -145,7 +162,7 @@ def _steadily(ledgers: Sequence[Ledger], read: Callable[[list[Snapshot]], T]) ->
                 # For a file that is missing, Arrow and DuckDB raise different exceptions, so all exceptions are caught
                 # here.
                 overtaken = (
-                    not ledger.place.pins_open_files and has_overtaken(names_in_all(ledger.place), snapshot.rows())
+                    not ledger.place.pins_open_files and has_overtaken(fragment_names(ledger.place), snapshot.rows())
                     for ledger, snapshot in zip(ledgers, snapshots, strict=True)
                 )
                 if attempt == _ATTEMPTS or not any(overtaken):

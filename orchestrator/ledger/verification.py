@@ -26,9 +26,8 @@ from attnsweep.orchestrator.ledger.fragments import (
     require_ledger,
 )
 from attnsweep.orchestrator.storage.errors import unreadable
-from attnsweep.orchestrator.storage.place import ASIDE, Place, digest
+from attnsweep.orchestrator.storage.place import ASIDE, Place, at_once, digest
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.shards import at_once, parts_of
 from attnsweep.workloads.errors import UserError
 
 
@@ -143,8 +142,7 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         # DuckDB, a file may be damaged, so the files are checked.
         if isinstance(error, UserError) and "IOError" not in str(error):
             raise
-        parts = [part for place in places for part in parts_of(place)]
-        for fault in (fault for part in parts for fault in examine(part).damaged.values()):
+        for fault in (fault for place in places for fault in examine(place).damaged.values()):
             raise fault from error
         ledgers = ", ".join(map(str, places))
         # DuckDB may have met an error of the operating system, and quote only its number in the text of its own error.

@@ -26,7 +26,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
-from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory, are_parts
 from attnsweep.search_spaces.measured import goal_of
 from attnsweep.workloads.errors import UserError
 
@@ -119,7 +119,10 @@ def make_report(
     outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
     """Makes the page and figures of a report; writes no file. Arguments and errors are those of `write_report`."""
-    return _drawn([read_sweep_report(SweepDirectory.open(name), outcome) for name in directories])
+    sweeps = [SweepDirectory.open(name) for name in directories]
+    if are_parts(sweeps):
+        return _drawn([read_sweep_report(sweeps[0], outcome, sweeps)])
+    return _drawn([read_sweep_report(sweep, outcome) for sweep in sweeps])
 
 
 def _drawn(reports: Sequence[SweepReport]) -> tuple[str, list[Picture]]:

@@ -1,12 +1,14 @@
 """Reads the content of a report on one sweep from its ledger."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnsweep.orchestrator.analysis.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.interventions import InterventionRatio, read_interventions
 from attnsweep.orchestrator.analysis.learning_curves import MOST_TRAININGS, LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.onset import OnsetCurve
+from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     ParameterRates,
@@ -18,7 +20,6 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.measured import (
@@ -47,6 +48,7 @@ class SweepReport:
 
     Attributes:
         directory: The sweep's directory.
+        parts: All its directories, if several drivers trained its shards; else the same one.
         results: Rates, the best trial, roles.
         question: The ending whose rate the report is about, and whether a higher rate is better.
         asked: The rate that the report is about, over all trials.
@@ -72,6 +74,7 @@ class SweepReport:
     """
 
     directory: SweepDirectory
+    parts: tuple[SweepDirectory, ...]
     results: SweepResults
     question: Question
     asked: Rate
@@ -109,21 +112,30 @@ class SweepReport:
     @property
     def fault(self) -> str | None:
         """The fault that the sweep's final self-check found; `None` if it found no fault."""
-        replays = earlier_replays(self.directory)
-        return None if replays is None else replays.fault
+        faults = (replays.fault for part in self.parts if (replays := earlier_replays(part)) is not None)
+        return next(filter(None, faults), None)
+
+    @property
+    def finished(self) -> bool:
+        return all(part.finished for part in self.parts)
+
+    @property
+    def seconds_spent(self) -> float:
+        """The wall-clock seconds of all runs together; shards run at the same time."""
+        return max(part.seconds_spent for part in self.parts)
 
     @property
     def planned(self) -> str:
         """The number of trainings that the spec plans, as text, such as `1,000`. If the number depends on how trainings
         end, the text is `at most 1,000`."""
-        spec = self.directory.own_spec
-        most = f"{spec.trials * most_wanted(spec.replicates):,}"
+        spec = self.directory.spec
+        most = f"{sum(part.own_spec.trials for part in self.parts) * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
 
     @property
     def trainings_per_second(self) -> float | None:
         """The trainings per second of wall-clock time, including start-up; `None` until a run has ended normally."""
-        seconds = self.directory.seconds_spent
+        seconds = self.seconds_spent
         return self.totals.n_trainings / seconds if seconds else None
 
     @property
@@ -136,18 +148,16 @@ class SweepReport:
         """Whether the sweep is in a directory, not in an object store."""
         return isinstance(self.directory.place, LocalFolder)
 
-    @property
-    def place(self) -> str:
-        """The name of the sweep's directory, as the page's commands use it. Its parent folders are left out, because
-        reports are read on other machines."""
-        place = self.directory.place
-        return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
-
     def commands(self) -> list[tuple[str, str]]:
         """Lists the shell commands that the report suggests for this sweep, as (purpose, command)."""
-        place = self.place
-        commands = [] if self.directory.finished else [("Continue the sweep", f"attnsweep resume {place}")]
-        commands.append(("Show the sweep's progress, also while it runs", f"attnsweep status {place}"))
+        places = [_argument(part) for part in self.parts]
+        together = " ".join(places)
+        commands = [
+            ("Continue the sweep", f"attnsweep resume {place}")
+            for part, place in zip(self.parts, places, strict=True)
+            if not part.finished
+        ]
+        commands += [("Show the sweep's progress, also while it runs", f"attnsweep status {place}") for place in places]
         queries = [
             ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
             ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
@@ -160,26 +170,38 @@ class SweepReport:
         if self.n_failed:
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
-        why = [share.example for share in examples if share.kind.is_stuck]
-        commands += [("Why a training is stuck", f"attnsweep why {place} {shlex.quote(each)}") for each in why]
-        commands += [(purpose, f"attnsweep query {place} {shlex.quote(sql)}") for purpose, sql in queries]
-        commands.append(("All rows, for your own analysis", f"attnsweep query {place} 'from trials' --format csv"))
-        replay = "Replay one training alone and compare it with the ledger; the command takes a training_id"
-        commands += [(replay, f"attnsweep replay {place} {shlex.quote(share.example)}") for share in examples]
+        commands += [(purpose, f"attnsweep query {together} {shlex.quote(sql)}") for purpose, sql in queries]
+        commands.append(("All rows, for your own analysis", f"attnsweep query {together} 'from trials' --format csv"))
+        for share in examples if len(places) == 1 else []:
+            name = shlex.quote(share.example)
+            if share.kind.is_stuck:
+                commands.append(("Why a training is stuck", f"attnsweep why {together} {name}"))
+            replay = "Replay one training alone and compare it with the ledger; the command takes a training_id"
+            commands.append((replay, f"attnsweep replay {together} {name}"))
         return commands
 
 
-def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> SweepReport:
+def _argument(directory: SweepDirectory) -> str:
+    """The directory as an argument, without its parent folders, because reports are read on other machines."""
+    place = directory.place
+    return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
+
+
+def read_sweep_report(
+    directory: SweepDirectory, outcome: str | None = None, parts: Sequence[SweepDirectory] = ()
+) -> SweepReport:
     """Reads the content of a report from a sweep as it is now. The sweep may still be running.
 
     Args:
         outcome: The outcome whose rate the report is about; by default that of the sweep's objective.
+        parts: All shards of the sweep; by default the directory is the whole sweep.
 
     Raises:
         UserError: For a ledger that cannot be read, or an outcome that cannot occur.
     """
     spec = directory.spec
-    with Ledger(directory.place).reading() as connection:
+    parts = tuple(parts) or (directory,)
+    with SweepData.open(*(part.place for part in parts)).reading() as connection:
         results, pool = read_results(connection, spec), pooling(spec)
         question = read_question(connection, spec, outcome)
         by_parameter = rates_by(connection, spec, question.ending, fine_bins)
@@ -195,6 +217,7 @@ def read_sweep_report(directory: SweepDirectory, outcome: str | None = None) -> 
         is_intervened = INTERVENTION in spec.parameters()
         return SweepReport(
             directory=directory,
+            parts=parts,
             results=results,
             question=question,
             asked=pool([(n, k) for _, n, k in counts_by_trial(connection, (), question.ending)]),

@@ -2,10 +2,9 @@
 that contradicts the record is refused.
 
 The record is checked before the run starts, and again once the run holds the sweep's lock, so that nothing else can
-change the record. A sweep may be divided among several drivers; each driver trains a shard, and all share the record.
+change the record.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,12 +15,12 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_code import named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
-from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
@@ -32,9 +31,6 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 Entry = Callable[[SweepDirectory], SweepDirectory]
 """Maps a sweep as recorded to the sweep that the run continues. Raises UserError to refuse the sweep; writes
 nothing."""
-_FLAG = "--shard"
-_PATIENCE_SECONDS, _LOOK_SECONDS = 30.0, 0.1
-"""How long a driver waits for the record of the sweep while another driver writes the record."""
 
 
 def going_on(
@@ -115,10 +111,18 @@ def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:
     return workload if code is None else load_workload(spec.workload, replace(code, is_apart=True))
 
 
-def check_same(spec: Sweep, code: UserCode | None, directory: SweepDirectory) -> None:
-    """Raises an error if the sweep in the directory differs from the given one in its spec or its user code. Only the
-    description may differ."""
+def check_same(spec: Sweep, code: UserCode | None, shard: Shard | None, directory: SweepDirectory) -> None:
+    """Raises an error if the sweep in the directory differs from the given one in its spec, its user code or its shard.
+    Only the description may differ."""
     place = directory.place
+    if directory.shard != shard:
+        raise UserError(
+            "--shard",
+            given="all trials" if shard is None else shard,
+            expected="a new directory, because this one holds "
+            + ("all trials" if directory.shard is None else f"shard {directory.shard}"),
+            fix="choose another --dir, or give the same --shard",
+        )
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         raise UserError(
             "--dir",
@@ -179,138 +183,12 @@ def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]
         )
 
 
-def check_divisible(spec: Sweep, shard: Shard) -> None:
-    """Refuses to divide a sweep among several drivers if they would have to share something: the results of trials, a
-    clock or a storage. Also refuses more drivers than trials.
-
-    Raises:
-        UserError: If the sweep cannot be divided, with the reason.
-    """
-    refusals = {
-        f"sampler={spec.sampler}": (
-            spec.sampler not in LEARN_NOTHING,
-            "random, qmc or grid: other samplers learn from all trials, but a driver knows only its own",
-        ),
-        "a pruner": (spec.pruner is not None, "no pruner: it would compare each trial with all others"),
-        f"seconds={spec.seconds}": (
-            spec.seconds is not None,
-            "a number of trials as the only limit, because each driver has its own clock",
-        ),
-        "a storage": (spec.storage is not None, "no storage: each driver keeps its study in its own directory"),
-        f"{shard} of {spec.trials} trials": (shard.count > spec.trials, "at most as many drivers as trials"),
-    }
-    for given, (is_refused, expected) in refusals.items():
-        if is_refused:
-            raise UserError(
-                _FLAG,
-                given=given,
-                expected=f"a sweep that several drivers can share, with {expected}",
-                fix="change this setting of the sweep, or leave out --shard to run the sweep with one driver",
-            )
-
-
-def found_whole(where: PlaceName, shard: Shard, spec: Sweep, code: UserCode | None) -> SweepDirectory | None:
-    """Opens the directory of a sweep that is divided into shards (shares of the trials, each run by its own process),
-    as the first of these processes has created it. Returns `None` if none has created it yet.
-
-    Raises:
-        UserError: If the directory holds another sweep, or the same sweep with another number of shards.
-    """
-    if not SweepDirectory.is_there(where):
-        return None
-    whole = SweepDirectory.open_begun(where)
-    check_same(spec, code, whole)
-    if whole.shards != shard.count:
-        divided = f"{whole.shards} shards" if whole.shards else "one driver"
+def check_shard(spec: Sweep, shard: Shard) -> None:
+    """Raises an error if a driver of the sweep would have no trial."""
+    if shard.count > spec.trials:
         raise UserError(
-            _FLAG,
-            given=f"the shard {shard} of the sweep {whole.place}, which has {divided}",
-            expected="the number of shards with which the sweep's first driver was started",
-            fix=f"write {_FLAG} I/{whole.shards}, or choose another --dir"
-            if whole.shards
-            else f"leave {_FLAG} out, or choose another --dir",
+            "--shard",
+            given=f"{shard} of {spec.trials} trials",
+            expected="at most as many drivers as trials",
+            fix="start fewer drivers, or add --trials N",
         )
-    return whole
-
-
-def begin_shard(
-    where: PlaceName,
-    shard: Shard,
-    spec: Sweep,
-    code: UserCode | None,
-    environment: Environment,
-    create: Callable[..., SweepDirectory],
-) -> SweepDirectory:
-    """Creates the directory of a shard (the trials of one driver of a sweep), and the directory of the whole sweep if
-    no other driver has created it.
-
-    Args:
-        where: The sweep's directory.
-        shard: The shard to begin.
-        spec, code, environment: What this driver would run.
-        create: Makes a directory at a place, with `shards` for a divided sweep, or with `shard` for a shard.
-    """
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while (whole := found_whole(where, shard, spec, code)) is None:
-        try:
-            create(where, shards=shard.count)
-        except UserError:
-            # `create` raises a UserError for a moment while another driver writes the record, so it is called again. An
-            # error that lasts longer has another cause, and is raised.
-            if not SweepDirectory.is_there(where) and time.monotonic() > until:
-                raise
-            time.sleep(_LOOK_SECONDS)
-    if whole.engine != environment.engine:
-        raise UserError(
-            "--engine",
-            given=f"the engine {environment.engine} for this driver; another driver has just begun the sweep with the"
-            f" engine {whole.engine}",
-            expected="the same engine for all drivers of a sweep",
-            fix="run the same command again: it then takes the other driver's engine",
-        )
-    if changes := whole.changes(environment):
-        raise UserError(
-            str(whole.place),
-            given="; ".join(changes),
-            expected="the same library versions and code as those of the driver that began the sweep",
-            fix="install the first driver's library versions and code on this machine",
-        )
-    return create(whole.place.inside(shard.folder), shard=shard)
-
-
-def refuse_whole(directory: SweepDirectory) -> None:
-    """Refuses to run a sweep as a whole if it is divided into shards (parts with a driver each).
-
-    Raises:
-        UserError: If the sweep has shards.
-    """
-    if directory.shards:
-        raise UserError(
-            "--dir",
-            given=f"the directory {directory.place} of a sweep of {directory.shards} shards",
-            expected=f"the number of the shard to run, given by {_FLAG}",
-            fix=f"add {_FLAG} I/{directory.shards}; or continue all shards that have begun: attnsweep resume"
-            f" {as_argument(directory.place)}",
-        )
-
-
-def refuse_extension(directory: SweepDirectory) -> None:
-    """Refuses to add trials or replicates to a sweep that is divided into shards, or to one of its shards.
-
-    Raises:
-        UserError: If the sweep has shards.
-    """
-    if directory.shards or directory.shard:
-        raise UserError(
-            "--trials, --replicates",
-            given=f"the directory {directory.place} of a sweep of several drivers",
-            expected="a sweep of one driver, because several drivers share the sweep's record, which must not change",
-            fix="run a new sweep with another --seed, and read both sweeps together with open_sweep(A, B)",
-        )
-
-
-def home_of(where: PlaceName, shard: Shard | None) -> PlaceName:
-    """Returns the directory that a driver of a sweep writes to. It is the sweep's own or, if several drivers share the
-    sweep, the one for this driver's part (its shard).
-    """
-    return where if shard is None else place_of(where, "--dir").inside(shard.folder)

@@ -1,41 +1,33 @@
 """Runs a new sweep, or resumes one, from the checks of the user's input to the summary at the end."""
 
-import time
 from collections.abc import Sequence
 from contextlib import chdir
 from functools import partial
 
 from rich.console import Console
 
-from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.engine_choice import Ahead, EngineChoice, engine_for
 from attnsweep.orchestrator.running.entry import (
     as_it_ended,
-    begin_shard,
-    check_divisible,
     check_retry,
     check_same,
     check_same_start,
-    found_whole,
+    check_shard,
     going_on,
-    home_of,
     pinned,
-    refuse_extension,
-    refuse_whole,
     resolved,
     stored_copy,
 )
 from attnsweep.orchestrator.running.one_run import OneRun
 from attnsweep.orchestrator.running.outlook import Outlook
 from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
-from attnsweep.orchestrator.running.summary import Summary, summarize
+from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
-from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
+from attnsweep.orchestrator.storage.locks import LEASE_SECONDS
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_code import (
     check_unchanged,
@@ -70,7 +62,7 @@ def run_sweep(
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
 ) -> Summary:
-    """Runs a new sweep in a new directory, or a new shard (one driver's part) of a sweep.
+    """Runs a new sweep in a new directory, or one driver's part of a sweep.
 
     Args:
         spec: The sweep to run.
@@ -81,7 +73,7 @@ def run_sweep(
         code: The user's code in place of the file that the spec names.
         annotation: A note and tags to store with the sweep.
         warm_starts: Finished sweeps whose trials the sampler gets before its first draw.
-        shard: The trials that this driver owns; `None` for all. The shard's directory is below the sweep's.
+        shard: The trials that this driver owns; `None` for all.
 
     Returns:
         The summary of the sweep; its `finished` is false if a signal ended the run early.
@@ -97,14 +89,11 @@ def run_sweep(
     tracking_uri()
     refuse_while_loading()
     workload = load_workload(spec.workload, code)
-    SweepDirectory.check_new(home_of(where, shard), is_shard=shard is not None)
+    SweepDirectory.check_new(where)
     if shard is not None:
-        check_divisible(spec, shard)
+        check_shard(spec, shard)
     spec = resolved(spec, workload)
     code = user_code_of(workload)
-    whole = None if shard is None else found_whole(where, shard, spec, code)
-    if whole is None:
-        SweepDirectory.check_new(where)
     told = warm_start(spec, workload.parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
     wait_for_start()
     # What is found by the working directory alone, no `resume` would find. So the copy that trains does not either.
@@ -114,13 +103,7 @@ def run_sweep(
     one_run.outlook = Outlook.of(Sample.of(spec, workload), resources)
     processes.start_ahead()
 
-    def choose_engine() -> EngineChoice:
-        # The later shards of a divided sweep use the same engine as the first one.
-        if whole is not None:
-            return EngineChoice(whole.engine, whole.engine_reason)
-        return engine_for(spec, workload, resources.engine, console)
-
-    ahead = Ahead.of(spec, workload, resources, choose_engine)
+    ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
     if code is not None:
         trust(code.sha256, console.print)
     with open_resources(resources, ahead.programs) as start_pool:
@@ -133,18 +116,18 @@ def run_sweep(
         defaults = {name: parameter.default for name, parameter in declared.items() if name not in given}
         environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
 
-        create = partial(
-            SweepDirectory.create,
-            spec=spec,
-            defaults=defaults,
-            environment=environment,
-            code=code,
+        directory = SweepDirectory.create(
+            where,
+            spec,
+            defaults,
+            environment,
+            code,
             files=files,
             annotation=annotation,
             engine_reason=choice.reason,
             warm_start=told,
+            shard=shard,
         )
-        directory = create(where) if shard is None else begin_shard(where, shard, spec, code, environment, create)
         return one_run.run(directory, workload, start_pool, going_on(workload, environment))
 
 
@@ -170,16 +153,12 @@ def run_or_resume(
         UserError: As for `run_sweep` and `resume_sweep`; also if the directory holds a sweep with another spec.
         PoolError, SweepError: As for `run_sweep` and `resume_sweep`.
     """
-    home = home_of(where, shard)
-    if not SweepDirectory.is_there(home):
+    if not SweepDirectory.is_there(where):
         return run_sweep(spec, where, resources, console, code, annotation, warm_starts, shard)
-    directory = SweepDirectory.open(home)
-    refuse_whole(directory)
+    directory = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
     spec, code = resolved(spec, workload), user_code_of(workload)
-    if shard is not None:
-        found_whole(where, shard, spec, code)
-    check_same(spec, code, directory)
+    check_same(spec, code, shard, directory)
     check_same_start(directory, warm_starts)
     if code is not None:
         # The user has given the same code files again just now, so they count as trusted.
@@ -227,21 +206,15 @@ def resume_sweep(
     tracking_uri()
     refuse_while_loading()
     directory = SweepDirectory.open(where)
-    if edited := edited_since(directory.with_files() if directory.parts else directory):
+    if edited := edited_since(directory):
         one_run.console.print(edited, soft_wrap=True, markup=False, highlight=False)
 
     def more(found: SweepDirectory) -> Extension:
         there = found.spec.replicates
         return Extension(more_trials, max(more_replicates, replicates - there if isinstance(there, int) else 0))
 
-    if more(directory):
-        refuse_extension(directory)
     if retry_failed:
         check_retry(directory.spec)
-    if directory.shards:
-        return _resume_shards(
-            directory, resources, one_run.console, accept_drift=accept_drift, retry_failed=retry_failed
-        )
     workload = load_workload_of(directory)
     environment = Environment.current(workload, directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
@@ -258,41 +231,3 @@ def resume_sweep(
             return one_run.run(directory, workload, start_pool, enter)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error
-
-
-def _resume_shards(
-    whole: SweepDirectory, resources: Resources, console: Console, *, accept_drift: bool, retry_failed: bool
-) -> Summary:
-    """Continues the shards (one driver's part each) of a divided sweep one after the other, then summarizes the whole
-    sweep.
-
-    Shards that no driver has begun are left out. A shard that another process works on is skipped. Finished shards are
-    resumed only if failed trainings are to be trained again.
-    """
-    began = time.monotonic()
-    refused: dict[int, str] = {}
-    n_before = Ledger(whole.place).trainings(columns=["trial"]).num_rows
-    say = partial(console.print, markup=False, soft_wrap=True)
-    for part in whole.parts:
-        if part.finished and not retry_failed:
-            continue
-        say(f"shard {part.of_shard}: {part.place}")
-        try:
-            summary = resume_sweep(part.place, resources, console, accept_drift=accept_drift, retry_failed=retry_failed)
-        except TakenError as taken:
-            say(str(taken))
-            continue
-        refused |= summary.refused
-        if not summary.finished:
-            break
-    directory = SweepDirectory.open(whole.place)
-    if words := directory.shortfall:
-        say(words)
-    return summarize(
-        directory,
-        refused=refused,
-        finished=directory.finished,
-        seconds=time.monotonic() - began,
-        n_before=n_before,
-        replays=earlier_replays(directory),
-    )

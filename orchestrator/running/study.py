@@ -59,8 +59,8 @@ class Asked:
 class Study:
     """Draws the configurations of a sweep's trials and records the trials' values, by means of an Optuna study.
 
-    A shard's study numbers its trials 0, 1, 2, ..., as Optuna requires. Trial numbers in this class are the sweep's;
-    `Shard.trial` and `Shard.number` convert between the two.
+    The study of a shard numbers its trials 0, 1, 2, ..., as Optuna requires. Trial numbers in this class are the
+    sweep's; `Shard.trial` and `Shard.number` convert between the two.
 
     Each trial is drawn by a sampler that is seeded by the sweep's seed and the trial's number. A sampler that does not
     learn (`random`, `qmc`, `grid`) therefore draws the same trials in a resumed sweep as in an undisturbed one. So does
@@ -143,12 +143,16 @@ class Study:
         """
         if not self.learns:
             return self.n_left
-        end, group = group_sizes(self._spec, n_trainers, len(self._told_before))
+        end, group = group_sizes(self._directory.own_spec, n_trainers, len(self._told_before))
         first = 0
         if self._n_asked >= end:
             first = end + (self._n_asked - end) // group * group
             end = first + group
-        return min(end - self._n_asked, self.n_left) if all(trial >= first for trial in still_open) else 0
+        return (
+            min(end - self._n_asked, self.n_left)
+            if all(self._shard.number(trial) >= first for trial in still_open)
+            else 0
+        )
 
     def n_ended_at_median(self) -> int | None:
         """Returns how many trials had results when the median trial was drawn; `None` for a sampler that does not
@@ -283,10 +287,11 @@ class Study:
         while missing := undrawn(self._spec, drawn):
             drawn = drawn | {name: draw(redrawn, name, dimension) for name, dimension in missing.items()}
         added = [] if trial.state.is_finished() else [name for name in drawn if name not in trial.params]
+        trial_id = self._id_in_storage(self._shard.trial(trial.number))
         for name in added:
             distribution = redrawn.distributions[name]
             value = distribution.to_internal_repr(drawn[name])
-            self._backend.set_trial_param(self._id_in_storage(trial.number), name, value, distribution)
+            self._backend.set_trial_param(trial_id, name, value, distribution)
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
@@ -299,7 +304,7 @@ class Study:
         copy = optuna.create_study(
             storage=storage_of_copy,
             directions=self._study.directions,
-            sampler=self._sampler(number),
+            sampler=self._sampler(self._shard.trial(number)),
         )
         copy.add_trials(self._study.get_trials(deepcopy=False)[:number])
         trial = new_trial(copy, storage_of_copy, self._told_before)

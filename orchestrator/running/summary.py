@@ -214,15 +214,8 @@ class Summary:
 
     def next_steps(self, place: str) -> list[str]:
         """Returns lines that name the sweep's files and the next commands to type."""
-        folder = f"{place}/shard-*" if self.directory.shards else place
-        lines = [f"ledger   {folder}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
+        lines = [f"ledger   {place}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
         if not self.finished:
-            sweep = self.directory
-            if sweep.shards and all(part.finished for part in sweep.parts):
-                return [
-                    *lines,
-                    f"begin the other shards with: attnsweep run SPEC --shard I/{sweep.shards} --dir {place}",
-                ]
             return [*lines, how_to_continue(self.directory)]
         query = "select outcome, count(*) from trainings group by 1"
         lines.append(f'next     attnsweep query {place} "{query}"')

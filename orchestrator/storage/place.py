@@ -1,16 +1,20 @@
 """The interface of a place, which is where one sweep is stored: a folder, or a prefix of an object store."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 
 if TYPE_CHECKING:  # every command imports this module, and pyarrow would be a third of the time of `--help`
     from pyarrow import NativeFile
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 ASIDE = "set_aside"
 """Folder of files that were set aside: they are not read any more, and the user may delete them."""
@@ -148,3 +152,12 @@ class Place(Protocol):
     def lock(self, work: str, file: str = LEASE_FILE) -> Lock:
         """Takes the sweep's lock or, if `file` is given, another lock, such as the one for logging the sweep to MLflow.
         If another process holds the lock, raises a UserError that names the process and its command."""
+
+
+def at_once(call: Callable[[T], R], items: Iterable[T], n_at_once: int) -> list[R]:
+    """Calls a function on each item, up to `n_at_once` items concurrently, and returns the results in order. For
+    functions that wait for a disk or network."""
+    if n_at_once == 1:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(n_at_once) as threads:
+        return list(threads.map(call, items))

@@ -5,14 +5,12 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
-from attnsweep.orchestrator.storage.shards import at_once
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 _WRITE_SECONDS = 3.0
@@ -97,28 +95,6 @@ class Progress(Record):
 
 
 PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends on it")
-
-
-def progress_of(places: Sequence[Place]) -> Progress | None:
-    """Returns the progress that a sweep's drivers have written, added up over drivers; `None` if none has written
-    any.
-
-    Args:
-        places: The directories that the drivers write to.
-    """
-    read = at_once(PROGRESS.read_if_sound, places, max((place.n_at_once for place in places), default=1))
-    reports = [report for report in read if report is not None]
-    if len(reports) < 2:
-        return reports[0] if reports else None
-    latest = max(reports, key=lambda report: (bool(report.doing), report.at))
-    return Progress(
-        at=latest.at,
-        doing=latest.doing,
-        n_asked=sum(report.n_asked for report in reports),
-        packs=tuple(pack for report in reports if report.doing for pack in report.packs),
-        seconds_left=max((report.seconds_left for report in reports if report.seconds_left is not None), default=None),
-        mlflow=", ".join(dict.fromkeys(report.mlflow for report in reports if report.mlflow)),
-    )
 
 
 class Beacon:
@@ -273,21 +249,12 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
     """Reads the results of the check that trains some trainings again and compares them with the ledger; `None` if
-    there are none. The results of several drivers of the sweep are joined.
+    there are none.
 
     Raises:
         DamagedRecordError: If a record is not as it was written.
     """
-    read = at_once(REPLAYS.read_if_there, directory.homes, directory.place.n_at_once)
-    replays = [record for record in read if record is not None]
-    if len(replays) < 2:
-        return replays[0] if replays else None
-    return Replays(
-        deviations=dict(chain.from_iterable(record.deviations.items() for record in replays)),
-        disagreeing=dict(chain.from_iterable(record.disagreeing.items() for record in replays)),
-        raised=dict(chain.from_iterable(record.raised.items() for record in replays)),
-        in_packs=[*chain.from_iterable(record.in_packs for record in replays)],
-    )
+    return REPLAYS.read_if_there(directory.place)
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:

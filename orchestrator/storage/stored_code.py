@@ -46,7 +46,6 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     Raises:
         UserError: If a file is missing, or differs from the one that the sweep recorded.
     """
-    directory = directory.with_files()
     file = user_file(directory.spec.workload)
     if file is None:
         return None

@@ -1,8 +1,7 @@
 """Sweep directories: how they are created, opened, changed and found."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -15,7 +14,7 @@ from attnsweep.orchestrator.storage.output_file import refused
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
-from attnsweep.orchestrator.storage.shards import Shard, at_once, numbers_in_words, place_of_whole, shards_of
+from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.sources import WARM_START, WarmStart
 from attnsweep.orchestrator.storage.sweep_record import SweepRecord
 from attnsweep.search_spaces.dimensions import Scalar
@@ -49,23 +48,19 @@ class SweepDirectory(SweepRecord):
 
     Attributes:
         place: The directory, or the prefix in an object store.
-        parts: For a sweep that is divided into shards, the shards that had begun when the directory was opened.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     place: SkipValidation[Place] = Field(exclude=True)
-    parts: SkipValidation[tuple["SweepDirectory", ...]] = Field(default=(), exclude=True)
 
     @staticmethod
     def is_there(where: PlaceName) -> bool:
         return place_of(where, "--dir").has_text(SWEEP_FILE)
 
     @staticmethod
-    def check_new(where: PlaceName, subject: str = "--dir", *, is_shard: bool = False) -> None:
+    def check_new(where: PlaceName, subject: str = "--dir") -> None:
         """Raises an error if no new sweep can be created in a directory. Writes nothing.
-
-        The directory of a shard may hold files without a `sweep.json`, which a killed driver has left.
 
         Raises:
             UserError: If the directory holds another sweep, or anything else, or cannot be written.
@@ -79,7 +74,7 @@ class SweepDirectory(SweepRecord):
                 expected="a directory that contains no sweep yet",
                 fix=resume if subject == "--dir" else "choose another directory",
             )
-        if not is_shard and not place.is_vacant():
+        if not place.is_vacant():
             raise _taken(place, subject)
         try:
             place.check_makeable()
@@ -98,7 +93,6 @@ class SweepDirectory(SweepRecord):
         annotation: Annotation | None = None,
         engine_reason: str = "",
         warm_start: WarmStart | None = None,
-        shards: int = 0,
         shard: Shard | None = None,
     ) -> "SweepDirectory":
         """Creates a sweep directory: writes `sweep.json`, and stores the user's code, the weights that trainings start
@@ -114,10 +108,7 @@ class SweepDirectory(SweepRecord):
             annotation: The user's note, tags and claim.
             engine_reason: Why the environment has its engine.
             warm_start: Earlier trials for the sampler, which are stored in the directory.
-            shards: The number of drivers of a sweep that is divided into shards; 0 for an undivided sweep, or for a
-                shard.
-            shard: Which trials the directory holds, if it is a shard of the sweep in the folder above; `None` for all
-                trials.
+            shard: Which of the sweep's trials the directory holds; `None` for all.
 
         Raises:
             UserError: If the directory holds another sweep, or anything else, or cannot be written. Of several
@@ -125,10 +116,10 @@ class SweepDirectory(SweepRecord):
             SpecError: If the spec cannot be stored in a file.
         """
         place = place_of(where, "--dir")
-        cls.check_new(place, is_shard=shard is not None)
+        cls.check_new(place)
         directory = cls(
             place=place,
-            sweep=new_identity(spec.name) if shard is None else cls.open_begun(place_of_whole(place)).sweep,
+            sweep=new_identity(spec.name),
             spec=spec,
             spec_sha256=spec.sha256(),
             defaults=defaults,
@@ -139,7 +130,6 @@ class SweepDirectory(SweepRecord):
             code=dict(code.sha256) if code else {},
             files=files,
             warm_start=warm_start.sha256 if warm_start else "",
-            shards=shards,
             shard=shard,
             **vars(annotation or Annotation()),
         )
@@ -155,9 +145,7 @@ class SweepDirectory(SweepRecord):
             ) from error
         try:
             place.make()
-            # In a sweep with shards, code and weights are stored in the shards' directories, because training runs only
-            # there.
-            if code is not None and not directory.shards:
+            if code is not None:
                 # Code files are written before the record, which names them. The name of a code file is the hash of its
                 # content, so the write cannot overwrite a different file.
                 for name, text in code.texts.items():
@@ -178,12 +166,6 @@ class SweepDirectory(SweepRecord):
         Raises:
             UserError: If there is no record, or it is damaged.
         """
-        directory = cls.open_begun(where)
-        return directory._with_parts() if directory.shards else directory
-
-    @classmethod
-    def open_begun(cls, where: PlaceName) -> "SweepDirectory":
-        """Opens a sweep directory like `open`, but without its shards."""
         place = place_of(where)
         try:
             stored = _RECORD.read(place)
@@ -197,61 +179,6 @@ class SweepDirectory(SweepRecord):
                 ),
             ) from error
         return cls.model_construct(place=place, **dict(stored))
-
-    def _with_parts(self) -> "SweepDirectory":
-        # If a shard's driver was killed before it wrote the record, the shard's directory has no record and is left
-        # out.
-        begun = at_once(
-            lambda place: SweepDirectory.open_begun(place) if SweepDirectory.is_there(place) else None,
-            shards_of(self.place),
-            self.place.n_at_once,
-        )
-        parts = tuple(part for part in begun if part is not None)
-        environments = dict(chain(self.environments.items(), *(part.environments.items() for part in parts)))
-        retried = tuple(chain.from_iterable(part.retried for part in parts))
-        return self.but(parts=parts, environments=environments, retried=retried)
-
-    @property
-    def homes(self) -> tuple[Place, ...]:
-        """The directories that drivers write to: the sweep's own directory, or those of its shards that have begun."""
-        return tuple(part.place for part in self.parts) if self.shards else (self.place,)
-
-    def whole(self) -> "SweepDirectory":
-        """Returns the directory of the whole sweep if this one holds a shard (one driver's part). Returns this one if
-        it holds no shard, or was copied without the rest of the sweep."""
-        above = place_of_whole(self.place)
-        return SweepDirectory.open(above) if self.shard and SweepDirectory.is_there(above) else self
-
-    def with_files(self) -> "SweepDirectory":
-        """Returns the directory that stores the sweep's files, such as its code. If the sweep is divided into shards
-        (one driver's part each), this is the first shard that has begun.
-
-        Raises:
-            UserError: If no shard has begun.
-        """
-        if self.shards and not self.parts:
-            where = as_argument(self.place)
-            raise UserError(
-                str(self.place),
-                given=f"a sweep of {self.shards} shards of which none has begun",
-                expected="at least one shard that has begun",
-                fix=f"begin a shard with: attnsweep run SPEC --shard 0/{self.shards} --dir {where} --or-resume",
-            )
-        return self.parts[0] if self.shards else self
-
-    @property
-    def shortfall(self) -> str:
-        """Names the shards (parts with a driver each) that have not begun or are not finished; empty if there are none.
-
-        Raises:
-            UserError: If a `course.json` is damaged.
-        """
-        begun = {part.of_shard.index: part for part in self.parts}
-        missing = [index for index in range(self.shards) if index not in begun]
-        unfinished = [index for index, part in begun.items() if not part.finished]
-        states = [("not begun", missing), ("not finished", unfinished)]
-        words = [f"{len(indices)} {state} ({numbers_in_words(indices)})" for state, indices in states if indices]
-        return f"of {self.shards} shards, {' and '.join(words)}" if words else ""
 
     def record_as(self, changed: "SweepDirectory") -> None:
         """Replaces the sweep's stored record by a changed one. If `course.json`, which stores whether the sweep is
@@ -292,16 +219,18 @@ class SweepDirectory(SweepRecord):
         COURSE.write(self.place, Course(finished=finished, seconds=self.seconds_spent + seconds))
 
     def _course(self) -> Course:
-        if self.shards:
-            courses = at_once(SweepDirectory._course, self.parts, self.place.n_at_once)
-            finished = len(courses) == self.shards and all(course.finished for course in courses)
-            # Shards run at the same time, so the longest of their times counts, not the sum.
-            return Course(finished=finished, seconds=max((course.seconds for course in courses), default=0.0))
         return COURSE.read_if_there(self.place) or Course(finished=False, seconds=0.0)
 
     def text(self) -> str:
         """Returns this record as the text of `sweep.json`."""
         return _RECORD.text(self)
+
+
+def are_parts(directories: Sequence[SweepDirectory]) -> bool:
+    """Returns whether the directories hold different shards of one sweep, whose trials thus have different numbers."""
+    shards = {each.shard for each in directories if each.shard is not None}
+    sweeps = {(each.spec.sha256(), each.of_shard.count) for each in directories}
+    return len(shards) == len(directories) and len(sweeps) == 1
 
 
 def code_file(name: str, sha256: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field, ModelWrapValidatorHandler, field_serializer, model_v
 
 from attnsweep.orchestrator.storage.environment import Engine, Environment
 from attnsweep.orchestrator.storage.record import Record, unless_empty
-from attnsweep.orchestrator.storage.shards import MOST_SHARDS, WHOLE, Shard
+from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep, sha256_of
@@ -79,9 +79,7 @@ class SweepRecord(Record):
         claim: The claim that `attnsweep verify` tests; `None` without one.
         warm_start: The sha256 of the earlier trials in `warm_start.json` that were given to the sampler; empty without
             any.
-        shards: The number of drivers of a sweep that is divided into shards, which hold everything except this record;
-            0 for an undivided sweep.
-        shard: Which trials this directory holds, if it is a shard of a divided sweep; `None` for all trials.
+        shard: Which of the sweep's trials this directory holds; `None` for all.
     """
 
     sweep: str
@@ -100,7 +98,6 @@ class SweepRecord(Record):
     keep_weights: tuple[TrialNumber, ...] = unless_empty(())
     claim: Claim | None = unless_empty(None)
     warm_start: Sha256 | Literal[""] = unless_empty("")
-    shards: int = unless_empty(0, ge=0, le=MOST_SHARDS)
     shard: Shard | None = unless_empty(None)
 
     @model_validator(mode="wrap")
@@ -125,20 +122,13 @@ class SweepRecord(Record):
 
     @property
     def of_shard(self) -> Shard:
-        """The shard (one driver's part) that this record belongs to; `WHOLE` if it belongs to none."""
+        """The trials that this directory holds."""
         return self.shard or WHOLE
 
     @property
     def own_spec(self) -> Sweep:
-        """The sweep's spec with the number of trials that this directory holds. A shard (one driver's part) holds fewer
-        than the sweep."""
+        """The sweep's spec with the number of trials that this directory holds."""
         return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
-
-    @property
-    def name(self) -> str:
-        """The sweep's identity. In the directory of a shard (part of the sweep), the name of the shard's folder
-        follows."""
-        return f"{self.sweep}.{self.shard.folder}" if self.shard else self.sweep
 
     def but(self, **changes: Any) -> Self:
         """Returns a copy of the record with some fields changed. Writes nothing: call `record_as` to store the copy."""

@@ -321,21 +321,19 @@ def warn_of_problem(problem: str, store: MlflowStore, place: Place) -> None:
 
 def mark_killed(directory: SweepDirectory, say: Callable[[str], object]) -> None:
     """Ends the sweep's run in MLflow, with the status KILLED, if its driver was killed before it could."""
-    now = datetime.now(UTC)
-    for part in directory.parts or (directory,):
-        progress = PROGRESS.read_if_sound(part.place)
-        if progress is None or not progress.doing or progress.is_running(now) or progress.is_marked:
-            continue
-        try:
-            # The lock proves that no driver works on the sweep.
-            with closing(part.place.lock("status")):
-                if end_running(part, tracking_uri()):
-                    say("MLflow      the sweep's run, which still said RUNNING, is marked KILLED")
-                PROGRESS.write_passing(part.place, progress.model_copy(update={"is_marked": True}))
-        except TakenError:
-            continue
-        except Exception as error:  # noqa: BLE001  # MLflow raises anything, and the status has been shown
-            say(f"MLflow      the sweep's run may still say RUNNING: {in_one_line(error)}")
+    progress = PROGRESS.read_if_sound(directory.place)
+    if progress is None or not progress.doing or progress.is_running(datetime.now(UTC)) or progress.is_marked:
+        return
+    try:
+        # The lock proves that no driver works on the sweep.
+        with closing(directory.place.lock("status")):
+            if end_running(directory, tracking_uri()):
+                say("MLflow      the sweep's run, which still said RUNNING, is marked KILLED")
+            PROGRESS.write_passing(directory.place, progress.model_copy(update={"is_marked": True}))
+    except TakenError:
+        return
+    except Exception as error:  # noqa: BLE001  # MLflow raises anything, and the status has been shown
+        say(f"MLflow      the sweep's run may still say RUNNING: {in_one_line(error)}")
 
 
 def _may_have_ended(place: Place) -> bool:

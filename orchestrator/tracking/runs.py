@@ -50,7 +50,7 @@ class SweepRuns:
         self._client = open_client(uri)
         self._experiment = experiment(self._client, uri, experiment_name(directory.spec.workload))
         self._shared_tags = {
-            "attnsweep.sweep": directory.name,
+            "attnsweep.sweep": directory.sweep,
             "attnsweep.name": directory.spec.name,
             "attnsweep.spec_sha256": directory.spec_sha256,
             "mlflow.user": str(directory.provenance.get("user", "unknown")),
@@ -223,7 +223,7 @@ class SweepRuns:
         return self._client.create_run(
             self._experiment,
             start_time=round(1000 * datetime.fromisoformat(created).timestamp()) if created else None,
-            run_name=self._directory.name,
+            run_name=self._directory.sweep,
             tags={**self._directory.tags, **self._shared_tags, **known},
         )
 
@@ -250,8 +250,8 @@ def search_runs(
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
     # MLflow cannot escape quotes in a search condition. So a sweep's name with special characters is left out of the
     # condition, and the runs of other sweeps are dropped below.
-    if re.fullmatch(r"[\w.-]+", directory.name):
-        tags["attnsweep.sweep"] = directory.name
+    if re.fullmatch(r"[\w.-]+", directory.sweep):
+        tags["attnsweep.sweep"] = directory.sweep
     condition = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
     if status is not None:
         condition += f" and attributes.status = '{status}'"
@@ -259,7 +259,7 @@ def search_runs(
     token = None
     while True:
         page = client.search_runs([experiment_id], condition, max_results=_PAGE, page_token=token)
-        runs += [run for run in page if run.data.tags["attnsweep.sweep"] == directory.name]
+        runs += [run for run in page if run.data.tags["attnsweep.sweep"] == directory.sweep]
         token = page.token
         if not token:
             return runs

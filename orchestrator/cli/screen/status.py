@@ -16,7 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
-from attnsweep.orchestrator.storage.run_records import PackUnderWay, earlier_replays, progress_of, span
+from attnsweep.orchestrator.storage.run_records import PROGRESS, PackUnderWay, earlier_replays, span
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted
@@ -70,7 +70,7 @@ def follow_status(where: PlaceName) -> None:
         while True:
             directory = SweepDirectory.open(where)
             live.update("\n".join(_lines(directory)), refresh=True)
-            progress = progress_of(directory.homes)
+            progress = PROGRESS.read_if_sound(directory.place)
             if directory.finished or progress is None or not progress.is_running(datetime.now(UTC)):
                 return
             ticks.wait(_LOOK_SECONDS)
@@ -78,7 +78,7 @@ def follow_status(where: PlaceName) -> None:
 
 def _lines(directory: SweepDirectory) -> Iterator[str]:
     spec, now = directory.own_spec, datetime.now(UTC)
-    progress = None if directory.finished else progress_of(directory.homes)
+    progress = None if directory.finished else PROGRESS.read_if_sound(directory.place)
     counts = Ledger(directory.place).ask(partial(_read, spec=spec))
     replays = earlier_replays(directory)
     fault = None if replays is None else replays.fault
@@ -86,9 +86,6 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     yield f"{directory.sweep}: {state}{', with a fault' if fault else ''}"
     if fault:
         yield f"fault       {fault}"
-    if directory.shortfall:
-        yield f"shards      {directory.shortfall}"
-        yield from _shards(directory, now)
     drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress else ""
     of_trials = "" if progress else f" of {spec.trials}"
     yield f"trials      {drawn}{counts.n_trials}{of_trials} with trainings in the ledger"
@@ -117,23 +114,8 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         if progress.mlflow:
             yield f"MLflow      {progress.mlflow}"
         yield from _packs(progress.packs)
-    if not is_running and any(not part.finished for part in directory.parts or (directory,)):
+    if not is_running and not directory.finished:
         yield f"continue with  attnsweep resume {as_argument(directory.place)}"
-
-
-def _shards(directory: SweepDirectory, now: datetime) -> Iterator[str]:
-    """Yields lines about the shards (parts of the trials) of a sweep: how to begin the first one that has not begun,
-    and the progress of those that have begun but not finished."""
-    begun = {part.of_shard.index for part in directory.parts}
-    for missing in [index for index in range(directory.shards) if index not in begun][:1]:
-        where = f"--shard {missing}/{directory.shards} --dir {as_argument(directory.place)}"
-        yield f"  {f'shard-{missing}':16} begin it with  attnsweep run SPEC {where}"
-    unfinished = [part for part in directory.parts if not part.finished]
-    for part in unfinished[:_SHOWN_PACKS]:
-        progress = progress_of(part.homes)
-        yield f"  {part.of_shard.folder:16} {progress.in_words(now) if progress else 'not finished'}"
-    if len(unfinished) > _SHOWN_PACKS:
-        yield f"  and {len(unfinished) - _SHOWN_PACKS} more shards"
 
 
 def _packs(packs: Sequence[PackUnderWay]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from attnsweep.orchestrator.analysis.comparison import compare
-from attnsweep.orchestrator.audit.merged_and_divided import check_machines
+from attnsweep.orchestrator.audit.audit import check_machines
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.recorded import find_training
 from attnsweep.orchestrator.inspection.retraining import retrain
