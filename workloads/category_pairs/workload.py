@@ -17,6 +17,7 @@ from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_b
 from attnsweep.workloads.diagnostics.verdicts import VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Split, Workload
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.schedule import probe_steps
 
 System = PositionsOnly | CategoriesOnly
 
@@ -63,6 +64,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         if lanes.shared.expectation != "sampled":
             return {}
         return {"text": _texts(lanes, "batch", lanes.shared.batch_size, step)}
+
+    def probe_steps(self, parameters: CategoryPairsParameters) -> tuple[int, ...]:
+        return probe_steps(parameters.n_steps)  # all, whatever they cost: Shin & Matzinger's figures are curves
 
     def eval_batch(self, lanes: Lanes[CategoryPairsParameters]) -> Batch:
         if _has_closed_form(lanes.shared):

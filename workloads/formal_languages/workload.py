@@ -18,6 +18,7 @@ from attnsweep.workloads.engine.contract import Batch, HeadScores, Workload
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.formal_languages.data import (
     LanguageLanes,
     evaluation_batch,
@@ -137,9 +138,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     def batches(self, lanes: LanguageLanes, steps: range) -> list[Batch]:
         return training_batches(lanes, steps)
 
-    def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...] | None:
+    def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
         if parameters.n_epochs is None:
-            return None
+            return probe_steps(parameters.n_steps)  # all, whatever they cost: docs/outcomes.md reads the curves
         return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
 
     def eval_batch(self, lanes: LanguageLanes) -> Batch:

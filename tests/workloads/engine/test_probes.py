@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from attnsweep.search_spaces.catalog.category_pairs import shin_flavours
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.engine import probing
@@ -209,6 +210,18 @@ def test_default_probes_take_a_tenth_of_the_work_whatever_the_speed_and_the_seed
         10
     )
     assert probe_steps_of(workload, defaults(workload, **WIDE, probe_every=1)) == tuple(range(1001))
+
+
+def test_problems_with_published_curves_keep_all_probes() -> None:
+    curves: list[tuple[Workload[Any], dict[str, Value]]] = [
+        (FormalLanguages(), {}),
+        (CategoryPairs(), shin_flavours.fixed()),
+    ]
+    for workload, values in curves:
+        parameters = defaults(workload, **values)
+        assert probe_steps_of(workload, parameters) == probe_steps(parameters.n_steps)
+    epochs = defaults(FormalLanguages(), n_epochs=3, steps_per_epoch=50)
+    assert probe_steps_of(FormalLanguages(), epochs) == (0, 50, 100, 150)
 
 
 def test_the_time_of_probes_is_part_of_a_trainings() -> None:
