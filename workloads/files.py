@@ -81,10 +81,7 @@ def _folder() -> Path:
 
 
 def _remove_abandoned() -> None:
-    """Removes temporary folders that killed processes have left behind.
-
-    Ray, for example, kills trainers. Such a folder is recognised by its lock, which no process holds.
-    """
+    """Those of killed processes, whose locks no process holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # If the folder belongs to another user, opening it raises an OSError. The folder is then left alone.
         with suppress(OSError):
@@ -97,8 +94,7 @@ def _remove_abandoned() -> None:
 
 
 def _take_lock(opened: int) -> bool:
-    """Locks a folder until the lock file is closed or this process ends. Returns `False` if another process holds the
-    lock."""
+    """Locks a folder until this process ends; `False` if another holds the lock."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

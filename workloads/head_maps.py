@@ -89,11 +89,7 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Computes PyTorch's `multi_head_attention_forward` so that the weights of each head can be recorded. For this
-        it does not request weights from PyTorch: only then the tensor at the softmax has a separate axis for the heads.
-
-        If the caller requests weights, returns those recorded at the softmax.
-        """
+        """Only without weights PyTorch's own softmax has a separate axis for the heads."""
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
         return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None

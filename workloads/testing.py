@@ -323,8 +323,7 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """Describes in which quantities two runs of the same trainings differ; empty if in none. Losses may differ by the
-    relative `tolerance`."""
+    """Describes in which quantities two runs of the same trainings differ; empty if in none."""
     differences = []
     for name, values in one.items():
         if name in _LOSSES:
@@ -337,8 +336,6 @@ def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
 
 
 def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Returns the largest relative difference between two arrays of losses; infinite if a loss is NaN in only one
-    array."""
     if not np.array_equal(np.isnan(one), np.isnan(other)):
         return np.inf
     scale = np.maximum(np.abs(one), np.finfo(one.dtype).tiny)
@@ -346,8 +343,7 @@ def _largest_difference(one: NDArray[np.float64], other: NDArray[np.float64]) ->
 
 
 class _Poison(Workload[P]):
-    """A mixin for workload classes in tests. Once `is_poisoned` is set, the loss of the one training `victim` is
-    NaN."""
+    """A mixin: once `is_poisoned`, the loss of the training `victim` is NaN."""
 
     victim: Training[P]
     is_poisoned = False

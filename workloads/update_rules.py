@@ -51,13 +51,7 @@ class UpdateRule:
 
 
 def _sgd(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates parameters by gradient descent with heavy-ball momentum.
-
-    The formula is `v = momentum v + gradient; theta -= learning_rate v`, where v is the running average and theta the
-    parameters.
-
-    The rule is that of `torch.optim.SGD` without dampening and Nesterov. Weight decay is added to the gradient.
-    """
+    """Heavy-ball momentum, as `torch.optim.SGD`: v = momentum v + gradient; theta -= learning_rate v."""
     direction = _with_decay_added(theta, gradient, rates)
     if "momentum" in rates:
         direction = slots["velocity"].mul_(rates["momentum"]).add_(direction)
@@ -70,11 +64,7 @@ def _adam(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -
 
 
 def _adamw(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates parameters by AdamW, which is Adam with the parameters multiplied by `1 - learning_rate weight_decay`
-    before each update.
-
-    Source: Loshchilov & Hutter 2019, algorithm 2.
-    """
+    """Source: Loshchilov & Hutter 2019, algorithm 2."""
     if "weight_decay" in rates:
         theta.mul_(1 - rates["learning_rate"] * rates["weight_decay"])
     _adam_step(theta, gradient, slots, rates)

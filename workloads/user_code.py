@@ -304,8 +304,7 @@ class _Loader(ExecutionLoader):
 
 
 class _Finder(MetaPathFinder):
-    """An import finder for the modules of `UserCode` objects. If several objects have a module of the same name, the
-    latest object wins."""
+    """Of several objects with a module of the same name the latest wins."""
 
     def __init__(self) -> None:
         self._loaders: dict[str, _Loader] = {}
@@ -330,12 +329,6 @@ class _Finder(MetaPathFinder):
         return spec
 
     def _is_stale(self, name: str, code: UserCode) -> bool:
-        """Returns whether an already imported module comes from another `UserCode` than `code`, and so must be imported
-        again.
-
-        Raises:
-            UserError: If the module was not imported from a `UserCode`, and its file has another text than `code` has.
-        """
         module = sys.modules[name]
         if isinstance(module.__loader__, _Loader):
             return module.__loader__.code != code
@@ -399,8 +392,6 @@ def _is_elsewhere(top: str, folder: Path) -> bool:
 
 
 def _raised_at(error: BaseException) -> str:
-    """Returns the text `, in line N` for the innermost line of a traceback that is in a user's file; empty if there is
-    none."""
     frames = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
     lines = [line for module, line in frames if module.startswith(MODULE_PREFIX)]
     return f", in line {lines[-1]}" if lines else ""

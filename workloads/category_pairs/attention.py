@@ -85,9 +85,7 @@ def attend_by_token(
 
 
 def _by_text(weights_OM: Tensor, read_MBN: Tensor) -> Tensor:
-    """Multiplies a matrix (n_outputs, n_positions) with a tensor (n_positions, n_texts, n_categories), as one product.
-    Returns a tensor (n_texts, n_categories, n_outputs).
-    """
+    """(n_outputs, n_positions) times (n_positions, n_texts, n_categories), to (n_texts, n_categories, n_outputs)."""
     _, n_texts, n_categories = read_MBN.shape
     summed_OBN = (weights_OM @ read_MBN.flatten(1)).view(-1, n_texts, n_categories)
     return summed_OBN.permute(1, 2, 0).contiguous()

@@ -95,9 +95,6 @@ def _solves_after_reset(
 
 
 def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> list[Certificate]:
-    """Tests whether trainings can leave the point where they are stuck: along a direction of negative curvature, or
-    else after noise is added to their weights.
-    """
     certificates = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
     undecided = torch.tensor(
         [lane for lane, certificate in enumerate(certificates) if not certificate.agrees], device=lanes.device
@@ -114,9 +111,7 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
 
 
 def _twice_differentiable(loss: Loss) -> Loss:
-    """Returns a version of the loss that can be differentiated twice. The error of a `FullModel` is otherwise computed
-    a few texts at a time, and can then be differentiated only once; this version computes it on all texts at once.
-    """
+    """On all texts at once: in parts, the error can be differentiated only once."""
 
     def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:
         if not isinstance(module, FullModel):

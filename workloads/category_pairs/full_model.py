@@ -281,9 +281,6 @@ class FullModel(nn.Module, DrawnByEngine):
         return answer_V[1:].expand(current_BK.shape) if self.variant == "solution_2" else answer_V[current_BK]
 
     def _residual(self) -> Tensor:
-        """Returns the skip connection as a matrix (n_value_rows, n_value_rows): the identity, with the mean of each
-        column subtracted as the LayerNorm after it would do; zeros if the model has no skip connection.
-        """
         residual_VV = torch.eye(*self.v_VV.shape, dtype=self.v_VV.dtype, device=self.v_VV.device)
         return _centre(residual_VV if self._skip else torch.zeros_like(residual_VV))
 
@@ -336,30 +333,21 @@ class FullModel(nn.Module, DrawnByEngine):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """Applies LayerNorm and the feed-forward part to the last axis of the attention output. The mean of the
-        attention output over this axis must be subtracted already.
-        """
+        """LayerNorm and the feed-forward part, on the last axis, whose mean is subtracted already."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """Applies LayerNorm and the feed-forward part to the attention output (n_value_rows, n_tokens), whose first
-        axis holds the features. The mean of the attention output over the features must be subtracted already.
-
-        `_feed_forward` does the same if the last axis holds the features.
-        """
+        """`_feed_forward` for features along the first axis, (n_value_rows, n_tokens)."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """Returns weight and bias of the first linear layer, with LayerNorm's gain and bias merged into them.
-
-        LayerNorm's division by the standard deviation comes between weight and bias.
-        """
+        """Weight and bias of the first linear layer, with LayerNorm's gain and bias merged into them."""
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 
 

@@ -97,9 +97,6 @@ def solution_scores(
 
 
 def _padded(matrix_LXX: Tensor, N: int, M: int, *, on_positions: bool) -> Tensor:
-    """Pads matrices of attention logits or values with zeros, so that they have rows and columns for all N categories
-    and all M positions, (n_trainings, N + M, N + M). The given matrices have them for the categories, the positions, or
-    both."""
     if matrix_LXX.shape[1] == N + M:
         return matrix_LXX
     return pad(matrix_LXX, (N, 0, N, 0) if on_positions else (0, M, 0, M))
@@ -119,17 +116,11 @@ def _centre(matrix: Tensor) -> Tensor:
 
 
 def _match(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns for each training the absolute correlation between a matrix and a pattern over the entries that the mask
-    `where` selects, (n_trainings,).
-    """
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix.flatten(1), pattern.expand_as(matrix).flatten(1), weight.flatten()).abs()
 
 
 def _match_rows(matrix: Tensor, pattern: Tensor, where: Tensor | None = None) -> Tensor:
-    """Returns for each training the absolute correlation between rows of a matrix and the same rows of a pattern,
-    averaged over rows, (n_trainings,).
-    """
     weight = torch.ones_like(matrix[0]) if where is None else where.to(matrix)
     return _correlation(matrix, pattern.expand_as(matrix), weight).abs().mean(1)
 

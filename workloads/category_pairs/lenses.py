@@ -17,9 +17,7 @@ from attnsweep.workloads.lenses import Lenses
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:
-    """Returns the attention weights on one text, for a model with a feed-forward part; `None` for attention alone. The
-    queries are those at all positions but the first, where nothing is predicted.
-    """
+    """`None` for attention alone. At the first position nothing is predicted."""
     if not isinstance(model, FullModel):
         return None
     text_BM = workload.eval_batch(lanes)["text"][0]
@@ -41,9 +39,7 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
 
 
 def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the training loss, computed on all texts of a batch at once, even for a model (`FullModel`) that
-    otherwise computes it on a few texts at a time.
-    """
+    """On all texts at once, where a `FullModel` takes a few at a time."""
     if isinstance(module, FullModel):
         loss: Tensor = module(_texts(module, batch))[0] + module.leaning_loss()
         return loss
@@ -51,9 +47,6 @@ def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
 
 
 def _texts(module: nn.Module, batch: Batch) -> Tensor:
-    """Returns the texts (n_texts, n_positions) of the batch, or the training's own fixed sample if the batch is
-    empty.
-    """
     return batch["text"] if batch else cast(Tensor, module.text_BM)
 
 

@@ -173,11 +173,7 @@ def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[
 
 
 def _gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient |gradient| |weights| / loss at every measured step, (n_trainings, n_probes). For
-    trainings on a fixed sample it is measured on that sample, for others on the data of the evaluation.
-
-    On held-out texts, the gradient's sampling noise would hide a zero of the training loss's gradient.
-    """
+    """On held-out texts the gradient's sampling noise would hide a zero of the training loss's gradient."""
     if "train_grad_norm" not in evidence.metrics:
         return outcomes.gamma(evidence)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -115,10 +115,7 @@ def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> Tensor:
-    """Returns for each training the loss that L-BFGS reaches from the parameters with noise, `kicked`.
-
-    L-BFGS works in units that suit its absolute tolerances.
-    """
+    """Returns for each training the loss that L-BFGS reaches from the parameters with noise, `kicked`."""
     kick_size = norm_per_lane({name: kicked[name] - value for name, value in ended.items()})
     point = kicked
     for _ in range(_ROUNDS):
@@ -128,16 +125,7 @@ def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) 
 
 
 class _Scaled:
-    """The loss as a function of the weights, both rescaled, because L-BFGS has absolute tolerances and a first step
-    of length 1.
-
-    The weights' displacement from the start is in units of the kick (the noise that was added), so that the first step
-    is no longer than the kick was. The loss's change from the start is in units of the gradient at the start.
-
-    Args:
-        start: The weights at the origin of the new coordinates, with trainings as first axis.
-        size: For each training the unit of length of the new coordinates: the size of the kick.
-    """
+    """The loss in units of the gradient, the weights in units of the kick: L-BFGS has absolute tolerances."""
 
     def __init__(self, objective: Objective, start: State, size: Tensor) -> None:
         self._objective, self._start = objective, start
@@ -167,11 +155,7 @@ class _Scaled:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
 
     def _change_along(self, steps: State, lanes: Tensor) -> Tensor:
-        """Returns by how much the loss of each given training changes if its weights change by `steps`.
-
-        The change is integrated from the slopes along the step: the difference of two losses would lose such a small
-        change to rounding.
-        """
+        """Integrates the slopes along `steps`: the difference of two losses would lose the change to rounding."""
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         change = torch.zeros_like(self._unit[lanes])
         for node, weight in zip(nodes, weights, strict=True):

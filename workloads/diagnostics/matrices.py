@@ -138,11 +138,7 @@ def score_matrices(
 
 
 def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Returns which matrices with blocks are tried as the one nearest to an attention matrix. The result is a mask,
-    which is true at [w - 1, p] if p blocks of w rows each are allowed.
-
-    The matrices are the identity with p blocks of w rows that attend to one column (Sigma_3).
-    """
+    """Whether p blocks of w rows are allowed, at [w - 1, p] (Sigma_3)."""
     check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
     w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
     fits = w * p <= T
@@ -159,11 +155,6 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
 def _plus_free_entries(
     attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Returns by name the distance of each head's attention to the nearest structured matrix (identity, band, blocks)
-    to which up to `n_free` nonzero entries may be added anywhere.
-
-    Each head has its own half-width (`windows`) and number of blocks (`num_pos`).
-    """
     T = attention.shape[-1]
     distances: dict[str, list[Tensor]] = {}
     for head, w, p in zip(attention, windows, num_pos, strict=True):
@@ -179,9 +170,5 @@ def _plus_free_entries(
 
 
 def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    """Picks for each head, from the distances of its attention to band matrices of all half-widths (the last axis of
-    `bands`), the one at the head's own half-width, `window_H`. A band matrix is 0 farther from the diagonal than its
-    half-width.
-    """
     index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
     return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)

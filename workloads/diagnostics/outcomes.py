@@ -162,8 +162,5 @@ def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDA
 
 
 def _raised(loss: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Raises each loss by the fraction `share` of its absolute value.
-
-    For positive losses the result equals (1 + share) loss to the last bit.
-    """
+    """Raises each loss by the fraction `share` of its absolute value."""
     return np.asarray((1.0 + share * np.sign(loss)) * loss)

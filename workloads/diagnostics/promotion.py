@@ -83,8 +83,7 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 def _tested(
     chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
-    """Applies a test to the trainings that `chosen` marks. Returns for each training whether it passes; false for all
-    trainings that are not marked."""
+    """Applies a test to the trainings that `chosen` marks."""
     passes = np.zeros_like(chosen)
     if chosen.any():
         index = torch.from_numpy(np.flatnonzero(chosen)).to(lanes.device)
@@ -95,8 +94,7 @@ def _tested(
 def _ends_stuck(
     workload: Workload[Any], lanes: Lanes[Any], dtype: str, start: State | None = None
 ) -> NDArray[np.bool_]:
-    """Trains in the given precision, by default from each training's own initial weights. Returns for each training
-    whether it ends stuck."""
+    """Trains in the given precision, by default from each training's own initial weights."""
     trainings = [Training(replace(training.parameters, dtype=dtype), training.seed) for training in lanes.trainings]
     result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)

@@ -216,8 +216,6 @@ class _Distances:
 
     @classmethod
     def to(cls, attention: Tensor) -> "_Distances":
-        """Computes the distances of attention matrices (..., n_sentences, n_tokens, n_tokens) to all structured
-        matrices: identity, bands, blocks."""
         parts = (distances_to_diagonal(attention), distances_to_bands(attention), distances_to_blocks(attention))
         return cls(*parts, attention.shape[-1])
 
@@ -226,22 +224,18 @@ class _Distances:
         return _Distances(*parts, self.n_tokens)
 
     def sentences_first(self) -> "_Distances":
-        """Returns the same distances (of attention to structured matrices) with the axis of sentences moved to the
-        front, and an axis of length 1 in its former place."""
         parts = self.diagonal_B.movedim(-1, 0), self.bands_BW.movedim(-2, 0), self.blocks_BWP.movedim(-3, 0)
         return _Distances(parts[0].unsqueeze(-1), parts[1].unsqueeze(-2), parts[2].unsqueeze(-3), self.n_tokens)
 
 
 @functools.lru_cache(maxsize=1024)
 def _fits(T: int, device: torch.device) -> Tensor:
-    """Returns for each height w and each number p whether p blocks of w rows fit into a matrix of `T` rows: bool,
-    indexed [w - 1, p]."""
+    """Whether p blocks of w rows fit into `T` rows, at [w - 1, p]."""
     return (torch.arange(1, T + 1).unsqueeze(1) * torch.arange(T + 1) <= T).to(device)
 
 
 class _Sums:
-    """The distances of each head's attention matrices to structured matrices (identity, bands, blocks). Each distance
-    is divided by the number of the sentence's tokens, and then they are summed over sentences."""
+    """Distances of each head's attention to structured matrices, by token, summed over sentences."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -271,19 +265,12 @@ class _Sums:
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """Returns how far each head's attention is from a band along the diagonal, as the mean over sentences. `window`
-        holds the half-width of each head's band.
-
-        On a sentence that is no longer than the band is wide, the distance is 0.
-        """
+        """Returns how far each head's attention is from a band along the diagonal, as the mean over sentences."""
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
         place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
         return bands_W.gather(-1, place).squeeze(-1)
 
     def to_blocks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns how far each head's attention is from the nearest matrix with blocks, as the mean over sentences,
-        with the height w and the number p of the blocks of that matrix. It is the identity, except that all rows of a
-        block attend to one column."""
         blocks_WP = torch.as_tensor(self._blocks_WP)
         fits_WP = self._fits_WP.to(blocks_WP)
         is_candidate = fits_WP >= FITS_SHARE * self._n_sentences

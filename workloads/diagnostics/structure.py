@@ -235,11 +235,7 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 class _Savings:
-    """How much nearer an attention matrix is to the identity if, in the identity, some adjacent rows (a block) all
-    attend to one column instead. This is computed for each possible block.
-
-    The head is the last axis of all tensors.
-    """
+    """How much nearer attention is to the identity if all rows of a block of it attend to one column."""
 
     def __init__(self, attention_NTT: Tensor, *, any_column: bool) -> None:
         row_sum = attention_NTT.sum(-1, keepdim=True)
@@ -252,12 +248,7 @@ class _Savings:
         self._up_to = torch.cat([saved_TTN.new_zeros(1, T, N), saved_TTN.cumsum(0)])
 
     def of_blocks(self, w: int) -> tuple[Tensor, Tensor]:
-        """Returns for each group (block) of `w` adjacent rows how much nearer an attention matrix is to the identity
-        if, in the identity, all rows of the block attend to one column instead. Also returns the best such column.
-
-        Both are (n_starts, n_heads), where a start is the block's first row. Without `any_column`, only the column of
-        this row is considered.
-        """
+        """The saving and the best column, (n_starts, n_heads), of each block of `w` adjacent rows."""
         T = self._up_to.shape[1]
         start = torch.arange(T - w + 1, device=self._up_to.device)
         if not self._any_column:
@@ -269,12 +260,7 @@ class _Savings:
 
 
 def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
-    """Returns how much the distance of each attention matrix from the identity falls if 0, 1, ... blocks of rows may be
-    changed in the identity, where this helps most. In a block, adjacent rows all attend to one column.
-
-    The blocks are disjoint and have `w` rows each. The largest number of blocks is the one that still fits. The result
-    is (n_numbers, n_heads).
-    """
+    """The largest saving by 0, 1, ... disjoint blocks of `w` rows, (n_numbers, n_heads)."""
     S, N = gain_SN.shape
     most = (S + w - 1) // w
     if most > 1:
@@ -283,12 +269,7 @@ def _most_saved(gain_SN: Tensor, w: int) -> Tensor:
 
 
 def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
-    """Compares an attention matrix with the identity, in which some groups of adjacent rows (blocks) may attend to one
-    column instead. Returns for 0 to `most` blocks how much their best placement lowers the distance between the two.
-
-    The result is indexed [i, p], with heads last, for p disjoint blocks of `w` rows within the first i rows. It is -inf
-    where the blocks do not fit.
-    """
+    """The largest saving, indexed [i, p], by p disjoint blocks of `w` rows in the first i rows; -inf without room."""
     S, N = gain_SN.shape
     T = S + w - 1
     best = gain_SN.new_full((T + 1, most + 1, N), -torch.inf)
@@ -341,11 +322,7 @@ def blocks_with_free_entries(
 
 
 def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: bool) -> Tensor:
-    """Returns how far a block of rows of each attention matrix is from the nearest block in which all rows attend to
-    one and the same column.
-
-    The last axis is the number of entries, 0 to `n_free`, that are free to have any size: (n_heads, n_free + 1).
-    """
+    """The distance to a block whose rows attend to one column, by free entries: (n_heads, n_free + 1)."""
     rows = heads[:, start : start + window]
     best = heads.new_full((len(heads), n_free + 1), torch.inf)
     for column in range(start, start + window if any_column else start + 1):
@@ -357,12 +334,7 @@ def _block(heads: Tensor, start: int, window: int, n_free: int, *, any_column: b
 
 
 def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """Measures how far each row of an attention matrix is from the nearest row that is nonzero only on `support`, and
-    how much this distance falls if more entries may be nonzero.
-
-    The entries outside `support` are allowed one after the other, the largest first. Returns by how much each of them
-    lowers the distance, and the distance without them.
-    """
+    """By how much each entry outside `support` lowers the distance, the largest first; and the distance."""
     row_sum = attention.sum(-1, keepdim=True)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values
@@ -371,12 +343,7 @@ def _gains(attention: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
-    """Returns a matrix's distance to a structured matrix if 0, 1, ..., `n_free` of its entries are exempt from the
-    structure. `cost` is the distance without exempt entries. Each exempt entry lowers the distance by one of the
-    `gains`, the largest first.
-
-    The number of exempt ("free") entries is the last axis.
-    """
+    """The distance with 0, 1, ..., `n_free` free entries, as the last axis."""
     largest = gains.topk(min(n_free, gains.shape[-1]), dim=-1).values.cumsum(-1)
     if largest.shape[-1] < n_free:
         last = largest[..., -1:] if largest.shape[-1] else torch.zeros_like(cost).unsqueeze(-1)
@@ -385,12 +352,7 @@ def _after(gains: Tensor, cost: Tensor, n_free: int) -> Tensor:
 
 
 def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
-    """Combines the distances of two sets of matrix rows to structured rows into the distance of both sets together.
-    Entry f on the last axis is the least distance if any f entries of the rows may have any value (are free).
-
-    For each f, it is the minimum over k of first[k] + second[f - k]: the free entries are divided between the two sets
-    so that the sum is least.
-    """
+    """For each f the minimum over k of first[k] + second[f - k]."""
     n = first_NF.shape[-1]
     sums = [(first_NF[:, : f + 1] + second_NF[:, : f + 1].flip(-1)).min(-1).values for f in range(n)]
     return torch.stack(sums, -1)

@@ -176,8 +176,7 @@ class _Reader:
 
 
 def _in_short(value: Any) -> str:
-    """Describes a value by its type and a digest of its content. A list, mapping, module or other value with parts is
-    described by its type alone, because its parts are described separately."""
+    """Describes a value by its type and a digest of its content."""
     if isinstance(value, Tensor):
         return _of_numbers(f"{value.dtype} {tuple(value.shape)}", _bytes_of(value))
     if isinstance(value, np.ndarray):
@@ -199,8 +198,6 @@ def _in_short(value: Any) -> str:
 
 
 def _inside(value: Any) -> dict[Any, Any]:
-    """Returns the parts of a value by name, such as a list's elements by index; empty for a value that is compared as a
-    whole."""
     if isinstance(value, Tensor | np.ndarray | type | types.ModuleType):
         return {}
     if isinstance(value, TrainingParameters):

@@ -164,8 +164,7 @@ def _check_tensor(name: str, value: Tensor) -> None:
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:
-    """Refuses modules in which two tensors share memory. In plain PyTorch a step changes both tensors, but in the
-    engine only one."""
+    """Refuses modules in which two tensors share memory."""
     sharing = defaultdict[int, list[str]](list)
     for name, value in tensors.items():
         if value.numel() and not value.is_meta:

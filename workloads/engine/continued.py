@@ -120,6 +120,5 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Repeats an array that has one row, that of a training, `n` times along its first axis. Other arrays stay
-    unchanged: scalars, and arrays padded to a fixed width."""
+    """Repeats an array that has one row, that of a training, `n` times along its first axis."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

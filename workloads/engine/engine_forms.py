@@ -101,8 +101,7 @@ def _dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
 
 
 def _alpha_dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
-    """Applies alpha dropout, which keeps the mean and variance of SELU outputs. Source: Klambauer et al. 2017, section
-    3."""
+    """Source: Klambauer et al. 2017, section 3."""
     low = _SELU_AT_MINUS_INFINITY
     scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
     return scale * torch.where(mask, x, low) - scale * low * dropped
@@ -112,8 +111,7 @@ Rule = Callable[..., Tensor]
 
 
 def _rule(drop: Callable[[Tensor, Tensor, float], Tensor], n_axes: Callable[[int], int], training: bool) -> Rule:
-    """Makes a dropout function that draws one random decision for each index along the first `n_axes` axes. Slices
-    along the other axes are kept or dropped as a whole."""
+    """Makes a dropout function that draws one random decision for each index along the first `n_axes` axes."""
 
     def rule(
         masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool
@@ -171,9 +169,7 @@ class EngineForms(TorchFunctionMode):
         return rule(*args, **(kwargs or {}))
 
     def _in_context(self, form: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs the engine's version of a PyTorch function such that functions called inside it are replaced by the
-        engine's versions too. PyTorch alone would not replace them, because it disables this context while
-        `__torch_function__` runs."""
+        """PyTorch disables this context in `__torch_function__`, so functions called inside would not be replaced."""
         with self:
             return form(*args, **kwargs)
 
@@ -212,8 +208,7 @@ def _embedding(
     *args: Any,
     **kwargs: Any,
 ) -> Tensor:
-    """Looks up embeddings, with no gradient for the padding row in any training. Under `vmap`, PyTorch 2.13 stops this
-    gradient only in the first training."""
+    """Looks up embeddings, with no gradient for the padding row in any training."""
     if padding_idx is not None:
         rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
         weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)

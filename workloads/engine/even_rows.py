@@ -83,8 +83,7 @@ def _axes(value: Tensor, dims: Sequence[int] | None) -> list[int]:
 
 
 def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
-    """Returns whether an operation sums long rows of adjacent numbers, and some of these rows begin at a memory address
-    that is not a multiple of the size of four numbers."""
+    """Whether long rows of adjacent numbers are summed, some of which begin at an uneven address."""
     if not value.is_floating_point() or not value.numel():
         return False
     axes = [(value.shape[axis], value.stride(axis), axis in reduced) for axis in range(value.dim())]
@@ -95,8 +94,7 @@ def _is_uneven(value: Tensor, reduced: Sequence[int]) -> bool:
 
 
 def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
-    """Copies a tensor that is to be summed, so that the numbers of each sum form one row (the last axis). Zeros are
-    appended to each row until its length is a multiple of four, so that all rows are aligned in memory."""
+    """Puts the numbers of each sum in a row of its own, padded with zeros to a multiple of four."""
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()

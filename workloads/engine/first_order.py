@@ -157,8 +157,7 @@ class FirstOrder(Optimizer):
         return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Gives each training the values of its group (trainings with equal hyperparameters), for each step: (n_steps,
-        n_trainings, 1)."""
+        """Gives each training the values of its group, (n_steps, n_trainings, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
             # `full_like` fills a tensor on the device. If the value were copied from the host, the host would wait for

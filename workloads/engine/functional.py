@@ -130,10 +130,7 @@ def over_lanes(
 
 
 class _Objective(nn.Module, Generic[R]):
-    """A module whose forward pass is a given function of another module.
-
-    `functional_call` can replace weights only during a forward pass.
-    """
+    """A function as a module: `functional_call` replaces weights only in a forward pass."""
 
     def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
         super().__init__()

@@ -165,8 +165,7 @@ class Interventions:
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
-    """Returns a mask of the parameters, one row per training. It is false where the parameter is frozen at this
-    step."""
+    """A mask of the parameters, false where one is frozen at this step."""
     frozen = [[freeze for freeze in _of_kind(training, Freeze) if step in freeze.steps] for training in lanes.trainings]
     moves = {}
     for name, value in state.parameters.items():
@@ -176,8 +175,7 @@ def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
-    """Adds noise to the parameters of the training at position `lane`. `size` is the norm of the noise relative to the
-    norm of the parameters."""
+    """Adds noise to the parameters of the training at position `lane`."""
     streams = lanes.select(torch.tensor([lane], device=lanes.device)).streams
     drawn = {
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
@@ -193,14 +191,11 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """Replaces the tensor of parameters by a copy with the same values. Steps captured as CUDA graphs read the
-    parameters from memory of their own; they see that the tensor is a new one, and copy its values there."""
+    """CUDA graphs copy the parameters anew if the tensor is another one."""
     state.rows = state.rows.clone()
 
 
 def _attention_layers(module: nn.Module) -> dict[str, nn.Module]:
-    """Returns by name the attention layers whose heads can be fixed to a pattern or scaled, in the order in which
-    `heads` numbers them."""
     return {name: layer for name, layer in module.named_modules() if CLAMP in layer._buffers}
 
 

@@ -189,8 +189,6 @@ class LaneStore(LaneState, Generic[P]):
         return self._ended_rows.index_copy(0, self.on_device(self.position), self.rows[: self.position.size])
 
     def _filled_up(self, lanes: NDArray[np.int64]) -> Tensor:
-        """Extends a list of trainings to the fixed number of trainings that a program computes at once, by repeating
-        the last one. An empty list stays empty, and without a fixed number every list stays as it is."""
         active = self.on_device(lanes)
         return filled_up(active, self._width) if self._width and lanes.size else active
 

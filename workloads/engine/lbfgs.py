@@ -63,8 +63,6 @@ class _Iterates:
         return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
 
     def is_optimal(self) -> Tensor:
-        """Returns for each training whether all entries of its gradient are at most `TOLERANCE_GRAD` in absolute
-        value."""
         return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
 
 
@@ -187,12 +185,7 @@ class Lbfgs(Optimizer):
         self._has_started = True
 
     def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """Counts the trainings that have not reached the first of the steps `stops`, and the trainings that need a
-        further evaluation of the loss for their line search. Returns both numbers.
-
-        Also stores, for trainings that have just reached one of the steps `stops`, the state that the pack will read.
-        `ended` marks the trainings whose iteration has just ended.
-        """
+        """Counts the trainings before `stops[0]`, and those that search; stores the state of those at a stop."""
         now = self._now
         behind = ~now.is_over & (now.steps < stops[0])
         at_stops = [ended & (now.steps == stop) for stop in stops]
@@ -209,8 +202,6 @@ class Lbfgs(Optimizer):
         return n_behind, n_searching
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
-        """Returns each training's loss and gradient: at the trial point if its line search is under way, else at its
-        current parameters."""
         now, step = self._now, self.batch_step(0)
         trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
         if self.keeps_width or n_searching == trial.shape[0]:
@@ -240,8 +231,7 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves each training that `lanes` marks to the point that its line search has found. Ends those that have
-        converged, have reached their largest number of steps or evaluations, or have a loss that is not finite."""
+        """Moves each training that `lanes` marks to the point that its line search has found."""
         now, result = self._now, self._search.found()
         self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
         stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE
@@ -256,8 +246,7 @@ class Lbfgs(Optimizer):
         now.is_over = now.is_over | (lanes & is_over)
 
     def _look_back(self, parameters: State, stop: int) -> None:
-        """Copies into `parameters` the weights that every training had at step `stop`, even if the training has gone
-        further since."""
+        """Copies into `parameters` the weights at step `stop`, also of trainings that have gone further."""
         now = self._now
         has_gone_on = now.steps > stop
         self.steps = now.steps.clamp(max=stop)

@@ -120,8 +120,7 @@ class LineSearches:
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Updates searches that look for a bracket (an interval that contains a suitable step size). Returns for each
-        training whether the trial point meets both Wolfe conditions."""
+        """Updates searches that look for a bracket (an interval that contains a suitable step size)."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -137,9 +136,6 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
-        """For each line search that is shrinking its bracket (an interval that contains a suitable step size), replaces
-        one end by the step size that was tried last. Returns for each training whether this step size meets both Wolfe
-        conditions."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises
@@ -153,8 +149,7 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Chooses the next step size to try in line searches that narrow down an interval (bracket) of step sizes. Ends
-        searches whose interval is too small."""
+        """Chooses the next step size to try in line searches that narrow down an interval (bracket) of step sizes."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small
@@ -167,8 +162,6 @@ class LineSearches:
         self._was_slow = torch.where(lanes, is_slow & ~pushed, self._was_slow)
 
     def _rises(self, trial: Points) -> Tensor:
-        """Returns for each training whether the trial point violates the Armijo condition (sufficient decrease of the
-        loss)."""
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:

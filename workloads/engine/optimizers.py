@@ -21,11 +21,7 @@ class Evaluate(Protocol):
     """The signature of functions that compute the training loss and gradient of many trainings."""
 
     def __call__(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Returns for each training its loss and, by name, its gradients at `parameters`, on the batch of `step`.
-
-        Args:
-            lanes: The positions (int64) of the trainings to evaluate; all by default.
-        """
+        """Returns for each training its loss and, by name, its gradients at `parameters`, on the batch of `step`."""
 
 
 class Settings:

@@ -260,8 +260,7 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        """Trains up to the next probe (measured step), with at most `most_evaluations` evaluations of the loss. Returns
-        whether the probe was reached."""
+        """Trains up to the next probe (measured step), with at most `most_evaluations` evaluations of the loss."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
             return self._train_vmapped(stops, most_evaluations)
@@ -332,8 +331,7 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next few probes (measured steps). The first is measured when all trainings have
-        reached it; a training that gets there early need not wait, but may go on up to the last of these steps."""
+        """Returns the steps of the next few probes (measured steps)."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 

@@ -87,8 +87,7 @@ class _Alone:
         self._loss = torch.empty(())
 
     def compare(self, loss: Tensor, gradients: State) -> None:
-        """Computes loss and gradients of this training in plain PyTorch. Raises a `SpecError` if they differ from the
-        engine's `loss` and `gradients`."""
+        """Computes loss and gradients of this training in plain PyTorch."""
         # The loss may read something that `build` stores outside the module, and building another module may overwrite
         # it. So the module is built right before its loss is computed.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
@@ -114,11 +113,7 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", in_eval_mode(partial(examined, self._workload)))
 
     def compare_again(self, other: "_Alone") -> None:
-        """Raises a `SpecError` if this training's module and that of the training `other` compute different losses from
-        the weights of `other`.
-
-        The losses differ if a module keeps something between calls.
-        """
+        """The losses differ if a module keeps something between calls."""
         loss = self._at(other._state, other._batch, "loss", self._plain_loss)
         if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
             raise SpecError(
@@ -130,16 +125,14 @@ class _Alone:
             )
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the loss with PyTorch's own functions. Only dropout is replaced, because it must drop the same
-        entries as in the engine."""
+        """With PyTorch's own functions but dropout, which must drop the same entries as in the engine."""
         masks = under(DROPOUT, batch)
         data = {name: batch[name] for name in batch if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(masks, has_padding=False) if masks else nullcontext():
             return self._workload.loss(module, data)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
-        """Evaluates a function of the module with given weights and buffers. Raises if the function changes them, the
-        batch, or anything else in the module but tensors."""
+        """Evaluates a function of the module with given weights and buffers."""
         with torch.no_grad():
             for tensor_name, value in tensors_of(self._module).items():
                 value.copy_(state[tensor_name])
@@ -179,8 +172,7 @@ class _Alone:
 
 
 def _own_buffers(module: nn.Module) -> None:
-    """Replaces the module's buffers by copies, because the user's `build` may have given the same tensors to several
-    modules."""
+    """The user's `build` may have given the same tensors to several modules."""
     copies: dict[int, Tensor] = {}
     for owner in module.modules():
         for name, buffer in list(owner.named_buffers(recurse=False, remove_duplicate=False)):
@@ -202,8 +194,6 @@ def _copy(values: Mapping[str, Tensor], lane: int | None = None) -> State:
 
 
 def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
-    """Returns the name of the first tensor in `now` that is new or has changed since `before`; empty if there is
-    none."""
     for name, value in now.items():
         if name not in before or not torch.equal(value.nan_to_num(), before[name].to(value).nan_to_num()):
             return name
@@ -211,8 +201,6 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> bool:
-    """Returns whether all entries of `one` and `other` differ by at most `tolerance`, plus what rounding may change in
-    a loss as large as `loss`. NaN equals NaN."""
     most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
 

@@ -92,12 +92,6 @@ def _present(weight: Tensor | None) -> Tensor:
 
 
 def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    """Makes a function with the arguments of `torch.lstm`, which computes a recurrent layer by loops over positions,
-    layers and directions.
-
-    Packed sequences are refused.
-    """
-
     def layer(
         input: Tensor,
         hx: Tensor | State,

@@ -58,12 +58,7 @@ def _set_precisions(names: Sequence[str]) -> None:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Makes the C library glibc keep up to `_KEPT_BYTES` of freed memory for later tensors. Has no effect with other C
-    libraries.
-
-    By default glibc returns the memory of large tensors to the operating system, which must clear all pages for the
-    next tensor. Clearing takes up to half the time of a measurement.
-    """
+    """glibc returns large tensors' memory to the system, and clearing it again takes half a measurement's time."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         for option in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
@@ -94,8 +89,6 @@ def check_rounding() -> None:
 
 
 def _mkl_branch() -> int | None:
-    """Returns the number of the code path to which MKL (Intel's matrix library) is restricted; `None` without MKL or if
-    MKL does not report it."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not (torch.backends.mkl.is_available() and library.exists()):
         return None

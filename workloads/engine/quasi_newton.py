@@ -116,9 +116,6 @@ class CurvaturePairs:
         self.set_counts(*self.counts().tolist())
 
     def _make_room(self) -> None:
-        """Ensures that every training has a free slot for a new curvature pair (a step and the change of the gradient
-        along it). Adds slots for all trainings; if no more slots are allowed, drops the oldest pairs of those trainings
-        whose slots are all taken."""
         n_slots = self._rho_CL.shape[0]
         if n_slots < self._most_slots:
             if self._n_used == n_slots:

@@ -203,8 +203,6 @@ class Record:
 
 
 def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    """Joins the scores of attention heads at all probes (measured steps) into arrays by name; empty if there are
-    none."""
     if not probes:
         return {}
     scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}

@@ -139,10 +139,6 @@ class Streams:
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
-        """Draws `n_blocks` blocks of four random words for each pair of a step and a seed, with the generator Philox.
-
-        `steps` and `seeds` must have a last axis of size 1, along which the result has the blocks.
-        """
         digest = hashlib.blake2s(name.encode(), digest_size=8).digest()
         index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
@@ -161,8 +157,6 @@ def generator_seed(seed: int, name: str) -> int:
 
 
 def _interleaved(values_of_blocks: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-    """Interleaves tensors of random values into one tensor (n_trainings, *shape): first the first value of each, then
-    the second value of each, and so on."""
     values = torch.stack(values_of_blocks, dim=-1).flatten(1)
     return values[:, : math.prod(shape)].reshape(len(values), *shape)
 

@@ -172,8 +172,6 @@ def reason_of(error: Exception) -> str:
 
 
 def _users_frame(error: Exception) -> traceback.FrameSummary | None:
-    """Returns the innermost traceback frame that is in the user's code: outside of Python's library, PyTorch and
-    attnsweep. Returns `None` if there is no such frame."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

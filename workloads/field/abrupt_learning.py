@@ -64,12 +64,7 @@ def optimal_keys(task: Task, length: int) -> Tensor:
 
 
 def _n_read(task: Task, length: int) -> int:
-    """Returns how many tokens the model reads of a task whose input has `length` numbers: these numbers, a separator,
-    and all tokens of the answer but the last.
-
-    For the task `permutation`, tokens that tell which number each answer copies, and a second separator, come before
-    the answers.
-    """
+    """The input, separators and all of the answer but its last token."""
     return 3 * length + 1 if task == "permutation" else 2 * length
 
 

@@ -114,9 +114,7 @@ def gains(variance_D: Tensor, n_context: int) -> Tensor:
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns the loss if only the `n_directions` principal directions of largest variance are learned; NaN if the
-    inputs have no more directions than these.
-    """
+    """The loss if the `n_directions` directions of largest variance are learned; NaN if there are no more."""
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
@@ -128,10 +126,7 @@ def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Counts the principal directions of the inputs that attention has learned. Each direction has a diagonal entry in
-    the matrix that determines the predictions (`output`); it is learned if this entry is above half of its optimal
-    value.
-    """
+    """The number of directions whose entry in `output` is above half of its optimum."""
     optimum_D = inputs / second_moment(inputs, n_context)
     return (output.diagonal() > optimum_D / 2).to(output.dtype).sum()
 

@@ -82,18 +82,12 @@ def data(
 
 
 def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draws one state from each distribution (..., n_states), given uniform random numbers in [0, 1). Returns int64
-    indices.
-    """
+    """Draws one state from each distribution (..., n_states), given uniform random numbers in [0, 1)."""
     return (uniform.unsqueeze(-1) >= probability.cumsum(-1)[..., :-1]).sum(-1)
 
 
 def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
-    """Follows each chain from its first state, and returns its later states, (n_sequences, n_tokens). If a chain is in
-    state s at step t, its next state is `next_BTS[:, t, s]`.
-
-    The tables are composed in pairs, then in fours and so on, which takes only log(n_tokens) operations.
-    """
+    """States after the first: from state s at step t it goes to `next_BTS[:, t, s]`. Tables are composed in pairs."""
     span, n_steps = 1, next_BTS.shape[1]
     while span < n_steps:
         composed_BTS = next_BTS[:, span:].gather(2, next_BTS[:, :-span])
@@ -127,20 +121,12 @@ def _level(strategy: str, inputs: Tensor, target: Tensor, n_states: int) -> Tens
 
 
 def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> Tensor:
-    """Returns the divergence KL(strategy || model) between a strategy's predictions and the model's, in nats, averaged
-    over tokens.
-    """
     uniform = torch.full_like(output, 1.0 / n_states)
     probability = strategies(inputs, n_states).get(strategy, uniform)
     return (probability * (probability.log() - output.log_softmax(-1))).sum(-1).mean()
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
-    """Returns how far the loss has fallen between the losses of two strategies: 0 at that of `unigram`, 1 at that of
-    `bigram`.
-
-    If uniform predictions have a lower loss than the unigram strategy, it is 0 at their loss.
-    """
     start = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
     return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
 
@@ -150,8 +136,6 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the share of each head's attention that goes to tokens just after an earlier copy of the query's token,
-    (n_blocks, n_heads), for the blocks (layers) of a transformer. Queries without such tokens are left out."""
     follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)
@@ -159,12 +143,6 @@ def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _nearest(strategy: str) -> Condition:
-    """Returns a condition that holds at the probes (measured steps) where a model's predictions are nearer to those of
-    `strategy` (such as `bigram`) than to those of any other strategy in `STAGES`.
-
-    The measure is the KL divergence `_distance`.
-    """
-
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         others = [evidence.metrics[f"from_{name}"] for name in STAGES if name != strategy]
         return np.asarray(evidence.metrics[f"from_{strategy}"] < np.minimum.reduce(others))

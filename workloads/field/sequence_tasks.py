@@ -92,12 +92,6 @@ def _at_the_end(token_BT: Tensor, answer_B: Tensor) -> Tensor:
 
 
 def _brackets(draw: Draw, length: int, n_kinds: int, max_depth: int, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Draws sequences of brackets, and as targets the kind of bracket that may close after each token; the target is
-    `n_kinds` if no bracket is open.
-
-    Opening brackets are the tokens 0 to n_kinds - 1, closing brackets n_kinds to 2 n_kinds - 1. Where a bracket may
-    either open or close, it opens with probability 1/2.
-    """
     may_open_TB, kind_TB = draw.uniform(length, batch_size) < 0.5, draw.integers(n_kinds, length, batch_size)
     depth_B = torch.zeros_like(kind_TB[0])
     place_K = torch.arange(max_depth, device=depth_B.device)

@@ -88,12 +88,7 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings for several steps, and labels each by whether it is in the language. Returns them as tokens
-    with their labels, (n_trainings, n_steps, n_strings, ...).
-
-    The label `sign` is +1 if the string is in the language, else -1. The label `odds`, which some languages lack, is
-    the probability of being in the language, given a string's length and number of 1s.
-    """
+    """Draws random strings for several steps, and labels each by whether it is in the language."""
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])

@@ -106,9 +106,7 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Computes attention. Returns the values mixed by attention, (n_strings, n_queries, d_model), and the attention
-        weights, (n_strings, n_heads, n_queries, n_tokens).
-        """
+        """Mixed values (n_strings, n_queries, d_model), and weights (n_strings, n_heads, n_queries, n_tokens)."""
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
         projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)

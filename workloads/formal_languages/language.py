@@ -107,11 +107,7 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
 
 
 def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Makes one token for each position of a string. Returns the tokens' symbols, their positions, and zeros: a token
-    stands for one symbol here, and the logarithm of this number is 0.
-
-    Each result is (..., n_tokens).
-    """
+    """One token for each position, after CLS."""
     del language, length
     symbol = torch.nn.functional.pad(text.to(torch.int64), (1, 0), value=CLS)
     position = torch.arange(symbol.shape[-1], device=text.device).expand_as(symbol)
@@ -125,13 +121,7 @@ def count_ones(text: Tensor) -> Tensor:
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Turns each string into a few tokens. Each position at the string's start that the language treats specially gets
-    a token of its own; of the other positions, all 0s together are one token, and all 1s together another. The first
-    token is CLS.
-
-    Returns each token's symbol, its position, and the log of the number of symbols that it stands for, (..., n_tokens)
-    each.
-    """
+    """CLS, the marked positions, and one token each for all other 0s and all other 1s."""
     marked = language.n_marked_positions
     assert marked is not None
     n_ones = count_ones(text[..., marked:])

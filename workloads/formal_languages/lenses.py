@@ -16,9 +16,6 @@ _SYMBOLS = ("0", "1", "CLS")
 
 
 def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention weights with which the CLS token looks at the tokens of one string, in each layer and head.
-    `sentence` is the number of this string among those on which heads are scored.
-    """
     del workload
     number = chosen(sentence, _N_STRINGS)
     batch = {name: value[0] for name, value in looked_at_batch(lanes, _N_STRINGS).items()}
@@ -33,9 +30,6 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
 
 
 def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
-    """Returns the text of each token that stands for at least one symbol, such as `0 ×3` for three 0s; and a mask of
-    these tokens among all tokens, (n_tokens,).
-    """
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
     named = [

@@ -133,11 +133,7 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Returns what must be added to the bias of the last LayerNorm, (d_model,), to replace the bias of the last layer.
-
-    It is the shortest vector d with W d = b for the last layer's weight W and bias b, or the nearest to it if no d
-    fulfils the equation.
-    """
+    """The shortest d with W d = b for the last layer's weight W and bias b, or the nearest to it."""
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 

@@ -238,10 +238,7 @@ class Order2Chain(Task):
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """Returns the stationary distribution of pairs (previous, current token) of a Markov chain, (n_trainings, n_pairs).
-
-    It is the p with p (1 - M + E) = 1, where M holds the transition probabilities between pairs and E is all ones.
-    """
+    """The p with p (1 - M + E) = 1, where M holds the transition probabilities of pairs and E is all ones."""
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
     step_LPP = next_LPV.new_zeros(L, P, P)
@@ -387,8 +384,7 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Looks up the entries of each training's table of probabilities `law_LN` at the given indices, and returns minus
-    their logs, (n_trainings, n_sequences, n_tokens)."""
+    """Minus the logs of the entries of each training's table, (n_trainings, n_sequences, n_tokens)."""
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)
 

@@ -42,8 +42,7 @@ others."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) a training on the user's text is overfit, (n_trainings, n_probes).
-    Trainings on other tasks never are, because they draw new sequences at each step."""
+    """Only on a user's text: the other tasks draw new sequences at each step."""
     if parameters.task != OwnText.name:
         return np.zeros_like(evidence.metrics["eval_loss"], dtype=np.bool_)
     return is_overfit(evidence)

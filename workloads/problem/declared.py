@@ -219,9 +219,7 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
 
 
 def _checked(when: object, subject: str) -> When:
-    """Returns a condition after checking that it is a function or a valid text, such as `accuracy >= 0.99`. `subject`
-    names the condition in error messages.
-    """
+    """Returns a condition after checking that it is a function or a valid text, such as `accuracy >= 0.99`."""
     if isinstance(when, str):
         terms_of(when)
         return when

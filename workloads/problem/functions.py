@@ -153,13 +153,6 @@ def _refused_name(role: str, name: str, meaning: str) -> SpecError:
 
 
 def _is_common(role: str, name: str) -> bool:
-    """Returns whether an argument of a user's function is one of the parameters that all workloads have, such as
-    `n_steps`.
-
-    Raises:
-        SpecError: If it may differ between trainings of one program, and either the model has it, which they share, or
-            it has no number to pass: it is a text, or may be null.
-    """
     declared = _COMMON.get(name)
     if declared is None:
         return False
@@ -169,12 +162,7 @@ def _is_common(role: str, name: str) -> bool:
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """Declares an argument of a user's function as a parameter of the workload. Returns the parameter's type and its
-    dataclass field.
-
-    All but numbers that are never null must be equal in all trainings of one program (static): tensor shapes, or an
-    `is None`, may depend on them.
-    """
+    """All but numbers that are never null are static: shapes, or an `is None`, may depend on them."""
     subject, field = f"{argument.name} of {role}", argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):
@@ -204,11 +192,7 @@ def _members(hint: Any, default: object) -> tuple[type, ...]:
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Gives one of the parameters that all workloads have another default.
-
-    Training ids then always contain the parameter's value. Other parameters that a later version of attnsweep added are
-    left out of ids if they have their default.
-    """
+    """Gives one of the parameters that all workloads have another default."""
     known = _COMMON.get(name)
     if known is None:
         common = ", ".join(_COMMON)
@@ -296,11 +280,6 @@ def read_loss(loss: object) -> Loss:
 
 
 def _class_scores(values: Values) -> tuple[Tensor, Tensor]:
-    """Returns the output, with the classes along its last axis, and the target, one class for each row of the output.
-
-    Raises:
-        SpecError: If the target has another shape, or is not of whole numbers.
-    """
     output, target = values["output"], values["target"]
     if output.dim() < 2 or output.shape[:-1] != target.shape or not _is_whole(target):
         raise _misfit(
@@ -317,11 +296,7 @@ def _class_scores(values: Values) -> tuple[Tensor, Tensor]:
 
 
 def _numbers(values: Values) -> tuple[Tensor, Tensor]:
-    """Returns output and target of a squared error.
-
-    Raises:
-        SpecError: If their shapes differ, or one of them is not of real numbers.
-    """
+    """Returns output and target of a squared error."""
     output, target = values["output"], values["target"]
     if output.shape != target.shape or output.is_complex() or target.is_complex() or target.dtype == torch.bool:
         raise _misfit(

@@ -216,17 +216,13 @@ class Problem(Workload[Any]):
         return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
 
     def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
-        """Returns by name the values that the user's functions may take as arguments, for given inputs and targets. It
-        computes the model's output only if the training loss needs it.
-        """
+        """What the user's functions may take, by name; the output only if the training loss needs it."""
         inputs, target = data
         values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
         return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
 
     def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """Returns by name the values that the user's functions may take as arguments, for a held-out batch that already
-        contains the model's output.
-        """
+        """The same for a held-out batch that already has the model's output."""
         data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
         return self._known(module, batch) | data
 
@@ -272,9 +268,6 @@ def _static(parameters: Any) -> dict[str, Any]:
 
 
 def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
-    """Returns the arguments of the user's functions that may differ between trainings of one program: their values,
-    (n_trainings,) each, by name.
-    """
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}
     return {name: lanes.tensor(name) for name in sorted(names)}

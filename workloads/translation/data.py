@@ -186,8 +186,7 @@ class Passes:
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """Returns the order in which one pass over the data takes its groups of sentence pairs. The order is cached,
-    because drawing it is slow."""
+    """Cached, because drawing it is slow."""
     return passes.sequence(turn)
 
 
@@ -308,9 +307,6 @@ def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
 
 
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
-    """Returns for each bucket (group of sentence pairs of similar length) the order in which every training takes the
-    bucket's sentence pairs in the current pass over the data, (n_trainings, n_pairs).
-    """
     pairs = _pairs(passes, drawn_LN.device)
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]

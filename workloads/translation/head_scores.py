@@ -141,8 +141,7 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
 
 
 class _Fits:
-    """Baselines for attention heads: the fixed offsets from query to key that most often lead, in the training
-    sentences, to the word on which a word depends grammatically, or to its translation."""
+    """The offsets from query to key that most often lead to a word's head, or to its translation."""
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
         self.gold = gold
@@ -209,11 +208,7 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Returns the dependency arcs of the given sentence pairs. In the arcs, the number of a sentence is its place in
-    `pairs`.
-
-    `shift` is added to the positions of tokens. It is 1 where SOS precedes the sentence.
-    """
+    """Returns the dependency arcs of the given sentence pairs."""
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
     chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]
@@ -262,10 +257,6 @@ def _scores(
 
 
 class _Measures:
-    """Collects statistics of the attention heads of one layer, from one group of sentences after the other, and
-    computes the heads' scores from them.
-    """
-
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer
         self._roles: list[RoleCounts] = []
@@ -282,9 +273,6 @@ class _Measures:
             self._alignments.append(count_aligned(looks.strongest, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """Returns the scores of one layer's attention heads, (n_trainings, n_heads) by name of the score; NaN for
-        scores that do not apply to the layer.
-        """
         roles = role_scores(functools.reduce(add, self._roles))
         scores = dict.fromkeys(SCORE_NAMES, np.full_like(roles["positional_share"], np.nan)) | roles
         if self._layer != "cross":

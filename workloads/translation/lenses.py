@@ -18,9 +18,6 @@ from attnsweep.workloads.translation.translator import LAYERS
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
-    """Returns the attention maps on a test sentence and its true translation; by default a sentence of median
-    length.
-    """
     del workload
     studied = studied_corpus(lanes.shared)
     corpus = studied.corpus

@@ -82,9 +82,7 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """Compares the rarity of all pairs of tokens of a sentence, (n_sentences, n_keys, n_keys): 1 where the row's token
-    is rarer than the column's, or equally rare and earlier; else 0.
-    """
+    """1 where the row's token is rarer than the column's, or equally rare and earlier."""
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
     one, other = rarity_BK.unsqueeze(2), rarity_BK.unsqueeze(1)

@@ -166,9 +166,6 @@ class TranslationParameters(TrainingParameters):
         self._check_epsilon()
 
     def _follow_corpus(self) -> None:
-        """Sets the parameters that depend on the corpus: the number of training sentences if it is not given, and for a
-        file also its absolute path and a hash of its content.
-        """
         if self.is_of_grammar:
             object.__setattr__(self, "n_sentences", self.n_sentences or _SENTENCES_OF_GRAMMAR)
             return

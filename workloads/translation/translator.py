@@ -271,9 +271,6 @@ class Translator(nn.Module):
     def _attended(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the residual stream of the decoder after its last attention layer, (n_rows, d_model), and the
-        attention weights of all layers of the model.
-        """
         scale = LogitScale(self.scale, self.has_log_n)
         memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale, masks)
         x_RD = masked(self._embedded(target_BT, self.target_embedding_VD), masks, "target")

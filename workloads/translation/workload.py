@@ -42,9 +42,7 @@ def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def _no_better_than(level: str) -> Condition:
-    """Returns a rule's condition: it holds for a training if its model ignores the source sentence and its loss is not
-    clearly below that of the simple predictor `level`.
-    """
+    """The source is ignored, and the loss is not clearly below that of `level`."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         least = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]

@@ -44,13 +44,6 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
 
 @once
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns a mask for each token pattern, such as attention to the previous token, that is true at the pairs of
-    query and key which fit the pattern. Also returns how much attention each pattern would get if every query attended
-    to all its keys equally.
-
-    The masks are the columns of the first result. A further last column is for the total attention: it is true at each
-    query that counts.
-    """
     allowed_BQK = sentences.allowed()
     before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)
     previous = before_QK & ~before_QK.tril(-2)
@@ -100,11 +93,6 @@ def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, 
 
 @once
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Returns which keys are the two rarest tokens of their sentence, and which sentences have a token that is rare in
-    the vocabulary.
-
-    The first result has one array for the true frequency ranks, followed by one for each permutation of the ranks.
-    """
     tokens, keys, rarity = sentences.key_tokens, sentences.keys, sentences.rarity
     assert tokens is not None
     assert rarity is not None
@@ -164,8 +152,7 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """Adds the counts of two batches of sentences: how often attention heads do what defines their roles. The
-        sentences of the two batches may differ in length."""
+        """Adds the counts of two batches of sentences: how often attention heads do what defines their roles."""
         assert self.relations == other.relations
         first = min(self.first_offset, other.first_offset)
         past = max(counts.first_offset + counts.reach.shape[0] for counts in (self, other))
@@ -177,8 +164,7 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns the field with the given name, a tensor of counts. If it has an entry for each offset (key - query),
-        it is padded with zeros, so that its offsets run from `first` to `past` - 1."""
+        """Returns the field with the given name, a tensor of counts."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value

@@ -217,8 +217,6 @@ def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Returns the fraction of each head's attention that falls on each token pattern, and the same fraction for uniform
-    attention."""
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
     masses = []

@@ -178,12 +178,7 @@ def _is_split(name: str, split: Split | None) -> bool:
 
 
 def _n_parts(read: State, split: Split | None) -> int:
-    """Returns the smallest number of equal parts into which the data can be split, if no part may have more than
-    `split.most_rows` rows.
-
-    Raises:
-        NoRuleError: If equal parts would have to be much smaller than `split.most_rows`.
-    """
+    """The smallest number of equal parts of at most `split.most_rows` rows."""
     if split is None:
         return 1
     (n_rows,) = (value.shape[1] for name, value in read.items() if _is_split(name, split))

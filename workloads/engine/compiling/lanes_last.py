@@ -192,8 +192,6 @@ def _full_reduction(reduce: Any) -> Rule:
 
 
 def _along(node: fx.Node, value: Tensor, dim: int = 0, *args: Any, **kwargs: Any) -> Any:
-    """Computes an operation that takes an axis as its second argument, on tensors with one more axis at the end: the
-    training."""
     return node.target(value, axis_of(node, dim), *args, **kwargs)  # type: ignore[operator]
 
 
@@ -227,8 +225,7 @@ def _diagonal_scatter(
 
 
 def _created(node: fx.Node, *args: Any, **kwargs: Any) -> Tensor:
-    """Creates a constant tensor that all trainings share. It gets a further last axis of size 1 because the last axis
-    of every tensor stands for the training."""
+    """Creates a constant tensor that all trainings share."""
     value: Tensor = node.target(*args, **{name: kwargs[name] for name in kwargs if name != "layout"})  # type: ignore[operator]
     return value.unsqueeze(-1)
 

@@ -201,12 +201,7 @@ def _compiled(key: str, graph: Callable[[], fx.GraphModule], examples: Sequence[
 
 @contextmanager
 def _with_room() -> Iterator[None]:
-    """Returns a context in which the errors of a full or read-only disk, during compiling, become `NoCompilerError`.
-
-    Raises:
-        NoCompilerError: In place of the disk's error, which PyTorch's compiler wraps in another one and the C++
-            compiler only prints.
-    """
+    """Returns a context in which the errors of a full or read-only disk, during compiling, become `NoCompilerError`."""
     try:
         yield
     except Exception as error:
@@ -241,8 +236,7 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Tensor], library: Path) -
 
 @contextmanager
 def _compiling_in(folder: Path) -> Iterator[None]:
-    """Returns a context in which PyTorch's compiler stores its files in `folder`. In its default folder in /tmp, other
-    users could put files of their own."""
+    """The compiler's files go into `folder`: others could put files into its default one in /tmp."""
     before = os.environ.get(_COMPILER_FOLDER)
     os.environ[_COMPILER_FOLDER] = str(folder)
     try:
@@ -276,19 +270,12 @@ def _key(graph: fx.GraphModule, inputs: Sequence[str], examples: Sequence[Tensor
 
 
 def _source() -> str:
-    """Hashes all source code that determines a compiled program: the code that makes it from a graph, and the code that
-    calls it."""
     texts = (file.read_bytes() for file in sorted(_SOURCE.rglob("*.py")))
     return hashlib.sha256(b"".join(texts)).hexdigest()
 
 
 def _folder() -> Path:
-    """Returns the folder of this user's compiled programs. Only this user may write there, because a program that
-    somebody else put there would be run.
-
-    Raises:
-        NoCompilerError: If this user cannot write to the folder.
-    """
+    """Only this user may write there: a program that somebody else put there would be run."""
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache_home / "attnsweep" / "programs"
     try:

@@ -155,14 +155,10 @@ def _scatter_add(node: fx.Node, value: Tensor, dim: int, index: Tensor, source: 
 
 
 def _read_by(index: Tensor, source: Any) -> Any:
-    """Returns the part of a scatter's source that the scatter writes: the source may be larger than the index, and its
-    rest is ignored."""
     return source[tuple(slice(size) for size in index.shape[:-1])] if isinstance(source, Tensor) else source
 
 
 def _places(node: fx.Node, axis: int, index: Tensor) -> Tensor:
-    """Returns the positions 0, 1, ... along one axis of the tensor that a scatter writes to, shaped so that they
-    broadcast along the tensor's later axes."""
     target = shape_of(node.args[0])
     return torch.arange(target[axis], device=index.device).view(-1, *[1] * (len(target) - axis))
 

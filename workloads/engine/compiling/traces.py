@@ -117,11 +117,7 @@ class OneHotByComparison(TorchFunctionMode):
 
 
 class _WithoutEmptyParts(TorchFunctionMode):
-    """A context in which `torch.cat` skips empty tensors `torch.tensor([])`. Hugging Face's caches begin with such
-    tensors.
-
-    An empty tensor would become a constant of the program, which the compiler refuses.
-    """
+    """Hugging Face's caches begin with empty tensors, constants that the compiler refuses: `torch.cat` skips them."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.cat and args:
@@ -241,8 +237,6 @@ def stored(value: Tensor) -> Tensor:
 
 
 def _repeated(node: fx.Node) -> list[fx.Node]:
-    """Returns the inputs of which an operation reads some numbers more than once, such as the factors of a matrix
-    product."""
     if node.target in (aten.mm.default, aten.bmm.default):
         n_rows, n_columns = node.meta["val"].shape[-2:]
         a, b = node.all_input_nodes[0], node.all_input_nodes[-1]

@@ -145,29 +145,17 @@ class _Blocks:
         self._masks = {name: self._blocked(name, mask, 0) for name, mask in masks.items() if not mask.all()}
 
     def of(self, number: int) -> list[Tensor]:
-        """Returns those inputs of the compiled step that are the same tensors at every step, such as the weights, for
-        one block of trainings that the program computes together. The last axis is the training.
-
-        The program updates some of them in place; the others never change.
-        """
         return [value[number] for value in self._values.values()]
 
     def frozen(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the tensors that have frozen (untrained) entries, for one block of trainings, which the program
-        computes together. Each comes with a mask that is false at the frozen entries."""
         return [(self._values[name][number], mask[number]) for name, mask in self._masks.items()]
 
     def lanes_of(self, name: str) -> Tensor:
-        """Returns the values of a training step's input for all trainings; the first axis is the training. They are
-        stored in blocks of a fixed number of trainings, which are joined.
-        """
+        """Returns the values of a training step's input for all trainings; the first axis is the training."""
         value_N1xW = self._values[name]
         return value_N1xW.squeeze(1).movedim(-1, 1).flatten(0, 1)[: self._n_lanes]
 
     def of_steps(self, optimizer: FirstOrder, steps: range, batches: Sequence[Batch]) -> list[list[list[Tensor]]]:
-        """Returns the tensors that a compiled program reads anew at each step, such as the batch and the learning rate.
-        They are indexed by block (trainings that are computed together), then by step, then by input. The last axis of
-        a tensor is the training."""
         rate_SL1 = optimizer.learning_rate(torch.tensor(steps).view(-1, 1, 1))
         rates = {"learning_rate": rate_SL1, **optimizer.corrections(steps)}
         batch = {name: torch.stack([batch[name] for batch in batches]) for name in batches[0]}
@@ -178,8 +166,7 @@ class _Blocks:
         return [list(map(list, zip(*values_of_block, strict=True))) for values_of_block in zip(*read_N, strict=True)]
 
     def _blocked(self, name: str, value: Tensor, axis: int) -> Tensor:
-        """Splits the trainings, which lie along `axis` of `value`, into blocks of equal size. The number of the block
-        replaces that axis, and the training within the block becomes the last axis."""
+        """Splits the trainings, which lie along `axis` of `value`, into blocks of equal size."""
         if has_lane_axis(name):
             value = value.unsqueeze(axis + 1)
         if self._n_lanes < self._lane.shape[0]:

@@ -242,8 +242,6 @@ class Graphs:
         return GraphedStep(step, batch, self._new_graph, self._n_steps)
 
     def _merged_of(self, lanes: LaneState, batch: Batch) -> MergedPrograms | None:
-        """Returns the compiled GPU programs of a step, shared by all trainings with equal static parameters; `None` if
-        PyTorch's own kernels are to be used."""
         if self._compiler is None:
             return None
         shape = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
@@ -300,8 +298,6 @@ class GraphedStep:
         self._step.store(bucket)
 
     def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        """Takes several steps at once as one CUDA graph if inputs are given for as many steps as the graph has, else
-        only the first step. Returns how many steps were taken."""
         if self._bucket is not bucket or self._cannot_capture:
             self._bucket, self._captured = bucket, {}
             # The first step is not recorded as a CUDA graph, because in this step the optimizer and libraries allocate
@@ -326,8 +322,7 @@ class GraphedStep:
         return n_steps
 
     def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        """Captures several steps as one CUDA graph. Returns the graph, and the tensors from which a replay reads the
-        inputs that change from step to step, with steps as first axis."""
+        """Captures several steps as one CUDA graph."""
         filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 

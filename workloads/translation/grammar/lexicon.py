@@ -179,9 +179,6 @@ def zipf(n_words: int) -> tuple[float, ...]:
 def _class(
     n_lexemes: int, common: tuple[Lexeme, ...], source_endings: tuple[str, ...], *target_endings: tuple[str, ...]
 ) -> tuple[Lexeme, ...]:
-    """Returns the lexemes (words with all their forms) of a word class: first the hand-written ones, then generated
-    ones. Generated lexemes alternate in gender, and every third has a synonym.
-    """
     # `source_endings` are the endings of the forms of a source word. `target_endings` are those of a target word, one
     # tuple for each gender. Each ending begins with a consonant that no other class of words has.
     source_stems, target_stems = stems("".join(source_endings)), stems("".join(target_endings[0]))

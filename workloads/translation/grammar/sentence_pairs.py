@@ -87,8 +87,6 @@ class Choices:
         """-log p of the outcomes requested so far, in nats."""
 
     def __call__(self, place: str) -> int:
-        """Returns the outcome of the random choice at a place of the generated sentence, and adds minus the log of the
-        outcome's probability to `nats`. Each place may be requested only once."""
         column = self._columns[place]
         outcome = self._outcomes[column]
         self.nats += self._law_nats[column][outcome]
@@ -164,11 +162,7 @@ def _realized(tree: Sentence, choices: Choices) -> SentencePair:
 
 
 def _translated(place: str) -> str:
-    """Returns the place in the sentence tree of the source word that the target word at `place` translates.
-
-    It is `place` itself, except for the target word `di` at `<noun>.of`, which translates the `'s` at
-    `<noun>.determiner`.
-    """
+    """The target word `di` at `<noun>.of` translates the `'s` at `<noun>.determiner`."""
     return place.removesuffix("of") + "determiner" if place.endswith(".of") else place
 
 

@@ -228,9 +228,7 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """Builds a noun phrase inside a relative clause. It has no owner, adjective or relative clause of its own, so
-    clauses never nest.
-    """
+    """A noun phrase without owner, adjective or clause, so that clauses never nest."""
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
