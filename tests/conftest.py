@@ -130,7 +130,7 @@ def _ctrl_c() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A list of trusted code of the tests' own, instead of the user's."""
+    """Pack sizes of the tests' own, instead of the user's."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

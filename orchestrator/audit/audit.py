@@ -36,7 +36,7 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.record import DamagedRecordError
 from attnsweep.orchestrator.storage.run_records import REPLAYS, read_replays
-from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of, load_workload_of
+from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_values
 from attnsweep.orchestrator.tracking.mlflow_store import Logged, look_up
@@ -62,14 +62,13 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
         uri: The URI of the MLflow store; `None` means what it means in `tracking_uri`.
 
     Raises:
-        UserError: If there is no sweep, or the user's code in it is not trusted.
+        UserError: If there is no sweep.
     """
     try:
         directory = SweepDirectory.open(where)
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", (Problem.of(damage),))
         return Audit(directory=str(where), sweep=None, finished=None, counts={}, checks=(check,))
-    _check_trust(directory)
     known, unreadable = check_course(directory)
     finished = bool(known)
     store = tracking_uri(uri)
@@ -94,16 +93,6 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
         counts=counts,
         checks=results,
     )
-
-
-def _check_trust(directory: SweepDirectory) -> None:
-    """Raises a `UserError` if the sweep's code is not trusted. Does nothing if the code cannot be read: the audit
-    reports damaged or missing files later."""
-    try:
-        code = code_of(directory)
-    except UserError:
-        return
-    check_trusted(code, directory.place)
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:

@@ -1,6 +1,6 @@
 """Arguments that several commands take, checks of arguments, and the sweeps and user code that arguments name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,9 +22,6 @@ TrainingId = Annotated[
 TrackingUri = Annotated[
     str | None, Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
 ]
-Trust = Annotated[
-    bool, Option("--trust", help="List the user code that is stored with the sweep, trust it, and run it.")
-]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
 
 
@@ -45,37 +42,35 @@ def check_texts(arguments: Sequence[str]) -> None:
             )
 
 
-def opened(directory: str, *, trusted: bool) -> "SweepDirectory":
-    """Opens a sweep. With `--trust`, the sweep's user code is trusted from now on, and its files are named on stderr.
+def opened(directory: str) -> "SweepDirectory":
+    """Opens a sweep whose code will run, and says so on stderr.
 
     Raises:
-        UserError: If there is no sweep, or a stored file is not the one that the sweep recorded.
+        UserError: If there is no sweep.
     """
-    from attnsweep.orchestrator.storage.stored_code import code_of, trust_code
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     sweep = SweepDirectory.open(directory)
-    if trusted:
-        trust_code(code_of(sweep), say)
+    if code := sweep.code:
+        _say_whose(str(sweep.place), code)
     return sweep
 
 
-def code_for(reference: str, sweep: "Sweep", *, trusted: bool) -> "UserCode | None":
+def code_for(reference: str, sweep: "Sweep") -> "UserCode | None":
     """Returns the user's code that a sweep needs, if the user named the sweep by a JSON file. Returns `None` if
     `reference`, by which the user named it, is no JSON file, or if the sweep needs no such code.
 
-    If the sweep starts from weights of another sweep and is read from a sweep directory, the weights are loaded from
-    this directory.
-
     Raises:
-        UserError: If the code is not trusted, or a stored file is not the one that the sweep recorded.
+        UserError: If a stored file is not the one that the sweep recorded.
     """
     if not reference.endswith(".json"):
         return None
-    from attnsweep.orchestrator.storage.stored_code import check_trusted, code_of_json, trust_code
+    from attnsweep.orchestrator.storage.stored_code import code_of_json
 
-    code = code_of_json(Path(reference), sweep)
-    if trusted:
-        trust_code(code, say)
-    check_trusted(code, reference)
+    if code := code_of_json(Path(reference), sweep):
+        _say_whose(code.folder, code.texts)
     return code
+
+
+def _say_whose(place: str, files: Iterable[str]) -> None:
+    say(f"runs the code stored in {place}: {', '.join(files)}")

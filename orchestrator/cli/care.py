@@ -1,28 +1,25 @@
 """Commands that check and tidy sweeps and machines. Fast to import: every command loads its libraries when it runs."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrackingUri, Trust, opened
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrackingUri, opened
 from attnsweep.orchestrator.cli.ending import drawing
 
 Follow = Annotated[bool, Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")]
 
 
-def audit(
-    directory: SweepDir,
-    tracking_uri: TrackingUri = None,
-    trust: Trust = False,
-    as_json: AsJson = False,
-) -> None:
+def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
     """Check that trials, trainings, files and MLflow agree, and list all faults; exit code 1 if there are any."""
     from attnsweep.orchestrator.audit.audit import audit as audit_sweep
+    from attnsweep.orchestrator.storage.record import DamagedRecordError
 
-    if trust:
-        opened(directory, trusted=True)
+    with suppress(DamagedRecordError):  # reported by the audit
+        opened(directory)
     result = audit_sweep(directory, tracking_uri)
     answer(result.print, result.to_json, as_json=as_json)
     if result.problems:

@@ -24,7 +24,7 @@ from attnsweep.orchestrator.cli.answers import (
     listing,
     say,
 )
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, Trust, code_for, opened
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, code_for, opened
 from attnsweep.orchestrator.cli.ending import OnFailure, OnFinish, at_the_end, conclude, telling_faults
 from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
@@ -116,7 +116,6 @@ def run(
     on_finish: OnFinish = None,
     on_failure: OnFailure = None,
     no_report: NoReport = False,
-    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a sweep: train its models, and summarize how the trainings ended."""
@@ -155,7 +154,7 @@ def run(
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
-    code = code_for(spec, sweep, trusted=trust)
+    code = code_for(spec, sweep)
     # With `--or-resume` the sweep may already be complete, and then Ray is not needed. So Ray is not started in
     # advance.
     with nullcontext() if or_resume else starting_meanwhile(resources):
@@ -189,7 +188,6 @@ def resume(
     on_finish: OnFinish = None,
     on_failure: OnFailure = None,
     no_report: NoReport = False,
-    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Resume an interrupted sweep, or extend it by trials or replicates."""
@@ -198,7 +196,7 @@ def resume(
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
     # The sweep is opened before Ray is started, so that an error in the sweep appears at once and not after seconds.
-    opened(directory, trusted=trust)
+    opened(directory)
     with starting_meanwhile(resources):
         with importing(without=("pandas",)):
             from attnsweep.orchestrator.running.session import resume_sweep
@@ -253,7 +251,6 @@ def verify(
         bool, Option("--forecast", help="Estimate by simulation how many trainings a verdict takes, and train nothing.")
     ] = False,
     resources: Resources = _THIS_MACHINE,
-    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Decide a claim: draw seeds until it is supported (exit code 0), refuted (5) or undecided at its budget (6)."""
@@ -286,7 +283,7 @@ def verify(
     latest = None
     is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
-        opened(where, trusted=trust)
+        opened(where)
     # Ray starts only after the claim has been read, because a claim that is already decided does not need Ray.
     with importing(without=("pandas",)):
         from attnsweep.orchestrator.running.verifying import begin, decide

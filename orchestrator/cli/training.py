@@ -8,7 +8,7 @@ import typer
 from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say, tell
-from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, Trust, opened
+from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, opened
 
 Target: TypeAlias = Literal["pt", "safetensors", "hf", "transformer-lens"]
 Redraw: TypeAlias = Literal["data", "noise", "kick"]
@@ -20,7 +20,6 @@ def replay(
     trace: Annotated[
         bool, Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
     ] = False,
-    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Train one training again, alone, and compare the result with its rows in the ledger; exit code 1 if they
@@ -28,7 +27,7 @@ def replay(
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
 
     folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
-    result = replay_training(opened(directory, trusted=trust), training_id, folder)
+    result = replay_training(opened(directory), training_id, folder)
     answer(result.print, result.to_json, as_json=as_json)
     if folder is not None:
         say(f"trace in {folder}")
@@ -45,27 +44,24 @@ def fork(
     ] = "data",
     n: Annotated[int, Option(help="Continuations.")] = 256,
     size: Annotated[float, Option(help="Size of a kick, relative to the norm of each parameter tensor.")] = 0.01,
-    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a training many times from one step, with new random draws, and count how it ends."""
     from attnsweep.orchestrator.inspection.fork import fork as fork_training
 
-    result = fork_training(
-        opened(directory, trusted=trust), training_id, step=at, redraw=redraw, n=n, size=size, say=say
-    )
+    result = fork_training(opened(directory), training_id, step=at, redraw=redraw, n=n, size=size, say=say)
     answer(result.print, result.to_json, as_json=as_json)
     if result.difference:
         raise typer.Exit(EXIT_FAULT)
 
 
-def why(directory: SweepDir, training_id: TrainingId, trust: Trust = False, as_json: AsJson = False) -> None:
+def why(directory: SweepDir, training_id: TrainingId, as_json: AsJson = False) -> None:
     """Explain why a training is stuck where it ended: its gradient, the curvature of its loss, kicks, and its
     certificate."""
     from attnsweep.orchestrator.cli.screen.results import print_why
     from attnsweep.orchestrator.inspection.why import why as why_training
 
-    explanation = why_training(opened(directory, trusted=trust), training_id, str(directory))
+    explanation = why_training(opened(directory), training_id, str(directory))
     answer(partial(print_why, explanation), explanation.to_json, as_json=as_json)
 
 
@@ -78,7 +74,6 @@ def heads(
     out: Annotated[
         Path | None, Option(metavar="FILE", help="PNG or SVG to write; default: ./heads-TRAINING_ID.png.")
     ] = None,
-    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw what each attention head of a training attends to at its end, and print each head's role and scores."""
@@ -90,7 +85,7 @@ def heads(
     file = out or Path(f"heads-{training_id.replace('/', '-')}.png")
     check_format(file)
     check_output(file)
-    result = heads_of(opened(directory, trusted=trust), training_id, sentence)
+    result = heads_of(opened(directory), training_id, sentence)
     with writing_file(file) as path:
         save_figure(result.plot(), path, file.suffix)
     answer(partial(print_heads, result), result.to_json, as_json=as_json)
@@ -105,9 +100,8 @@ def export(
     step: Annotated[
         int | None, Option(min=0, help="Take the weights after this many steps; default: the training's end.")
     ] = None,
-    trust: Trust = False,
 ) -> None:
     """Export the trained module of one training for another library, and print how to load it."""
     from attnsweep.orchestrator.inspection.trained_module import export as export_training
 
-    tell(export_training(opened(directory, trusted=trust), training_id, to, out, step))
+    tell(export_training(opened(directory), training_id, to, out, step))

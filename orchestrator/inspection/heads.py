@@ -130,7 +130,7 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
     Raises:
         UserError: If there is no such training or sentence, the training did not end with finite weights or has no
-            heads, the sweep's code is not trusted, or it fails.
+            heads, or the sweep's code fails.
     """
     return heads_of(SweepDirectory.open(directory), training, sentence)
 

@@ -62,8 +62,7 @@ def trained_weights(directory: PlaceName, training: str) -> State:
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
 
     Raises:
-        UserError: If there is no such training, it fails when trained again, the kept file is damaged, or the sweep's
-            code is not trusted.
+        UserError: If there is no such training, it fails when trained again, or the kept file is damaged.
     """
     sweep = SweepDirectory.open(directory)
     (end,) = ends_of(sweep, [find_training(Ledger(sweep.place), training)])

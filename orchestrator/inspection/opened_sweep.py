@@ -31,7 +31,7 @@ class OpenedSweep(SweepData):
 
         Raises:
             UserError: If there is no such training or step, it failed, its last weights are not finite, or the sweep's
-                workload is gone or not trusted.
+                workload is gone.
         """
         from attnsweep.orchestrator.inspection.trained_module import trained_module
 
@@ -59,7 +59,7 @@ class OpenedSweep(SweepData):
 
         Raises:
             UserError: If there is no such training or step, it failed, nothing is drawn that could be drawn anew, or
-                the sweep's workload is gone or not trusted.
+                the sweep's workload is gone.
         """
         from attnsweep.orchestrator.inspection.fork import fork
 

@@ -68,7 +68,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
     Raises:
         UserError: If there is no such training or step, it failed, its weights there are not finite, or the sweep's
-            workload is gone or not trusted.
+            workload is gone.
     """
     workload = load_workload_of(directory)
     if step is None:

@@ -57,8 +57,8 @@ def going_on(
             raise UserError(
                 str(directory.place),
                 given="; ".join(changes),
-                expected="the library versions and code that the sweep was trained with so far",
-                fix="restore these versions and code, or continue with attnsweep resume"
+                expected="the library versions that the sweep was trained with so far",
+                fix="restore these versions, or continue with attnsweep resume"
                 f" {as_argument(directory.place)} --accept-drift: the column `environment` then names the versions of"
                 " each row",
             )

@@ -37,7 +37,6 @@ from attnsweep.orchestrator.storage.stored_code import (
 )
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
-from attnsweep.orchestrator.storage.user_state import trust
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.store import tracking_uri
@@ -104,8 +103,6 @@ def run_sweep(
     processes.start_ahead()
 
     ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
-    if code is not None:
-        trust(code.sha256, console.print)
     with open_resources(resources, ahead.programs) as start_pool:
         for warning in warnings:
             say(warning)
@@ -114,7 +111,7 @@ def run_sweep(
             say(choice.notice)
         declared, given = workload.parameters.declared(), spec.parameters()
         defaults = {name: parameter.default for name, parameter in declared.items() if name not in given}
-        environment, files = Environment.current(workload, choice.engine), sha256_of_files(pinned(workload, spec))
+        environment, files = Environment.current(choice.engine), sha256_of_files(pinned(workload, spec))
 
         directory = SweepDirectory.create(
             where,
@@ -160,9 +157,6 @@ def run_or_resume(
     spec, code = resolved(spec, workload), user_code_of(workload)
     check_same(spec, code, shard, directory)
     check_same_start(directory, warm_starts)
-    if code is not None:
-        # The user has given the same code files again just now, so they count as trusted.
-        trust(code.sha256, console.print)
     if not directory.finished:
         return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
     tracking_uri()
@@ -187,7 +181,7 @@ def resume_sweep(
     Args:
         where: The sweep directory.
         resources, console: As for `run_sweep`.
-        accept_drift: Continue even if versions or code differ from those that have trained so far.
+        accept_drift: Continue even if versions differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
         more_replicates: Replicates to add to every trial. Trials that have ended keep the value that the study has
@@ -199,7 +193,7 @@ def resume_sweep(
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
-            it is not trusted, versions or code differ and `accept_drift` is not given, or another process works on it.
+            it is damaged, versions differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
     one_run = OneRun(resources, console or PlainConsole(stderr=True), patience, retry_failed)
@@ -216,7 +210,7 @@ def resume_sweep(
     if retry_failed:
         check_retry(directory.spec)
     workload = load_workload_of(directory)
-    environment = Environment.current(workload, directory.engine)
+    environment = Environment.current(directory.engine)
     enter = going_on(workload, environment, more, accept_drift=accept_drift)
     spec = enter(directory).spec
     check_unchanged(directory, pinned(workload, spec))

@@ -1,6 +1,4 @@
-"""The environment that a training runs in (versions of libraries, and code), and the provenance of a sweep (where, when
-and by whom it was started).
-"""
+"""The environment that a training runs in, and the provenance of a sweep (where, when and by whom it was started)."""
 
 import getpass
 import hashlib
@@ -15,46 +13,39 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.record import Record
-from attnsweep.orchestrator.storage.training_code import digests_of
 from attnsweep.workloads.errors import UserError
-
-if TYPE_CHECKING:
-    from attnsweep.workloads.engine.contract import Workload
-
 
 Engine: TypeAlias = Literal["vmapped", "blocks", "merged"]
 """The program that takes the steps of trainings; docs/engines.md describes the engines."""
 _ENGINE, _MACHINE = "engine", "machine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
-_MOST_NAMED = 5
 
 
 class Environment(Record):
-    """The environment that trainings run in: versions of libraries, the type of machine, and digests of the code.
+    """The environment that trainings run in: versions of libraries and the type of machine.
 
     Attributes:
         versions: Version of each library, of `python`, and of the compiler unless the engine is `vmapped`; under
-            `machine`, the type of CPU or GPU that trains.
-        code: Digest by module, from `digests_of`.
+            `machine`, the type of CPU or GPU that trains. That of attnsweep ends with its git commit, if it has one.
     """
 
     versions: Mapping[str, str]
-    code: Mapping[str, str]
 
     @classmethod
-    def current(cls, workload: "Workload[Any]", engine: Engine = "vmapped") -> Self:
-        """Returns the environment of this process (versions and code), for one workload and engine.
+    def current(cls, engine: Engine = "vmapped") -> Self:
+        """Returns the environment of this process.
 
         Raises:
             UserError: If the engine does not run on this machine.
         """
         from attnsweep.workloads.engine.process import processor
 
-        return cls(versions=versions(engine), code=digests_of(workload)).on(processor())
+        return cls(versions=versions(engine)).on(processor())
 
     def on(self, machine: str) -> Self:
         """Returns a copy of the environment for the given type of machine, such as `x86_64, AVX2` or the model of a
@@ -89,35 +80,29 @@ class Environment(Record):
 
     @property
     def id(self) -> str:
-        """The environment's id: a hash of its versions and code, 12 hexadecimal digits."""
-        content = json.dumps([dict(self.versions), dict(self.code)], sort_keys=True)
+        """A hash of the versions, 12 hexadecimal digits."""
+        content = json.dumps(dict(self.versions), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """Lists in words how the versions and the code of a later environment differ from this one's. Types of machines
-        are not compared.
-
-        A sweep may train on machines of several types.
-        """
-        differences = [
+        """Lists in words how the versions of a later environment differ. A sweep may train on machines of several
+        types, so these are not compared."""
+        return [
             f"{name} {self.versions.get(name, 'not recorded')} -> {later.versions.get(name, 'not recorded')}"
-            for name in _differing(self.versions, later.versions)
-            if name != _MACHINE
+            for name in {**self.versions, **later.versions}
+            if self.versions.get(name) != later.versions.get(name) and name != _MACHINE
         ]
-        modules = _differing(self.code, later.code)
-        if modules and not self.code.keys() & later.code.keys():
-            return [*differences, "code, which was recorded in another form and cannot be compared"]
-        if len(modules) > _MOST_NAMED:
-            modules[_MOST_NAMED:] = [f"{len(modules) - _MOST_NAMED} more"]
-        return [*differences, f"code of {', '.join(modules)}"] if modules else differences
 
 
-def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
-
-
-# The result is cached, because `importlib.metadata` reads the disk, and a sweep needs each version several times.
-_version_of = cache(importlib.metadata.version)
+@cache
+def _version_of(library: str) -> str:
+    version = importlib.metadata.version(library)
+    if library != "attnsweep":
+        return version
+    # Empty where git does not know the package's files, as in site-packages.
+    code = ("..", "../../workloads")
+    commit = _git("-C", str(Path(__file__).parent), "log", "-1", "--format=%h", "--abbrev=12", "--", *code)
+    return f"{version}, {commit}" if commit else version
 
 
 def versions(engine: Engine = "vmapped") -> dict[str, str]:
@@ -160,14 +145,14 @@ def current_provenance() -> dict[str, Any]:
         "host": platform.node(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "git_commit": _git_commit(),
+        "git_commit": _git("rev-parse", "HEAD"),
         "versions": versions(),
     }
 
 
-def _git_commit() -> str | None:
+def _git(*words: str) -> str | None:
     try:
-        process = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=5)
+        process = subprocess.run(["git", *words], capture_output=True, text=True, check=False, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return process.stdout.strip() or None

@@ -1,7 +1,7 @@
 """The files that a sweep's trainings need: the user's code and trained weights, which are stored in the sweep, and
 other files such as corpora, which are not.
 
-The sha256 of each file is checked. The user's code runs only if the user trusts it.
+The sha256 of each file is checked.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.record import reason_of
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, code_file
-from attnsweep.orchestrator.storage.user_state import is_trusted, trust
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
@@ -29,14 +28,11 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
     Also gives it the stored weights that the sweep's trainings start from.
 
     Raises:
-        UserError: If the workload is not installed any more, its code is not trusted, or a stored file differs from the
-            record.
+        UserError: If the workload is not installed any more, or a stored file differs from the record.
     """
     from attnsweep.workloads.registry import load_workload
 
-    code = code_of(directory)
-    check_trusted(code, directory.place)
-    return load_workload(directory.spec.workload, code)
+    return load_workload(directory.spec.workload, code_of(directory))
 
 
 def code_of(directory: SweepDirectory) -> UserCode | None:
@@ -49,9 +45,7 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     file = user_file(directory.spec.workload)
     if file is None:
         return None
-    # Sweeps of earlier versions of attnsweep stored only the path of the user's code, so the code is read from this
-    # path.
-    return _stored_code(directory, file.name) if directory.code else read_user_code(file)
+    return _stored_code(directory, file.name)
 
 
 def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
@@ -66,28 +60,6 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
     if path.name == SWEEP_FILE and not file.is_absolute():
         return code_of(SweepDirectory.open(path.parent))
     return read_user_code(file)
-
-
-def check_trusted(code: UserCode | None, where: object) -> None:
-    """Raises a UserError that names the code's files, unless the user has declared trust in them."""
-    if code is not None and not is_trusted(code.sha256):
-        files = ", ".join(code.texts)
-        raise UserError(
-            str(where),
-            given=f"code that you have not run before: {files}",
-            expected="a sweep whose code you wrote or trust",
-            fix=f"read the files in the folder {code.folder}, then add --trust to run them",
-        )
-
-
-def trust_code(code: UserCode | None, say: Callable[[str], None]) -> None:
-    """Records that the user trusts this code from now on. Names each of its files by calling `say`."""
-    if code is None:
-        say("nothing to trust: the workload is in an installed package")
-        return
-    for name, sha256 in code.sha256.items():
-        say(f"trusted: {name}, sha256 {sha256}")
-    trust(code.sha256, say)
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:

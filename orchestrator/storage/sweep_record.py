@@ -136,7 +136,7 @@ class SweepRecord(Record):
 
     @property
     def environment(self) -> str | None:
-        """The id of the sweep's latest environment (versions and code); `None` if none is recorded."""
+        """The id of the sweep's latest environment; `None` if none is recorded."""
         return next(reversed(list(self.environments)), None)
 
     @property
@@ -159,7 +159,7 @@ class SweepRecord(Record):
 
     def engine_of(self, environment: str | None) -> Engine:
         """Returns the name of the engine (implementation of the optimization steps) that ran in the environment
-        (versions and code) with the given id. Returns `vmapped` if the sweep's record lacks this environment."""
+        with the given id. Returns `vmapped` if the sweep's record lacks this environment."""
         known = self.environments.get(environment or "")
         return known.engine if known else "vmapped"
 
@@ -170,12 +170,12 @@ class SweepRecord(Record):
         return known.machine if known else None
 
     def changes(self, environment: Environment) -> list[str]:
-        """Returns in words how the software versions and the code of the given environment differ from those with which
+        """Returns in words how the software versions of the given environment differ from those with which
         the sweep ran last; empty if it has not run."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment (versions and code) as the latest.
+        """Returns a copy of the record with this environment as the latest.
 
         Writes nothing: call `record_as` to store the copy.
         """
@@ -183,7 +183,7 @@ class SweepRecord(Record):
         return self.but(environments={**others, environment.id: environment})
 
     def beside(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment (versions and code) added, without becoming the latest.
+        """Returns a copy of the record with this environment added, without becoming the latest.
 
         Writes nothing: call `record_as` to store the copy.
         """
@@ -191,7 +191,7 @@ class SweepRecord(Record):
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of the environments (software and machine of trainings) with the same versions and code as the latest
+        """The ids of the environments (software and machine of trainings) with the same versions as the latest
         one, which is included. Their types of machine may differ."""
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 

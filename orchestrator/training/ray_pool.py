@@ -21,7 +21,6 @@ from ray.util.scheduling_strategies import (
 
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.storage.training_code import digests_by_text, digests_here, installed_modules
 from attnsweep.orchestrator.training.cluster import usable_nodes
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
@@ -83,9 +82,7 @@ class TrainerPool:
         self._programs, self._at_close = programs, at_close
         self._sent: ray.ObjectRef[KnownPrograms] | None = None
         self._have_programs: set[int] = set()
-        self._modules = installed_modules(workload)
-        self._environment = Environment(versions=versions(run.engine), code=digests_here(self._modules))
-        self._digests = digests_by_text(self._modules)
+        self._environment = Environment(versions=versions(run.engine))
         self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
         self._checkpoint_seconds = checkpoint_seconds
         self._plan = PoolPlan(wanted, n_nodes)
@@ -228,7 +225,7 @@ class TrainerPool:
             is_gone = isinstance(error, ActorUnschedulableError) or _NODE_IS_GONE in str(error)
             self._do(self._plan.not_started(number, str(error), has_lost_its_node=is_gone))
             return
-        changes = settled.changes_from(self._environment)
+        changes = self._environment.changes(Environment(versions=settled.versions))
         hardware = Hardware(settled.accelerator, settled.machine)
         self._do(self._plan.settled(number, settled.node, settled.host, hardware, changes))
 
@@ -281,7 +278,7 @@ class TrainerPool:
             "ActorHandle[TrainerActor]",
             actor_class.remote(self._shipment, self._run, trainer.share.device, self._checkpoint_seconds),
         )
-        self._calls[actor.settle.remote(self._modules, self._digests)] = number
+        self._calls[actor.settle.remote()] = number
 
 
 def _is_out_of_memory(error: RayError) -> bool:

@@ -15,8 +15,7 @@ import pyarrow as pa
 import ray
 
 from attnsweep.orchestrator.importing import importing
-from attnsweep.orchestrator.storage.environment import Environment, versions
-from attnsweep.orchestrator.storage.training_code import digests_here
+from attnsweep.orchestrator.storage.environment import versions
 from attnsweep.orchestrator.training.messages import Report, RunContext
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.engine.contract import Workload
@@ -62,14 +61,13 @@ def _unloaded(code: UserCode | None, files: Mapping[str, bytes]) -> Shipment:
 
 @dataclass(frozen=True)
 class Settled:
-    """The report of a trainer that has started: its machine and device, and the versions and code that it trains with.
+    """The report of a trainer that has started: its machine and device, and its versions.
 
     Attributes:
         node: Ray's id of the node.
         host: The machine's name.
         accelerator: The model of the trainer's GPU, or `cpu`.
         versions: Version of each library.
-        code: Digests of the modules, among those that the driver asked for, that are installed on the machine.
         machine: The type of machine, as the environment of its rows names it.
     """
 
@@ -77,14 +75,7 @@ class Settled:
     host: str
     accelerator: str
     versions: Mapping[str, str]
-    code: Mapping[str, str]
     machine: str = ""
-
-    def changes_from(self, driver: Environment) -> list[str]:
-        """Lists in words how the driver's environment (versions and code) differs from the trainer's."""
-        code = {name: digest for name, digest in driver.code.items() if name in self.code}
-        installed = Environment(versions=self.versions, code=self.code)
-        return driver.model_copy(update={"code": code}).changes(installed)
 
 
 class TrainerActor(Trainer):
@@ -110,14 +101,10 @@ class TrainerActor(Trainer):
         if isinstance(self._programs, Programs):
             self._programs = Programs(programs)
 
-    def settle(self, modules: Sequence[str], digests: Mapping[str, str]) -> Settled:
-        """Waits until Ray has given the trainer its resources, then reports the trainer's machine, versions and code.
+    def settle(self) -> Settled:
+        """Waits until Ray has given the trainer its resources, then reports the trainer's machine and versions.
 
         From now on a SIGTERM, which precedes the removal of a machine, makes the trainer hand back its pack.
-
-        Args:
-            modules: Modules whose code the driver compares with its own.
-            digests: Digests that the driver knows, by the sha256 of a module's text.
         """
         before = signal.getsignal(signal.SIGTERM)
 
@@ -130,10 +117,9 @@ class TrainerActor(Trainer):
 
         signal.signal(signal.SIGTERM, leave)
         node = str(ray.get_runtime_context().get_node_id())
-        code = digests_here(modules, digests)
         try:
             versions_here = versions(self._run.engine)
         except UserError as error:
             # The engine cannot run on this machine. The driver gets the reason in place of the engine's version.
             versions_here = {**versions(), "engine": str(error)}
-        return Settled(node, platform.node(), self.accelerator, versions_here, code, self.machine)
+        return Settled(node, platform.node(), self.accelerator, versions_here, self.machine)

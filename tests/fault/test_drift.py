@@ -15,7 +15,6 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 
@@ -32,7 +31,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "s"
-    now = Environment.current(CategoryPairs())
+    now = Environment.current()
     before = now.model_copy(update={"versions": {**now.versions, "numpy": "1.2.3"}})
     with monkeypatch.context() as patch:
         patch.setattr(Environment, "current", classmethod(lambda *_: before))
@@ -42,7 +41,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
 
     with pytest.raises(
         UserError,
-        match=r"got 'numpy 1\.2\.3 -> .*', expected the library versions and code"
+        match=r"got 'numpy 1\.2\.3 -> .*', expected the library versions"
         r" .*--accept-drift",
     ):
         sweeps.resume(path)
@@ -61,7 +60,7 @@ def test_other_versions_are_refused_and_recorded_where_accepted(
 def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row names one environment, so an unfinished training begins again."""
     path = tmp_path / "s"
-    now = Environment.current(CategoryPairs())
+    now = Environment.current()
     monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sweeps.sliced())
     with monkeypatch.context() as patch:
         then = now.model_copy(update={"versions": {**now.versions, "numpy": "1.2.3"}})

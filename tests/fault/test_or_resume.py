@@ -26,7 +26,6 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
-from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.commands import command
@@ -106,7 +105,7 @@ def _interrupted(path: PlaceName, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now = Environment.current(CategoryPairs())
+    now = Environment.current()
     later = now.model_copy(update={"versions": {**now.versions, "numpy": "99"}})
     monkeypatch.setattr(Environment, "current", classmethod(lambda *_: later))
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
@@ -155,7 +154,7 @@ def test_a_sweep_in_other_words_is_the_same(finished: Path) -> None:
 def test_other_code_is_refused_as_by_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)
-    now = Environment.current(CategoryPairs())
+    now = Environment.current()
     later = now.model_copy(update={"versions": {**now.versions, "numpy": "99"}})
     monkeypatch.setattr(Environment, "current", classmethod(lambda *_: later))
     with pytest.raises(

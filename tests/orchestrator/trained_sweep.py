@@ -18,9 +18,7 @@ from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.stored_code import code_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.user_state import trust
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.workloads.registry import load_workload
@@ -57,8 +55,6 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
             replay_some(directory, workload, pool, lambda: False)
     directory.record_run(finished=finished, seconds=1.0)
     compact(directory.place)
-    if code := code_of(directory):
-        trust(code.sha256, print)
     return directory
 
 

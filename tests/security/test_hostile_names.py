@@ -83,7 +83,7 @@ LOADING: dict[str, list[str]] = {
     "verify": ["--local"],
     "run": ["--local"],
 }
-"""Commands that run the code of a sweep directory, if it is trusted."""
+"""Commands that run the code of a sweep directory."""
 OF_RECORD = ("run",)
 """Those that are given its `sweep.json`."""
 
@@ -260,13 +260,17 @@ def test_data_for_programs_is_exact(hostile: SweepDirectory, capsys: pytest.Capt
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that appears when the code of the sweep in `s` runs."""
     monkeypatch.chdir(tmp_path)
-    evil, ran = tmp_path / "s" / "evil.py", tmp_path / "ran"
-    spec = small_sweep("s", workload=f"{evil}:Workload", trials=1)
+    ran = tmp_path / "ran"
+    spec = small_sweep("s", workload="evil.py:Workload", trials=1)
     rows = trial_rows(0, ["solved"] * 3 + ["degenerate_zero"])
     # Without heads nobody would ask for the names of their layers.
     heads = [head for row in rows for head in head_rows(row, {(0, 0): "..pp"})]
-    sweep_with_heads(tmp_path / "s", spec, [rows], heads)
-    evil.write_text(f"import pathlib; pathlib.Path({str(ran)!r}).touch()")
+    found = sweep_with_heads(tmp_path / "s", spec, [rows], heads)
+    evil = f"import pathlib; pathlib.Path({str(ran)!r}).touch()"
+    digest = hashlib.sha256(evil.encode()).hexdigest()
+    found.record_as(found.but(code={"evil.py": digest}))
+    (tmp_path / "s" / "code").mkdir()
+    (tmp_path / "s" / "code" / f"{digest}.py").write_text(evil)
     return ran
 
 
@@ -282,7 +286,7 @@ def test_looking_at_a_directory_runs_none_of_its_code(command: str, ran: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", LOADING)
-def test_the_others_run_it_only_with_trust(command: str, ran: Path) -> None:
+def test_the_others_run_it_and_say_so(command: str, ran: Path) -> None:
     if command == "export":
         pytest.importorskip("safetensors", reason="no safetensors: pip install 'attnsweep[safetensors]'")
     if command == "verify":
@@ -290,25 +294,17 @@ def test_the_others_run_it_only_with_trust(command: str, ran: Path) -> None:
         one = claim(groups={"all": {}}, states=("rate(solved, all) > 0.5",), batch=4, budget=8)
         found.record_as(found.but(claim=one))
     words = (*command.replace("N", "1").split(), "s/sweep.json" if command in OF_RECORD else "s", *LOADING[command])
-    refused = run(*words)
-    assert refused.code == 2
-    assert not ran.exists()
-    said = "got 'code that you have not run before: evil.py', expected a sweep whose code you wrote or trust"
-    assert said in refused.err
-    assert refused.err.rstrip().endswith("then add --trust to run them")
-
-    trusted = run(*words, "--trust")
-    assert trusted.code in (1, 2)
+    ended = run(*words)
+    assert ended.code in (1, 2)
     assert ran.exists()
-    digest = hashlib.sha256((Path("s") / "evil.py").read_bytes()).hexdigest()
-    assert f"trusted: evil.py, sha256 {digest}" in trusted.err
+    assert re.search(r"^runs the code stored in \S*s(/code)?: evil\.py$", ended.err, re.MULTILINE)
 
 
 def test_the_documents_tell_the_ones_from_the_others() -> None:
     security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
     for text, looking, loading in (
         (security, r"can be inspected safely \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
-        (readme, r"if you have trusted it\. (.*?) run no code", r"runs as you\. (.*?) also run a sweep"),
+        (readme, r"a sweep directory's code\. (.*?) run no code", r"runs as you\. (.*?) also run a sweep"),
     ):
         for pattern, commands in ((looking, {*LOOKING}), (loading, {*LOADING})):
             (named,) = re.findall(pattern, text)

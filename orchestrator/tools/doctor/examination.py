@@ -23,7 +23,6 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.tools.doctor.nodes import Finding, check_nodes, nodes_of_cluster, this_machine
 from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.registry import load_workload
 
 _SECONDS = 30.0
 _FOLDER = ".doctor"
@@ -40,7 +39,7 @@ def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
     """
     yield check_versions()
     yield check_token(address)
-    driver = Environment.current(load_workload("category_pairs"))
+    driver = Environment.current()
     if address is None:
         yield from check_nodes([this_machine()], driver)
     else:

@@ -30,7 +30,7 @@ class NodeFacts:
 
     Attributes:
         host: The node's host name.
-        environment: Versions of libraries, and digests of the code that trains: fields of an `Environment`.
+        environment: Versions of libraries: fields of an `Environment`.
         n_gpus: The number of NVIDIA GPUs that the kernel's driver has.
         n_torch_gpus: The number of GPUs that PyTorch sees. PyTorch sees only one slice of a GPU (MIG) per process; if
             it sees one, all slices in CUDA_VISIBLE_DEVICES count.
@@ -53,7 +53,7 @@ class NodeFacts:
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
-            environment=Environment.current(load_workload(_WORKLOAD)).model_dump(),
+            environment=Environment.current().model_dump(),
             n_gpus=len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
             n_torch_gpus=_with_slices(n_seen),
             shm_bytes=_shm_bytes(),

@@ -88,7 +88,7 @@ def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
         return ", ".join(driver.changes(Environment.model_validate(facts.environment)))
 
     has_gpus = any(_n_gpus(node, facts) or facts.n_torch_gpus for node, facts in answered)
-    code = check("code", other_environment, "versions and code as here", "install the same environment there as here")
+    libraries = check("libraries", other_environment, "versions as here", "install the same environment there as here")
     gpus = check(
         "GPUs",
         _lost_gpus,
@@ -115,7 +115,7 @@ def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
     )
     # The machines of a cluster are compared with one another. A single machine is not compared with itself.
     is_cluster = any(node.n_ray_gpus is not None for node in nodes)
-    return [found, code, gpus, shm, clocks, pack] if is_cluster else [found, gpus, shm, pack]
+    return [found, libraries, gpus, shm, clocks, pack] if is_cluster else [found, gpus, shm, pack]
 
 
 def this_machine() -> Node:

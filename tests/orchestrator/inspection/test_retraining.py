@@ -76,7 +76,7 @@ def test_weights_of_another_ending_are_not_kept_and_the_others_are(sweep: SweepD
 
 def _recorded_in(sweep: SweepDirectory, of_rows: dict[str, str], latest: dict[str, str]) -> SweepDirectory:
     """The sweep, its rows recorded in one environment, and another one as its latest."""
-    one, other = (Environment(versions=each, code={}) for each in (of_rows, latest))
+    one, other = (Environment(versions=each) for each in (of_rows, latest))
     for index in range(Ledger(sweep.place).trainings().num_rows):
         edit_row(sweep, "trainings", index, environment=one.id)
     sweep.record_as(sweep.entering(one).entering(other))

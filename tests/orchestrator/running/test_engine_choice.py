@@ -20,7 +20,6 @@ from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools import look_back
-from attnsweep.orchestrator.training.trainer_actor import Settled
 from attnsweep.search_spaces import Categorical, Float, Int, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -143,7 +142,7 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
     found = replay(directory, one).deviation
     assert (found.agrees, found.of_losses) == (True, 0.0)
     # By the engine that its row names, whatever the latest one is.
-    later = directory.entering(Environment(versions=versions(), code={}))
+    later = directory.entering(Environment(versions=versions()))
     assert later.engine == "vmapped"
     again = replay(later, one)
     assert (again.notes, again.deviation.absolute) == ((), 0.0)
@@ -198,11 +197,9 @@ def test_a_sweep_compiles_while_ray_starts(
 
 
 def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:
-    driver = Environment(versions=versions("blocks"), code={})
-    same = Settled("node", "host", "cpu", versions("blocks"), {})
-    other = Settled("node", "host", "cpu", versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"}, {})
-    assert same.changes_from(driver) == []
-    assert other.changes_from(driver) == [f"engine {libraries.block_engine()} -> blocks, avx2, g++ 9.4"]
+    driver = Environment(versions=versions("blocks"))
+    other = Environment(versions=versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"})
+    assert driver.changes(other) == [f"engine {libraries.block_engine()} -> blocks, avx2, g++ 9.4"]
 
 
 @pytest.mark.slow

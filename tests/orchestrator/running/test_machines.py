@@ -46,7 +46,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path,
         spec,
         {name: each.default for name, each in declared.items() if name not in spec.space},
-        Environment.current(WORKLOAD).on(NEW),
+        Environment.current().on(NEW),
     )
     with LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256) as writer:
         study = Study(directory)

@@ -24,9 +24,8 @@ from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep
-from attnsweep.orchestrator.storage import user_state as trust
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.stored_code import code_of, edited_since, trust_code
+from attnsweep.orchestrator.storage.stored_code import edited_since
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
@@ -182,34 +181,10 @@ def test_a_sweep_in_an_object_store_has_its_code_with_it(folder: Path, s3: str) 
     assert replay(directory, "0/0").deviation.agrees
 
 
-def test_another_user_runs_it_only_with_trust_which_is_remembered(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = _interrupted(folder, tmp_path / "s")
-    monkeypatch.setattr(trust, "_trusted_here", set())
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state of another"))
-    for run_it in (
-        lambda: resume_sweep(tmp_path / "s", LOCAL, QUIET),
-        lambda: replay(directory, "0/0"),
-        lambda: audit(tmp_path / "s"),
-    ):
-        with pytest.raises(UserError, match=r"code that you have not run before: mine\.py, my_names\.py"):
-            run_it()
-    said: list[str] = []
-    trust_code(code_of(directory), said.append)
-    assert said == [f"trusted: {name}, sha256 {sha256}" for name, sha256 in directory.code.items()]
-    monkeypatch.setattr(trust, "_trusted_here", set())
-    assert resume_sweep(tmp_path / "s", LOCAL, QUIET).finished
-
-
 @pytest.mark.scale
-def test_a_repeated_command_continues_from_another_upload_of_the_same_files(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_command_continues_from_another_upload_of_the_same_files(folder: Path, tmp_path: Path) -> None:
     upload = shutil.copytree(folder, tmp_path / "next job")
     _interrupted(folder, tmp_path / "s")
-    monkeypatch.setattr(trust, "_trusted_here", set())
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state of another head"))
     names = upload / "my_names.py"
     before = names.read_text()
     names.write_text('NAME = "other"')

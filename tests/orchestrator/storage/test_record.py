@@ -139,7 +139,7 @@ def test_a_resumed_sweep_writes_a_damaged_course_anew(tmp_path: Path) -> None:
     (tmp_path / "s" / COURSE_FILE).write_bytes(b"\xff")
     (tmp_path / "s" / REPLAYS.name).write_bytes(b"\xff")
     assert earlier_replays(directory) is None
-    directory.record_as(directory.entering(Environment(versions={}, code={})))
+    directory.record_as(directory.entering(Environment(versions={})))
     assert (directory.finished, directory.seconds_spent) == (False, 0.0)
 
 

@@ -1,18 +1,15 @@
-"""The user's own state: users unknown to the machine, homes that cannot be written, the list of trusted code."""
+"""The user's own state: users unknown to the machine, homes that cannot be written."""
 
 import getpass
 import os
 import pwd
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.storage import user_state
 from attnsweep.orchestrator.storage.environment import current_provenance
-from attnsweep.orchestrator.storage.user_state import is_trusted, trust
 from attnsweep.orchestrator.training.cluster import _keep_token_elsewhere
 from tests.orchestrator.commands import command
 
@@ -80,42 +77,3 @@ def test_rays_token_is_in_the_environment_where_the_home_cannot_be_written(
     assert len(token) == 64
     _keep_token_elsewhere()
     assert os.environ["RAY_AUTH_TOKEN"] == token
-
-
-MINE, OTHERS = {"a.py": "1"}, {"a.py": "2"}
-
-
-@pytest.fixture
-def other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes what follows run as in another process, which knows of trust from the user's list alone."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-    def forget() -> None:
-        monkeypatch.setattr(user_state, "_trusted_here", set())
-
-    forget()
-    return forget
-
-
-def test_trust_is_kept_beside_lines_that_are_damaged(tmp_path: Path, other_process: Callable[[], None]) -> None:
-    said: list[str] = []
-    (tmp_path / "attnsweep").mkdir()
-    (tmp_path / "attnsweep" / "trusted-code").write_bytes(b"\xff\x80\n")
-    trust(MINE, said.append)
-    other_process()
-    assert is_trusted(MINE)
-    assert not is_trusted(OTHERS)
-    assert said == []
-
-
-def test_it_is_said_where_trust_cannot_be_kept(tmp_path: Path, other_process: Callable[[], None]) -> None:
-    said: list[str] = []
-    (tmp_path / "attnsweep" / "trusted-code").mkdir(parents=True)
-    trust(MINE, said.append)
-    assert is_trusted(MINE)
-    other_process()
-    assert not is_trusted(MINE)
-    assert said == [
-        f"your trust in this sweep's code cannot be stored ({tmp_path}/attnsweep/trusted-code: Is a directory): "
-        "later commands on the sweep need --trust"
-    ]

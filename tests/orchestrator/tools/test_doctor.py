@@ -14,12 +14,11 @@ from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.tools.doctor import examination
 from attnsweep.orchestrator.tools.doctor.facts import NodeFacts, _trained, _with_slices
 from attnsweep.orchestrator.tools.doctor.nodes import Node, _ask, check_nodes, this_machine
-from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.pack import Pack
 from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix, object_names
 
-HERE = Environment.current(CategoryPairs())
+HERE = Environment.current()
 FACTS = NodeFacts(
     host="host2",
     environment=HERE.model_dump(),
@@ -41,14 +40,13 @@ def _with(**facts: object) -> Node:
 
 
 OTHER_NUMPY = HERE.model_copy(update={"versions": {**HERE.versions, "numpy": "1.2.3"}}).model_dump()
-OTHER_CODE = HERE.model_copy(update={"code": {**HERE.code, next(iter(HERE.code)): "changed"}}).model_dump()
 
 
 def test_nodes_without_a_fault_pass() -> None:
     lines = _lines(NODE, replace(NODE, name="host3"))
     assert lines["nodes"] == "ok    nodes      2: host2, host3"
     assert all(line.startswith("ok  ") for line in lines.values())
-    assert set(lines) == {"nodes", "code", "GPUs", "/dev/shm", "clocks", "a pack"}
+    assert set(lines) == {"nodes", "libraries", "GPUs", "/dev/shm", "clocks", "a pack"}
 
 
 @pytest.mark.parametrize(
@@ -61,13 +59,8 @@ def test_nodes_without_a_fault_pass() -> None:
         ),
         (
             _with(environment=OTHER_NUMPY),
-            "code",
+            "libraries",
             f"host2: numpy {HERE.versions['numpy']} -> 1.2.3; install the same",
-        ),
-        (
-            _with(environment=OTHER_CODE),
-            "code",
-            f"host2: code of {next(iter(HERE.code))}; install the same environment",
         ),
         (_with(n_torch_gpus=0), "GPUs", "host2: Ray counts 4, PyTorch 2.13.0+cpu sees 0; install PyTorch's build for"),
         (_with(shm_bytes=64 << 20), "/dev/shm", "host2: 67 MB; mount a larger one: docker run --shm-size=1g"),
