@@ -1,25 +1,19 @@
 """A full disk, torn and damaged files, a lost study, rows of another sweep: one message; `resume` goes on or not."""
 
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
-from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
-from tests.fault.disks import enlarge, small_disk
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
@@ -62,39 +56,6 @@ def test_damage_is_set_aside_and_trained_again(mlflow_uri: str, tmp_path: Path) 
     assert len(list((path / "set_aside" / "trainings").iterdir())) == 3
 
 
-def test_a_file_that_is_damaged_while_a_sweep_runs_is_a_fault_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec, path, commit = sweeps.small_sweep(trials=1), tmp_path / "s", SweepLoop._commit
-
-    def damaging(*arguments: Any) -> None:
-        commit(*arguments)
-        for file in (path / "curves").glob("0*.parquet"):
-            file.write_bytes(file.read_bytes()[:-100])
-
-    monkeypatch.setattr(SweepLoop, "_commit", damaging)
-    with pytest.raises(SweepError, match=rf"{path}/curves/0.*expected a Parquet file that attnsweep wrote"):
-        sweeps.run(spec, path, pack_size=4)
-
-
-@pytest.mark.scale
-def test_a_full_disk_stops_the_sweep_which_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    spec = sweeps.small_sweep(trials=24)
-    sweeps.run(spec, tmp_path / "undisturbed")
-    with small_disk(tmp_path / "disk", 300) as disk:
-        with pytest.raises(SweepError, match="No space left on device"):
-            sweeps.run(spec, disk / "s", pack_size=8)
-        assert not SweepDirectory.open(disk / "s").finished
-        kept = sweeps.outcomes(disk / "s")
-        assert 0 < len(kept) < 96
-        assert [str(problem) for problem in audit(disk / "s").problems] == []
-
-        enlarge(disk, 50_000)
-        assert sweeps.resume(disk / "s").finished
-        assert sweeps.outcomes(disk / "s") == sweeps.outcomes(tmp_path / "undisturbed")
-        assert sweeps.told(disk / "s") == sweeps.told(tmp_path / "undisturbed")
-
-
 def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_path: Path) -> None:
     path = tmp_path / "s"
     sweeps.run(sweeps.small_sweep(trials=3), path)
@@ -115,21 +76,3 @@ def test_trials_that_the_study_does_not_know_are_not_trained_a_second_time(tmp_p
     (path / STUDY_FILE).write_bytes(study)
     assert sweeps.resume(path).finished
     assert sweeps.outcomes(path) == before
-
-
-@pytest.mark.scale
-def test_rows_of_another_sweep_are_not_taken_for_this_ones(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    for path in (ours, theirs):
-        sweeps.run(sweeps.small_sweep(trials=1), path)
-    for folder in TABLES:
-        shutil.copytree(theirs / folder, ours / folder, dirs_exist_ok=True)
-    before = sweeps.outcomes(ours)
-    names = [SweepDirectory.open(path).sweep for path in (theirs, ours)]
-    with pytest.raises(
-        UserError,
-        match="{}/trainings: got 'trainings of another sweep: {}', expected only trainings of the sweep"
-        " that sweep.json describes, {}".format(ours, *names),
-    ):
-        sweeps.resume(ours)
-    assert sweeps.outcomes(ours) == before

@@ -1,11 +1,6 @@
 """`attnsweep run --or-resume`: one command, repeated by a scheduler however often the driver was killed."""
 
 import json
-import multiprocessing
-import os
-import random
-import signal
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +9,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_or_resume
 from attnsweep.orchestrator.running.summary import Summary
@@ -22,8 +16,6 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.locks import LEASE_FILE, Owner
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
@@ -38,62 +30,11 @@ def _repeat(spec: Sweep, path: PlaceName, console: Console | None = None) -> Sum
     return run_or_resume(spec, path, Resources(local=True, pack_size=4), console or Console(stderr=True))
 
 
-def _drive(path: Path, cpu_seconds: float, mlflow_uri: str) -> None:
-    """The command, which the kernel ends after so much computing."""
-    os.environ["MLFLOW_TRACKING_URI"] = mlflow_uri
-    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-    _repeat(sweeps.small_sweep(), path)
-
-
-def _exit_code(path: Path, cpu_seconds: float, mlflow_uri: str) -> int | None:
-    drivers = multiprocessing.get_context("forkserver")
-    drivers.set_forkserver_preload(["attnsweep.orchestrator.running.session", __name__])
-    driver = drivers.Process(target=_drive, args=(path, cpu_seconds, mlflow_uri))
-    driver.start()
-    driver.join()
-    return driver.exitcode
-
-
 @pytest.fixture(scope="module")
 def finished(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("finished") / "s"
     assert _repeat(sweeps.small_sweep(), path).finished
     return path
-
-
-@pytest.fixture(scope="module")
-def cpu_seconds(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """What the sweep takes, once everything is imported."""
-    began = time.process_time()
-    assert _repeat(sweeps.small_sweep(), tmp_path_factory.mktemp("measured") / "s").finished
-    return time.process_time() - began
-
-
-@pytest.mark.scale
-@pytest.mark.parametrize(("n_kills", "with_mlflow"), [(1, False), (10, True)], ids=["1", "10"])
-def test_a_command_that_is_killed_at_random_moments_and_repeated_ends_as_if_undisturbed(
-    n_kills: int,
-    with_mlflow: bool,
-    finished: Path,
-    cpu_seconds: float,
-    tmp_path: Path,
-    mlflow_uri: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if with_mlflow:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
-    path, moments = tmp_path / "s", random.Random(n_kills)
-    for _ in range(n_kills):
-        moment = moments.uniform(0.01, 0.9) * cpu_seconds
-        # A sweep that is nearly trained may be done before.
-        assert _exit_code(path, moment, os.environ["MLFLOW_TRACKING_URI"]) in (-signal.SIGPROF, 0), moment
-    assert _repeat(sweeps.small_sweep(), path).finished
-    assert sweeps.outcomes(path) == sweeps.outcomes(finished)
-    assert sweeps.curves(path) == sweeps.curves(finished)
-    assert sweeps.told(path) == sweeps.told(finished)
-    if not with_mlflow:
-        sync(SweepDirectory.open(path), mlflow_uri)
-    assert audit(path, mlflow_uri).problems == []
 
 
 def _interrupted(path: PlaceName, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,18 +62,6 @@ def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
     assert report.read_text() == "of these rows"
 
 
-@pytest.mark.scale
-def test_the_directory_keeps_the_order_in_which_its_sampler_draws(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Earlier versions printed specs with sorted keys, so the same sweep may come back in another order."""
-    path, spec = tmp_path / "s", sweeps.small_sweep()
-    _interrupted(path, monkeypatch)
-    assert _repeat(spec.but(space={name: spec.space[name] for name in reversed(list(spec.space))}), path).finished
-    assert list(SweepDirectory.open(path).spec.space) == list(spec.space)
-    assert sweeps.outcomes(path) == sweeps.outcomes(finished)
-
-
 def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
     record = {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()}
     with pytest.raises(
@@ -144,11 +73,6 @@ def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
     ):
         _repeat(sweeps.small_sweep(trials=9), finished)
     assert {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()} == record
-
-
-def test_a_sweep_in_other_words_is_the_same(finished: Path) -> None:
-    """A later version may describe a shipped sweep otherwise."""
-    assert _repeat(sweeps.small_sweep().but(description="in other words"), finished).finished
 
 
 def test_other_code_is_refused_as_by_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

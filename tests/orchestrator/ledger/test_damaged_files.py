@@ -1,6 +1,5 @@
 """Every file of a sweep directory, damaged in every way: each command that reads it exits cleanly and names it."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -13,16 +12,14 @@ import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
-from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import digest
 from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
-from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.commands import command
-from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
 
 RECORDS = (SWEEP_FILE, "course.json", REPLAYS.name, STUDY_FILE)
 TABLES = ("trainings", "curves")
@@ -160,90 +157,45 @@ def _with(name: str, kind: pa.DataType, values: list[Any] | None = None) -> Call
     return change
 
 
-HOSTILE_COLUMNS: Mapping[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
-    "a type": (_with("trial", pa.string(), ["a", "b"]), "the column trial is string, not int32"),
-    "a wider type": (_with("trial", pa.int64(), [1, 2]), "the column trial is int64, not int32"),
-    "nulls": (_with("trial", pa.int32()), "the column trial may be null"),
-    "none": (lambda rows: rows.drop_columns(["outcome", "stuck"]), "no column outcome; no column stuck"),
-    "twice": (lambda rows: rows.append_column("trial", rows["trial"]), "several columns of the same name"),
-    "a parameter": (
-        _with("param_init_sigma", pa.binary(), [b"", b""]),
-        "the column param_init_sigma is binary, not double",
-    ),
-    "another parameter": (
-        _with("param_n_categories", pa.binary(), [b"", b""]),
-        "the column param_n_categories is binary, not double or int64 or bool or dictionary",
-    ),
-    "a clash": (_with("param_n_categories", TEXT, ["a", "b"]), "as in another file"),
-    "a level": (_with("level_zero", TEXT, ["a", "b"]), "the column level_zero is dictionary"),
+HOSTILE_COLUMNS: Mapping[str, Callable[[pa.Table], pa.Table]] = {
+    "a type": _with("trial", pa.string(), ["a", "b"]),
+    "a wider type": _with("trial", pa.int64(), [1, 2]),
+    "nulls": _with("trial", pa.int32()),
+    "none": lambda rows: rows.drop_columns(["outcome", "stuck"]),
+    "twice": lambda rows: rows.append_column("trial", rows["trial"]),
+    "a parameter": _with("param_init_sigma", pa.binary(), [b"", b""]),
+    "another parameter": _with("param_n_categories", pa.binary(), [b"", b""]),
+    "a clash": _with("param_n_categories", TEXT, ["a", "b"]),
+    "a level": _with("level_zero", TEXT, ["a", "b"]),
 }
 
 
 @pytest.mark.parametrize("case", HOSTILE_COLUMNS)
 def test_a_file_with_other_columns_is_named(case: str, sweep: Path) -> None:
-    change, wrong = HOSTILE_COLUMNS[case]
-    path = _file(sweep, "trainings")
-    curves = _file(sweep, "curves")
-    changed = _rewritten(path, change(pq.read_table(path)), digests=b"{}")
+    path, curves = _file(sweep, "trainings"), _file(sweep, "curves")
+    changed = _rewritten(path, HOSTILE_COLUMNS[case](pq.read_table(path)), digests=b"{}")
     curves.rename(curves.with_name(changed.name))
-    for reader in ("status", "compact"):
+    for reader, exit_code in {"status": 2, "compact": 2, "audit": 1}.items():
         code, said = _told(reader)
-        assert code == 2
-        assert "s/trainings/p" in said
-        assert wrong in said
-        assert "restore it; or: attnsweep resume s, which sets it aside and trains it again" in said
-    code, said = _told("audit")
-    assert code == 1
-    assert wrong in said
+        assert (code, "trainings/p" in said) == (exit_code, True)
     # A resumed sweep begins with this.
     with open_writer(SweepDirectory.open(sweep)) as writer:
-        assert [wrong in each for each in writer.set_aside.values()] == [True]
+        assert len(writer.set_aside) == 1
     assert Ledger(sweep).trainings().num_rows == 2
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "wrong"),
+    ("key", "value"),
     [
-        ("replaces", b"", "a damaged file: the entry `replaces` or `digests` of its metadata cannot be parsed"),
-        ("replaces", b'"abc"', "`replaces` or `digests`"),
-        ("replaces", b'[{"a": 1}]', "`replaces` or `digests`"),
-        ("replaces", b"[" * 100_000, "`replaces` or `digests`"),
-        ("replaces", b"\xff", "`replaces` or `digests`"),
-        ("digests", b'{"curves": 1}', "`replaces` or `digests`"),
-        ("schema_version", b"x", "invalid literal for int() with base 10: b'x'"),
-        ("spec_sha256", b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        *(("replaces", value) for value in (b"", b'"abc"', b'[{"a": 1}]', b"[" * 100_000, b"\xff")),
+        ("digests", b'{"curves": 1}'),
+        ("schema_version", b"x"),
+        ("spec_sha256", b"\xff"),
     ],
 )
-def test_hostile_metadata_is_named(key: str, value: bytes, wrong: str, sweep: Path) -> None:
+def test_hostile_metadata_is_named(key: str, value: bytes, sweep: Path) -> None:
     path = _file(sweep, "trainings")
     changed = _rewritten(path, pq.read_table(path), **{key: value})
     with pytest.raises(UserError) as refused:
         Ledger(sweep).trainings()
-    assert (refused.value.subject, wrong in str(refused.value.given)) == (str(changed), True)
-
-
-def test_a_file_that_replaces_itself_is_named(sweep: Path) -> None:
-    """Such a file would hide another's rows silently. It may name only files from before digests were kept."""
-    path = _file(sweep, "trainings")
-    old = path.rename(path.with_name("p0-0123abcd.parquet"))
-    _file(sweep, "curves").rename(sweep / "curves" / old.name)
-    rows = pq.read_table(old)
-    pq.write_table(rows.replace_schema_metadata(rows.schema.metadata | {b"replaces": json.dumps([old.stem])}), old)
-    with pytest.raises(
-        UserError,
-        match=rf"^{old}: got 'a damaged file: its metadata lists the file itself among those that it replaces'"
-        r", expected a Parquet file",
-    ):
-        Ledger(sweep).trainings()
-
-
-def test_rows_that_are_not_of_the_search_space_are_refused(tmp_path: Path) -> None:
-    spec = small_sweep("s", trials=1)
-    spec = spec.but(space={**spec.space, "optimizer": Categorical(choices=("sgd", "adam"))})
-    directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4, param_optimizer="lbfgs"))
-    with pytest.raises(
-        UserError,
-        match=r"DIR: got 'a row in which a parameter has the value lbfgs', expected one of the"
-        r" choices that sweep.json declares: sgd, adam",
-    ):
-        write_report([directory.place], tmp_path / "report.html")
+    assert refused.value.subject == str(changed)

@@ -1,6 +1,5 @@
 """A crash at any step of any write: no row twice, none lost, and each pack whole or not at all."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact
+from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.storage.local import LocalFolder
-from tests.orchestrator.ledger.kills import crashes, read_beside_a_writer_and_kill_it
-from tests.orchestrator.ledger.ledger_rows import Key, commit, committed_keys, held, keys_of, open_writer, pack_rows
+from tests.orchestrator.ledger.kills import crashes
+from tests.orchestrator.ledger.ledger_rows import Key, commit, committed_keys, held, keys_of, open_writer
 
 
 def naive_keys(root: Path) -> list[Key]:
@@ -97,34 +96,3 @@ def test_a_reader_beside_a_recovery_opens_again(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(LocalFolder, "open_file", overtaken)
     assert held(root) == keys
-
-
-def test_nothing_gets_its_name_before_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[tuple[str, str]] = []
-    real_fsync, real_replace = os.fsync, os.replace
-
-    def fsync(descriptor: int) -> None:
-        real_fsync(descriptor)
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        events.append(("sync", path.name if path.is_dir() else path.parent.name + " file"))
-
-    def replace(source: Path, target: Path) -> None:
-        real_replace(source, target)
-        events.append(("rename", target.parent.name))
-
-    with open_writer(tmp_path) as writer:
-        monkeypatch.setattr(os, "fsync", fsync)
-        monkeypatch.setattr(os, "replace", replace)
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    tables = ("curves", "heads", "trainings")
-    assert sorted(events[:3]) == [("sync", f"{table} file") for table in tables]
-    assert events[3:] == [event for table in tables for event in (("rename", table), ("sync", table))]
-
-
-@pytest.mark.slow
-def test_a_reader_beside_the_writer_and_a_killed_writer(tmp_path: Path) -> None:
-    committed = read_beside_a_writer_and_kill_it(tmp_path, 20, MAX_FRAGMENTS)
-    with open_writer(tmp_path):
-        found = len(committed_keys(tmp_path))
-        assert committed <= found <= committed + 1
-        assert held(tmp_path, n_steps=1) == {(trial, 0) for trial in range(found)}

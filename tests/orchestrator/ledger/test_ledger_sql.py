@@ -229,7 +229,7 @@ def test_a_query_that_was_forgotten_is_asked_for() -> None:
 
 @pytest.mark.slow
 def test_nobody_has_to_read_the_answer() -> None:
-    ledger = Path(__file__).parents[3] / "docs" / "ledgers" / "chiang_parity"
+    ledger = Path(__file__).parents[3] / "docs" / "ledgers" / "quickstart"
     program = "import os, sys; os.close(1); sys.stdout = None; from attnsweep.orchestrator import cli; cli.main()"
     words = [sys.executable, "-c", program, "query", str(ledger), "from trials"]
     assert subprocess.run(words, capture_output=True, check=True).stderr == b""

@@ -1,12 +1,10 @@
 """Every damaged byte is found; damaged packs are set aside, and the rest of the ledger stays usable."""
 
-import errno
 import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -134,16 +132,6 @@ def test_a_damaged_merge_gives_way_to_what_it_replaced_while_that_is_there(
         assert held(root) == keys_of(1, 2)
 
 
-def test_damage_in_what_a_merge_has_replaced_matters_to_nobody(root: Path) -> None:
-    saved = shutil.copytree(root, root.parent / "saved")
-    compact(root)
-    shutil.copytree(saved, root, dirs_exist_ok=True)
-    _flip(file_of(root, "trainings", "p1"), 100)
-    with open_writer(root) as writer:
-        assert writer.set_aside == {}
-        assert held(root) == keys_of(0, 1, 2)
-
-
 def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) -> None:
     """As a late upload leaves it, of a writer that has lost the sweep; nothing may merge it with the others."""
     with open_writer(root) as writer:
@@ -162,40 +150,6 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
     assert {path.parent.name for path in root.glob(f"set_aside/*/{path.name}")} == set(TABLES)
     compact(root)
     assert held(root) == keys_of(0, 1, 2)
-
-
-def test_trainings_of_another_sweep_are_no_doubles(root: Path) -> None:
-    trainings, curves, heads = pack_rows("q", [(0, 0), (1, 0)])
-    of_another = pa.array(["another"] * 2).dictionary_encode()
-    at = trainings.schema.get_field_index("sweep")
-    with open_writer(root) as writer:
-        writer.commit("q", trainings.set_column(at, "sweep", of_another), curves, heads)
-    with open_writer(root) as writer:
-        assert writer.set_aside == {}
-
-
-def test_a_fragment_that_repeats_its_own_trainings_stays_for_the_audit(root: Path) -> None:
-    with open_writer(root) as writer:
-        writer.commit("q", *pack_rows("q", [(3, 0), (3, 0)]))
-    with open_writer(root) as writer:
-        assert writer.set_aside == {}
-    compact(root)
-    assert committed_keys(root) == {*keys_of(0, 1, 2), (3, 0)}
-
-
-def test_a_file_that_was_not_found_once_is_not_set_aside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, wanted = pa.OSFile, []
-
-    def found_later(path: str) -> pa.NativeFile:
-        wanted.append(path)
-        if len(wanted) == 2:
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        return opened(path)
-
-    monkeypatch.setattr(pa, "OSFile", found_later)
-    with open_writer(root) as writer:
-        assert writer.set_aside == {}
-        assert held(root) == keys_of(0, 1, 2)
 
 
 def test_setting_aside_that_a_crash_cut_short_is_ended_by_the_next(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,37 +177,9 @@ def test_a_reader_meets_no_wrong_number(root: Path, ask: Callable[[Path], object
     assert Ledger(root).trainings().num_rows == 6
 
 
-def test_what_does_not_count_is_left_over(root: Path) -> None:
-    shutil.copy(file_of(root, "curves", "p0"), root / "curves" / "p9-00000000.parquet")
-    (root / "heads" / ".p9.tmp").write_bytes(b"")
-    assert _words(root) == [
-        "curves/p9-00000000.parquet: left over by a commit or a merge that was cut short",
-        "heads/.p9.tmp: left over by a write that was cut short",
-    ]
-    with open_writer(root):
-        assert verify(place_of(root), SPEC) == []
-
-
 def test_files_of_another_sweep_are_found(root: Path) -> None:
     assert len(verify(place_of(root), "f" * 64)) == 9
     assert str(verify(place_of(root), "f" * 64)[0]).endswith("rows of another sweep, of the spec 5ec5ec5ec5ec")
-
-
-def test_a_ledger_of_before_digests_were_kept_is_read_and_goes_on(root: Path) -> None:
-    for path in root.glob("*/*.parquet"):
-        rows = pq.read_table(path)
-        old = {key: value for key, value in rows.schema.metadata.items() if key != b"digests"}
-        pq.write_table(rows.replace_schema_metadata(old), path.with_name(f"{path.stem[:2]}-0123abcd.parquet"))
-        path.unlink()
-    assert verify(place_of(root), SPEC) == []
-    with open_writer(root) as writer:
-        assert writer.set_aside == {}
-        writer.commit("p3", *pack_rows("p3", [(3, 0), (3, 1)]))
-    assert held(root) == keys_of(0, 1, 2, 3)
-    file_of(root, "curves", "p1").write_bytes(b"torn")
-    with open_writer(root) as writer:
-        assert list(writer.set_aside) == ["p1-0123abcd"]
-    assert held(root) == keys_of(0, 2, 3)
 
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,12 @@ import pytest
 
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.verification import naming_damage, set_damage_aside, verify
+from attnsweep.orchestrator.ledger.verification import set_damage_aside, verify
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import SPEC, commit, file_of, held, keys_of, open_writer
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.limits import may_open
@@ -90,32 +89,6 @@ def test_whichever_file_cannot_be_opened_nothing_is_moved_or_removed(root: Path)
             assert files_of(root) == files
         assert n_files > 2, name
     assert held(root) == KEYS
-
-
-def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(root: Path) -> None:
-    place = LocalFolder(root)
-    with may_open(0):
-        for look in (place.sizes, lambda: place.names("trainings"), lambda: place.unfinished("curves")):
-            with pytest.raises(StoreError, match=os.strerror(errno.EMFILE)):
-                look()
-
-
-QUOTED = (
-    "InvalidInputException: reading the stream failed: IOError: Error reading bytes. Detail: [errno 5] Input/output"
-)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.EIO, "Error reading bytes from file"),
-        UserError("SQL", given=QUOTED, expected="a query", fix="correct it"),
-    ],
-    ids=["of Arrow", "quoted by DuckDB"],
-)
-def test_a_fault_while_rows_are_read_is_told_in_a_line(error: Exception, root: Path) -> None:
-    with pytest.raises(StoreError, match=rf"^{root}: got '{EIO}'"), naming_damage([LocalFolder(root)]):
-        raise error
 
 
 def test_a_checkpoint_that_fails_to_be_read_stays(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any
 
 import optuna
 import pytest
@@ -26,7 +26,6 @@ from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQu
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.search_spaces.suggestion import undrawn
-from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import folder_of
 
@@ -106,54 +105,6 @@ def _entries(journal: bytes) -> list[dict[str, Any]]:
 
 def _journal(entries: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
-
-
-def _half_drawn(journal: bytes, trial: int, n_drawn: int) -> bytes:
-    """The journal of an earlier attnsweep that was killed while it drew a trial, and then went on."""
-    n_passed = 0
-
-    def survives(entry: Mapping[str, Any]) -> bool:
-        nonlocal n_passed
-        if entry.get("trial_id") != trial or "param_name" not in entry:
-            return True
-        n_passed += 1
-        return n_passed <= n_drawn
-
-    return _journal([entry for entry in _entries(journal) if survives(entry)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_drawn", range(5))
-@pytest.mark.parametrize("sampler", get_args(Sampler))
-def test_a_half_drawn_trial_of_an_earlier_journal_is_completed_by_its_own_sampler(
-    sampler: str, n_drawn: int, tmp_path: Path
-) -> None:
-    directory, asked, journal = _undisturbed(sampler, is_earlier=True)
-    resumed = _resumed(directory, _half_drawn(journal, 1, n_drawn), tmp_path)
-    if sampler in ("random", "grid"):
-        assert resumed == asked
-    values = resumed[1].values
-    assert 1e-4 <= values["init_sigma"] <= 1.0  # type: ignore[operator]
-    assert values["n_positions"] in range(4, 21)
-    if "learning_rate" in values:
-        assert (values["learning_rate"] == 0.5) == (values["optimizer"] == "sgd")
-
-
-def test_random_trials_are_those_of_optunas_own_study() -> None:
-    _, asked, journal = _undisturbed("random")
-    _, earlier, its_journal = _undisturbed("random", is_earlier=True)
-    assert asked == earlier
-    assert len(journal.splitlines()) < len(its_journal.splitlines())
-
-
-def test_a_half_drawn_trial_that_was_told_has_values_and_stays_as_it_is(tmp_path: Path) -> None:
-    directory, asked, journal = _undisturbed("random", is_earlier=True)
-    directory = directory.but(place=LocalFolder(tmp_path))
-    (tmp_path / STUDY_FILE).write_bytes(_half_drawn(journal, 5, 1))
-    study = Study(directory)
-    assert study.configuration(5) == asked[5]
-    study.save()
-    assert list(read_trials(directory)[5].params) == ["init_sigma"]
 
 
 @pytest.mark.slow
@@ -301,12 +252,3 @@ def test_a_journal_that_is_no_file_of_the_sweeps_own_is_not_written_to(tmp_path:
     with pytest.raises(UserError, match="got 'a symbolic link'"):
         Study(directory)
     assert (tmp_path / "victim").read_text() == "mine"
-
-
-def test_a_journal_damaged_in_the_middle_is_one_line_to_who_resumes(tmp_path: Path) -> None:
-    directory, _, journal = _undisturbed("random")
-    (tmp_path / STUDY_FILE).write_bytes(journal.replace(b"{", b"<", 5))
-    with pytest.raises(
-        UserError, match=f"^{tmp_path}/{STUDY_FILE}: got 'a journal whose line 1 has changed since it was w"
-    ):
-        Study(directory.but(place=LocalFolder(tmp_path)))

@@ -1,8 +1,6 @@
 """A full disk: one clear line, no half-written pack in the ledger, and resumable when there is space."""
 
-import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
-from attnsweep.workloads.errors import UserError
 from tests.fault import disks
 from tests.orchestrator.ledger.ledger_rows import SPEC, Key, commit, held, open_writer, pack_rows
 from tests.orchestrator.storage.limits import largest_file
@@ -88,16 +85,6 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
     assert _hidden(small_disk) == []
 
 
-def test_a_writer_that_has_no_room_for_its_name_is_the_only_one_all_the_same(tmp_path: Path) -> None:
-    commit(tmp_path, 0)
-    with largest_file(0):
-        lock = LocalFolder(tmp_path).lock("run")
-    with pytest.raises(UserError, match="got 'a sweep that another process works on', expected one process at a time"):
-        LocalFolder(tmp_path).lock("compact")
-    lock.close()
-    commit(tmp_path, 1)
-
-
 def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     folder.put_text("course.json", "earlier")
@@ -105,18 +92,6 @@ def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
         folder.put_text("course.json", "later" * 100)
     assert [path.name for path in tmp_path.iterdir()] == ["course.json"]
     assert folder.read_text("course.json") == "earlier"
-
-
-def test_a_text_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is fsynced before the rename, and the folder after the rename."""
-    found = []
-
-    def note(descriptor: int) -> None:
-        found.append((stat.S_ISREG(os.fstat(descriptor).st_mode), (tmp_path / "course.json").exists()))
-
-    monkeypatch.setattr(os, "fsync", note)
-    LocalFolder(tmp_path).put_text("course.json", "text")
-    assert found == [(True, False), (False, True)]
 
 
 def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_path: Path) -> None:

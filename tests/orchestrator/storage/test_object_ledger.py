@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.s3.exceptions import AccessForbidden, MissingKey
 from moto.s3.responses import S3Response
 
 from attnsweep.orchestrator.ledger import compaction
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage import locks as owner
-from attnsweep.orchestrator.storage import s3 as object_prefix
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.ledger.kills import Crash, crashes, read_beside_a_writer_and_kill_it
+from tests.orchestrator.ledger.kills import Crash, crashes
 from tests.orchestrator.ledger.ledger_rows import commit, committed_keys, held, keys_of, open_writer, pack_rows
 from tests.orchestrator.storage.object_store import copy_of, leave_lease, new_prefix, object_names
 
@@ -64,13 +62,6 @@ def test_what_is_committed_is_read_back_as_from_a_disk(
     assert prefix.read_text(LEASE_FILE) == ""
 
 
-def test_an_empty_ledger_is_one(prefix: ObjectPrefix) -> None:
-    with pytest.raises(UserError, match="expected a sweep directory, which contains a folder named trainings"):
-        Ledger(prefix)
-    commit(prefix)
-    assert Ledger(prefix).trainings().num_rows == 0
-
-
 REQUESTS = [(ObjectPrefix, name) for name in ("_put", "swap_text", "remove")]
 """The steps of a write to an object store."""
 
@@ -101,19 +92,6 @@ def test_a_crash_at_any_request_leaves_each_pack_whole_or_not_at_all(act: Callab
     assert (True, True) in seen
 
 
-@pytest.mark.scale
-def test_a_killed_writer_leaves_whole_packs_and_a_lock_that_is_soon_free(prefix: ObjectPrefix) -> None:
-    def is_locked(pid: int) -> None:
-        with pytest.raises(UserError, match=rf"another process works on \(run, pid {pid} on "):
-            open_writer(prefix)
-
-    committed = read_beside_a_writer_and_kill_it(prefix, 8, 4, is_locked)
-    with open_writer(prefix):
-        found = held(prefix, n_steps=1)
-        assert committed <= len(found) <= committed + 1
-        assert found == {(trial, 0) for trial in range(len(found))}
-
-
 def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
     prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,56 +118,6 @@ def test_what_a_killed_writer_had_sent_may_appear_before_its_lock_is_taken_over(
     monkeypatch.setattr(time, "sleep", lambda _: put(prefix, *sent[0]))
     with open_writer(prefix):
         assert held(prefix) == keys_of(0, 1)
-
-
-@pytest.mark.sample("2")
-@pytest.mark.parametrize("n_removed", [1, 2, 3])
-def test_a_reader_that_a_compaction_overtakes_asks_again(
-    prefix: ObjectPrefix, n_removed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The compaction removes the files of one table, of two, or of all; then it is killed."""
-    # Files are read in parts, as large ones are.
-    monkeypatch.setattr(object_prefix, "_WHOLE_BYTES", 0)
-    commit(prefix, 0, 1, 2)
-    asked = 0
-
-    def question(connection: Any) -> int:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            _compact_until(prefix, n_removed)
-        return int(connection.sql("SELECT count(*) FROM curves").fetchall()[0][0])
-
-    assert Ledger(prefix).ask(question) == 6 * 6
-    assert asked == 2
-
-
-@pytest.mark.parametrize("refusal", [MissingKey("k"), AccessForbidden("no")], ids=["missing", "refused"])
-def test_a_part_of_a_file_that_is_refused_once_ends_a_merge_with_its_name(
-    prefix: ObjectPrefix, refusal: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(prefix, 0, 1)
-    monkeypatch.setattr(object_prefix, "_WHOLE_BYTES", 0)
-    answer, asked, at, named = S3Response.get_object, [], set[int](), ""
-
-    def refusing(response: S3Response) -> Any:
-        nonlocal named
-        if "range" in response.headers:
-            asked.append(response.path)
-            if len(asked) in at:
-                named = response.path.rpartition("/")[2]
-                raise refusal
-        return answer(response)
-
-    monkeypatch.setattr(S3Response, "get_object", refusing)
-    compact(copy_of(prefix))
-    for number in (len(asked), len(asked) // 2):
-        asked.clear()
-        at.clear()
-        at.add(number)
-        with pytest.raises(UserError) as refused:
-            compact(copy_of(prefix))
-        assert refused.value.subject.endswith(named)
 
 
 @pytest.mark.sample("none-1", "error-3")
