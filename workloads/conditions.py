@@ -1,6 +1,6 @@
 """Parses and evaluates conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`.
 
-Axes: L training, P probe (measured step).
+Axes: L training, P probe.
 """
 
 import math
@@ -26,8 +26,7 @@ _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?
 def holds(
     condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
 ) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) of which trainings a condition on metrics holds; `False` where one of
-    its metrics is NaN.
+    """Returns at which probes of which trainings a condition on metrics holds; `False` where one of its metrics is NaN.
 
     Args:
         metrics: Arrays (n_trainings, n_probes) by the metric's name. A probe is a measured step.

@@ -1,5 +1,5 @@
-"""Finds files that a user names by path, such as corpora. On another machine these are copies that the driver (main
-process) has sent."""
+"""Finds files that a user names by path, such as corpora. On another machine these are copies that the driver has
+sent."""
 
 import atexit
 import fcntl
@@ -15,7 +15,7 @@ from attnsweep.workloads.errors import UserError
 
 _PREFIX = "attnsweep-files-"
 _carried: dict[str, Path] = {}
-"""Local copies of the files that the driver (main process) has sent, by the path that the user gave."""
+"""Local copies of the files that the driver has sent, by the path that the user gave."""
 _folders: list[Path] = []
 """The temporary folders that this process has made; all but the last were removed by something else."""
 
@@ -24,7 +24,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     """Returns the regular file at a path, with symbolic links resolved. Refuses devices and pipes, because reading them
     might never end.
 
-    On another machine of a cluster, a file that the driver (main process) has sent under this path takes precedence.
+    On another machine of a cluster, a file that the driver has sent under this path takes precedence.
 
     Args:
         subject: The name of the argument whose value is the path.
@@ -48,8 +48,8 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes files from the driver (main process) into a temporary folder. From then on `given_file` finds them by
-    their paths on the driver's machine."""
+    """Writes files from the driver into a temporary folder. From then on `given_file` finds them by their paths on the
+    driver's machine."""
     for path, content in files.items():
         if path not in _carried:
             _carried[path] = _folder() / f"{len(_carried)}-{Path(path).name}"

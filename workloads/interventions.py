@@ -87,7 +87,7 @@ class Clamp:
     """An intervention that replaces the attention weights of one head by a fixed pattern, for some steps.
 
     Attributes:
-        steps: The steps at which the clamp applies, in updates and in probes (measurements).
+        steps: The steps at which the clamp applies, in updates and in probes.
     """
 
     layer: int
@@ -106,7 +106,7 @@ class Scale:
     Attributes:
         layer, head: The numbers of the head; `None` for all heads of all layers.
         factor: The factor of the logits. If several interventions scale one head, their factors are multiplied.
-        steps: The steps at which the factor applies, in updates and in probes (measurements).
+        steps: The steps at which the factor applies, in updates and in probes.
     """
 
     layer: int | None
@@ -133,7 +133,7 @@ class Kick:
 
     @property
     def steps(self) -> Steps:
-        """The steps that the kick (addition of noise) influences: from its own step to the end of the training."""
+        """The steps that the kick influences: from its own step to the end of the training."""
         return Steps(self.step, None)
 
     def __str__(self) -> str:
@@ -190,8 +190,7 @@ def intervene(
     kick: float | None = None,
     at: int | None = None,
 ) -> str:
-    """Returns the text of one intervention (change to a training while it runs). To use several, join the texts: `";
-    ".join([...])`.
+    """Returns the text of one intervention. To use several, join the texts: `"; ".join([...])`.
 
     Args:
         parameter, freeze: One or more whole parts, between dots, of the names of parameters, and the steps that do not
@@ -234,8 +233,7 @@ def pattern_number(pattern: str) -> int:
 
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
-    """Returns the steps just before which some intervention (a change to a training while it runs) begins, ends or adds
-    noise."""
+    """Returns the steps just before which some intervention begins, ends or adds noise."""
     ends = {end for intervention in interventions for end in (intervention.steps.start, intervention.steps.until)}
     return frozenset(step for step in ends if step is not None)
 

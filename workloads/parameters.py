@@ -205,8 +205,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     def static_key(self) -> tuple[Value, ...]:
         """Returns the values of the static parameters: those that must be equal in all trainings of one batched
-        program.
-        """
+        program."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 

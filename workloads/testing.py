@@ -38,8 +38,7 @@ from attnsweep.workloads.errors import LabelError, SpecError, UserError, in_word
 from attnsweep.workloads.parameters import Value
 
 RELATIVE_TOLERANCE = 1e-5
-"""The largest accepted relative difference between the losses of a training in two packs (programs of several
-trainings)."""
+"""The largest accepted relative difference between the losses of a training in two packs."""
 
 _TRAININGS = 7
 """The number of trainings that are checked for each set of static parameters."""
@@ -213,8 +212,7 @@ def check_engine_equals_plain_pytorch(
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that trainings get only outcomes and reference levels (losses of simple predictors) that the workload
-    declares.
+    """Checks that trainings get only outcomes and reference levels that the workload declares.
 
     Every training must have a known outcome at every measured step, and every level a declared name. Where the loss
     cannot tell two levels apart, a label must name both of them or none. Losses must not be negative unless the

@@ -111,8 +111,7 @@ class UserCode:
     @cached_property
     def module_name(self) -> str:
         """The name under which the user's file is imported. It contains a digest of the folder's path and of the
-        contents of the user's files.
-        """
+        contents of the user's files."""
         content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}\n{self.is_apart}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"

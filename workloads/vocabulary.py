@@ -79,7 +79,7 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
 """The outcomes that are not particular to one workload, by label, in the order of tables and figures."""
 
 AT_LEVEL = 0.01
-"""A loss is at a reference level (the loss of a simple predictor) if it is within this share of the level."""
+"""A loss is at a reference level if it is within this share of the level."""
 MOVING_SHARE = 0.01
 """A training counts as still moving if its loss fell by more than this share over the last fifth of its steps."""
 

@@ -60,8 +60,7 @@ class Sight:
     @classmethod
     def everything(cls, like: Tensor) -> "Sight":
         """Makes the mask with which every token sees all tokens. Number of tokens, dtype and device are those of the
-        tokens `like`.
-        """
+        tokens `like`."""
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)
 
@@ -69,8 +68,7 @@ class Sight:
 @dataclass(frozen=True, slots=True)
 class LogitScale:
     """A factor of attention logits: a constant, or a constant times log n, where n is the number of keys that a query
-    sees.
-    """
+    sees."""
 
     scale: Tensor
     has_log_n: Tensor
@@ -126,8 +124,7 @@ class HoldableHeads(nn.Module):
 
     def scaled(self, query_BHQC: Tensor) -> Tensor:
         """Multiplies the queries of each head by the head's logit factor. Returns the same tensor if no head is
-        scaled.
-        """
+        scaled."""
         if self.logit_factor_H is None:
             return query_BHQC
         return query_BHQC * self.logit_factor_H.view(-1, 1, 1)
@@ -256,8 +253,7 @@ class Attention(HoldableHeads):
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Computes self-attention. Returns the output (n_sequences, n_tokens, d_model) and the attention weights
-        (n_sequences, n_heads, n_tokens, n_tokens).
-        """
+        (n_sequences, n_heads, n_tokens, n_tokens)."""
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
@@ -278,14 +274,12 @@ class Attention(HoldableHeads):
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
         """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) from scaled queries, before those of
-        clamped heads are replaced by fixed patterns.
-        """
+        clamped heads are replaced by fixed patterns."""
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
         """Computes the queries of tokens, (n_sequences, n_heads, n_queries, n_channels), multiplied by the scale of the
-        attention logits and by each head's own logit factor, if it has one.
-        """
+        attention logits and by each head's own logit factor, if it has one."""
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
 
     def factor(self, sight: Sight) -> Tensor:
@@ -378,14 +372,12 @@ class TransformerBlock(nn.Module):
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Returns the output (n_sequences, n_tokens, d_model), and the attention weights (n_sequences, n_heads,
-        n_tokens, n_tokens).
-        """
+        n_tokens, n_tokens)."""
         attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
         return self.finished(x_BTD + attended_BTD), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
         """Completes a transformer block: applies LayerNorm and the feed-forward network to the residual stream
-        (n_sequences, n_tokens, d_model) after attention.
-        """
+        (n_sequences, n_tokens, d_model) after attention."""
         fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
         return x_BTD + fed

@@ -58,8 +58,7 @@ def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
     """Returns the output of an attention head whose logits, values and skip connection depend on both category and
-    position of a token: (n_texts, n_positions, n_outputs).
-    """
+    position of a token: (n_texts, n_positions, n_outputs)."""
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
     # The logit of a query for a key is the sum of two: one for the key's category, in `asks_category_BMN`, and one for

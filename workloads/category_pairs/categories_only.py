@@ -49,8 +49,7 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
 
     def logits(self) -> Tensor:
         """Returns the attention logits (n_categories, n_categories) of a query of one category (column) for a key of
-        another (row).
-        """
+        another (row)."""
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
@@ -77,8 +76,7 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
         """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
-        and averaged over texts.
-        """
+        and averaged over texts."""
         # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
@@ -133,8 +131,7 @@ SOURCE = "docs/theory.md, system C"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """The weights and the problem of a categories-only model (system C): attention logits, values, target table, and
-    probabilities of the categories.
-    """
+    probabilities of the categories."""
 
     q_NN: Tensor
     v_KM: Tensor

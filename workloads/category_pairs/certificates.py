@@ -4,8 +4,8 @@ training can have. Axes: L lane (one training of a batch).
 At a zero of the gradient, or on a plateau, of systems P and C: a direction of negative curvature leads out. In the
 valley at infinity of system P (a descent along which the weights grow without end): the training is solved after a
 reset takes it out of the valley. At a dead attention branch of the full models: a direction of negative curvature leads
-out, or, where second derivatives show none, a small kick (noise added to the weights) frees the training. What each
-test proves: docs/notes/zeros_tests.md.
+out, or, where second derivatives show none, a small kick frees the training. What each test proves:
+docs/notes/zeros_tests.md.
 """
 
 import math
@@ -63,8 +63,7 @@ def certify(
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
     """Splits the state of trainings (parameters and buffers). Returns the losses as a function of the parameters, with
-    the buffers held fixed, and the parameters.
-    """
+    the buffers held fixed, and the parameters."""
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 
@@ -95,7 +94,7 @@ def _solves_after_reset(
 
 
 def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> list[Certificate]:
-    certificates = _curves_down(module, _twice_differentiable(loss), lanes, state, _SMALL_SHARE)
+    certificates = _curves_down(module, twice_differentiable(loss), lanes, state, _SMALL_SHARE)
     undecided = torch.tensor(
         [lane for lane, certificate in enumerate(certificates) if not certificate.agrees], device=lanes.device
     )
@@ -110,7 +109,7 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
     return certificates
 
 
-def _twice_differentiable(loss: Loss) -> Loss:
+def twice_differentiable(loss: Loss) -> Loss:
     """On all texts at once: in parts, the error can be differentiated only once."""
 
     def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:

@@ -252,8 +252,7 @@ class FullModel(nn.Module, DrawnByEngine):
 
     def factors(self) -> tuple[Tensor, ...]:
         """Returns the trained matrices of the attention head by name: keys, queries and values; or, if the product of
-        keys and queries is one parameter, that product and the values.
-        """
+        keys and queries is one parameter, that product and the values."""
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
@@ -268,8 +267,7 @@ class FullModel(nn.Module, DrawnByEngine):
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
         """Returns the answers (n_texts, n_positions - 1) at all positions but the first, with the attention output
-        replaced by 0.
-        """
+        replaced by 0."""
         # Without attention, the answer depends on the current token alone, so it is computed once for each distinct
         # token.
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
@@ -289,15 +287,13 @@ class FullModel(nn.Module, DrawnByEngine):
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the mean squared error of the model's predictions, over texts and predicted positions, and the
-        predictions, (n_texts, n_positions - 1).
-        """
+        predictions, (n_texts, n_positions - 1)."""
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def mean_squared_error(self, text_BM: Tensor) -> Tensor:
         """Returns the mean squared error of the answers over texts and predicted positions. It is computed a few texts
-        at a time, and can be differentiated only once.
-        """
+        at a time, and can be differentiated only once."""
         return self._by_parts(text_BM, n_results=1)[0]
 
     def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:

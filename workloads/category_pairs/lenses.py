@@ -3,15 +3,16 @@
 Axes: M position, N category, S token row.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import one_hot
 
+from attnsweep.workloads.category_pairs.certificates import twice_differentiable
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.workload import CategoryPairs
-from attnsweep.workloads.engine.contract import Batch, Lanes, Workload
+from attnsweep.workloads.engine.contract import Lanes, Workload
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
 
@@ -38,16 +39,4 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
     return SentenceMaps(number=number, n_sentences=len(text_BM), text=" ".join(keys), layers=(layer,))
 
 
-def _whole_loss(module: nn.Module, batch: Batch) -> Tensor:
-    """On all texts at once, where a `FullModel` takes a few at a time."""
-    if isinstance(module, FullModel):
-        loss: Tensor = module(_texts(module, batch))[0] + module.leaning_loss()
-        return loss
-    return CategoryPairs().loss(module, batch)
-
-
-def _texts(module: nn.Module, batch: Batch) -> Tensor:
-    return batch["text"] if batch else cast(Tensor, module.text_BM)
-
-
-LENSES = Lenses(maps=_maps, loss=_whole_loss)
+LENSES = Lenses(maps=_maps, loss=twice_differentiable(CategoryPairs().loss))

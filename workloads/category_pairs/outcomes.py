@@ -55,8 +55,7 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
 
 def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
     """Returns by name the mean squared errors of simple predictors, such as one that always answers the mean of the
-    targets. The entry `solved` is the error below which a training counts as solved: 1% of the target's variance.
-    """
+    targets. The entry `solved` is the error below which a training counts as solved: 1% of the target's variance."""
     levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
     return levels | {"solved": _SOLVED_SHARE * levels["mean"]}
 

@@ -42,14 +42,12 @@ class PositionsOnly(nn.Module, DrawnByEngine):
 
     def logits(self) -> Tensor:
         """Returns the attention logits as a matrix (n_positions, n_predicted): one row for each position that is read,
-        one column for each position whose category is predicted.
-        """
+        one column for each position whose category is predicted."""
         return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 
     def attention(self) -> Tensor:
         """Returns the attention weights (n_positions, n_predicted) of each predicted position (column) on each position
-        that it reads (row).
-        """
+        that it reads (row)."""
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
@@ -69,8 +67,7 @@ class PositionsOnly(nn.Module, DrawnByEngine):
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
         """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
-        and averaged over texts.
-        """
+        and averaged over texts."""
         # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
@@ -95,8 +92,7 @@ class PositionsOnly(nn.Module, DrawnByEngine):
 
     def reference_levels(self) -> dict[str, Tensor]:
         """Returns by name the losses per predicted position at the points where the gradient can vanish, and the loss
-        below which a training is `solved`.
-        """
+        below which a training is `solved`."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {"zero": 1.0, "mean": 1 - 1 / N, "solved": 0.01 if self._softmax else 0.05 * valley}
@@ -156,6 +152,5 @@ def shift(M: int) -> Tensor:
 
 def mean(N: int) -> Tensor:
     """Returns the matrix that averages over categories, (n_categories, n_categories): all entries are 1 /
-    n_categories.
-    """
+    n_categories."""
     return torch.full((N, N), 1 / N, dtype=torch.float64)

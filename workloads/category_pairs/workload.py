@@ -97,8 +97,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
         """Returns the mean squared error as `error` and the predictions (n_texts, n_predicted) as `answer`, for a model
-        with a feed-forward part; nothing for a model that is attention alone.
-        """
+        with a feed-forward part; nothing for a model that is attention alone."""
         if not isinstance(module, FullModel):
             return {}
         error, answer_BK = module.answered(batch["text"])
@@ -106,8 +105,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the loss per predicted position: the expectation over all texts where a formula gives it, else the
-        mean over the evaluation batch.
-        """
+        mean over the evaluation batch."""
         if isinstance(module, FullModel):
             return batch["error"]
         return self.loss(module, batch) / (cast(System, module).n_positions - 1)
@@ -119,8 +117,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Returns the losses of simple predictors, by name. They are exact expectations over all texts. Only for a
-        model whose attention depends on categories alone, they are averages over the texts of `batch`, if it has any.
-        """
+        model whose attention depends on categories alone, they are averages over the texts of `batch`, if it has
+        any."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

@@ -27,21 +27,21 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 KICKS = (0.01, 0.1, 1.0)
-"""Sizes of kicks (noise added to the weights) relative to the weights, in the order in which they are tried."""
+"""Sizes of kicks relative to the weights, in the order in which they are tried."""
 MOST_TELLING = 0.1
 """The largest size of a kick (noise), relative to the weights, after which an escape counts."""
 KICK_STEPS = 400
-"""The number of iterations of L-BFGS after a kick (noise added to the weights)."""
+"""The number of iterations of L-BFGS after a kick."""
 _ROUNDS = 4
-"""The number of descents after a kick (noise added to the weights). In each descent, the loss is scaled by the gradient
-where the previous one ended."""
+"""The number of descents after a kick. In each descent, the loss is scaled by the gradient where the previous one
+ended."""
 _NEAR = 1e-9
 """If a loss has changed by less than this share, its change is computed as an integral of the gradient."""
 _NODES = 3
 """The number of points of the Gauss-Legendre rule: three points integrate changes of the loss exactly near saddles up
 to order 6."""
 LEAVES_BELOW = 0.95
-"""A training has escaped after a kick (added noise) if its loss falls below this share of the loss before the kick."""
+"""A training has escaped after a kick if its loss falls below this share of the loss before the kick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,7 @@ class Kicked:
     @property
     def escaped(self) -> Tensor:
         """Returns for each stuck training whether it is no longer stuck after noise of at most `MOST_TELLING` times the
-        size of its weights was added to them. Larger noise proves nothing, because it is like a new start.
-        """
+        size of its weights was added to them. Larger noise proves nothing, because it is like a new start."""
         return self.smallest <= MOST_TELLING
 
 

@@ -1,7 +1,6 @@
-"""The measures and thresholds by which all workloads label outcomes. Axes: L training, P probe (measured step).
+"""The measures and thresholds by which all workloads label outcomes. Axes: L training, P probe.
 
-A share of a loss or of a level (the loss of a simple predictor) is a share of its absolute value, because a loss may be
-negative.
+A share of a loss or of a level is a share of its absolute value, because a loss may be negative.
 
 The thresholds are our choices; docs/notes/zeros_tests.md shows how much each threshold matters.
 """
@@ -19,7 +18,7 @@ from attnsweep.workloads.vocabulary import AT_LEVEL as AT_LEVEL
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 OR = " or "
-"""The text between the names of reference levels (losses of simple predictors) that a loss does not tell apart."""
+"""The text between the names of reference levels that a loss does not tell apart."""
 STATIONARY_GAMMA = 1e-2
 """A training is stationary if its relative gradient |grad| |theta| / |loss| (`gamma`) is below this."""
 DIVERGED_FACTOR = 3.0
@@ -108,8 +107,7 @@ def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) the held-out loss of each training has risen although its training loss
-    has fallen.
+    """Returns at which probes the held-out loss of each training has risen although its training loss has fallen.
 
     The held-out loss must be `OVERFIT_SHARE` above its minimum so far, and the training loss lower than at that
     minimum.
@@ -131,8 +129,8 @@ def judge_by_levels(
     this call.
 
     The label is the first of these that holds: `diverged`; `solved`, if the loss is below the level `solved`; an
-    outcome of `before_levels`; the outcome of the reference level (loss of a simple predictor) that the loss is at,
-    with the detail of `standing`; `plateau`, with the detail `moving` while the loss still falls.
+    outcome of `before_levels`; the outcome of the reference level that the loss is at, with the detail of `standing`;
+    `plateau`, with the detail `moving` while the loss still falls.
 
     Args:
         stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`; of equal levels
@@ -153,8 +151,7 @@ def judge_by_levels(
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns for each training the index of the first probe (measured step) from which on its outcome no longer
-    changed."""
+    """Returns for each training the index of the first probe from which on its outcome no longer changed."""
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     has_other_outcome = (outcome != final) & (probes < last_probe[:, None])

@@ -33,8 +33,7 @@ class Saddle:
 
 def saddle_of(objective: Objective, parameters: State, streams: Streams) -> Saddle | None:
     """Searches by Lanczos' method, for a pack of one training in float64; `None` if the loss has no second
-    derivatives.
-    """
+    derivatives."""
     try:
         # PyTorch's fused attention has no second derivatives, MATH has.
         with sdpa_kernel(SDPBackend.MATH):

@@ -1,5 +1,5 @@
 """Labels trainings by a table of conditions: the first row whose condition holds gives the outcome. Axes: L training, P
-probe (measured step)."""
+probe."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,8 +18,7 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes (measured steps) each training's loss is below the level `solved`, which means that the
-    task is solved."""
+    """Returns at which probes each training's loss is below the level `solved`, which means that the task is solved."""
     return evidence.metrics["eval_loss"] < evidence.levels["solved"][:, None]
 
 
@@ -80,7 +79,7 @@ class Rule:
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
         """Returns, for each outcome that this row of a `VerdictTable` can give, a mask (n_trainings, n_probes): true at
-        the probes (measured steps) where the row's condition for this outcome holds.
+        the probes where the row's condition for this outcome holds.
 
         The keys are labels: the outcome and its detail.
         """
@@ -93,8 +92,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a `VerdictTable` that gives an outcome where the loss is at a reference level (the loss of a simple
-    predictor).
+    """A row of a `VerdictTable` that gives an outcome where the loss is at a reference level.
 
     The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
     names them too: see `standing`.
@@ -120,8 +118,7 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of conditions and reference levels (losses of simple predictors) that labels trainings.
-    `Workload.verdicts` returns it.
+    """An ordered table of conditions and reference levels that labels trainings. `Workload.verdicts` returns it.
 
     Where no row holds, the label is `plateau`.
 
@@ -146,8 +143,8 @@ class VerdictTable:
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe (a step at which it was measured). The label is that of the first row of
-        this table whose condition holds."""
+        """Labels each training at each probe. The label is that of the first row of this table whose condition
+        holds."""
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
         cases: dict[Label, NDArray[np.bool_]] = {}
         for row in self.rows:

@@ -1,5 +1,4 @@
-"""Checkpoints of packs (trainings in one batched program): all state that training changes, as NumPy arrays by name,
-and the file format.
+"""Checkpoints of packs: all state that training changes, as NumPy arrays by name, and the file format.
 
 The file is NumPy's uncompressed `.npz` archive without pickled objects, followed by the BLAKE2b digest of the archive.
 """
@@ -57,8 +56,8 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes a pack (trainings in one batched program): its workload, its trainings, the steps at which they are
-    measured, and the length of a row of parameters. A checkpoint is resumed only by a pack with the same hash.
+    """Hashes a pack: its workload, its trainings, the steps at which they are measured, and the length of a row of
+    parameters. A checkpoint is resumed only by a pack with the same hash.
 
     Args:
         row_width: The length of the array in which all parameters of one training are stored, padding included.

@@ -117,8 +117,7 @@ def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
 
 def digest_of(module: nn.Module) -> str:
     """Hashes a module's constants: all that it holds besides parameters and buffers, such as numbers and functions.
-    Modules with the same constants have the same digest in every process.
-    """
+    Modules with the same constants have the same digest in every process."""
     content = repr(sorted(constants_of(module).items()))
     return hashlib.blake2s(content.encode(), digest_size=16).hexdigest()
 

@@ -1,5 +1,4 @@
-"""Builds the modules of a pack (trainings in one batched program), checks them, and makes the initial state. Axes: L
-training.
+"""Builds the modules of a pack, checks them, and makes the initial state. Axes: L training.
 
 Random draws in `build` depend only on a training's parameters and seed.
 """

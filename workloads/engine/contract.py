@@ -1,5 +1,4 @@
-"""The interface between the engine and a training problem (workload). Axes: L lane (one training of a batched program),
-P probe (measurement)."""
+"""The interface between the engine and a training problem (workload). Axes: L lane, P probe."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -38,8 +37,8 @@ class Training(Generic[P]):
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack (one batched program) as a workload sees them. They have equal static parameters; other
-    parameters may differ between trainings.
+    """The trainings of a pack as a workload sees them. They have equal static parameters; other parameters may differ
+    between trainings.
 
     Args:
         trainings: The trainings, all with the same static parameters.
@@ -103,8 +102,8 @@ class Lanes(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The measurements of several trainings at their probes (measured steps). NaN where a training had ended or the
-    value was not finite.
+    """The measurements of several trainings at their probes. NaN where a training had ended or the value was not
+    finite.
 
     Attributes:
         steps: (P,) int64, the steps of the probes.
@@ -119,8 +118,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """The labels of all trainings at all probes (measured steps): the outcome that each training would get if it ended
-    at the probe.
+    """The labels of all trainings at all probes: the outcome that each training would get if it ended at the probe.
 
     Attributes:
         outcome: Names of outcomes, (n_trainings, n_probes).
@@ -172,8 +170,8 @@ When: TypeAlias = Condition | str
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Returns a mask (n_trainings, n_probes) of the probes (measured steps) at which a condition holds. The condition
-    is a text such as `accuracy >= 0.99`, or a function.
+    """Returns a mask (n_trainings, n_probes) of the probes at which a condition holds. The condition is a text such as
+    `accuracy >= 0.99`, or a function.
 
     Raises:
         SpecError: If a text is not a condition, or names a metric that is not measured.
@@ -211,7 +209,7 @@ class Certificate:
     """The result of one test that checks whether a stuck training is rightly labelled as stuck.
 
     Attributes:
-        test: The name of the test, such as `kick` (noise added to the weights).
+        test: The name of the test, such as `kick`.
         agrees: Whether the test confirms the label.
         measured: The test's measurements by metric name: they become the training's last points in `curves`.
     """
@@ -274,17 +272,15 @@ class Workload(ABC, Generic[P]):
     summary: ClassVar[str]
     """One line that describes the workload in the output of `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
-    """The names of the reference levels (losses of simple predictors) of all variants, without `solved`: columns
-    `level_<name>` of the ledger."""
+    """The names of the reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
     """The outcomes that only this workload has, by label, in addition to those of docs/outcomes.md."""
     events: ClassVar[Mapping[str, When]] = {}
-    """Conditions by name. The ledger's column `event_<name>` has the step of the first probe (measurement) at which the
-    condition held."""
+    """Conditions by name. The ledger's column `event_<name>` has the step of the first probe at which the condition
+    held."""
     loss_may_be_negative: ClassVar[bool] = False
     """Whether `eval_loss` may fall below 0, which a squared error or a cross-entropy never does. If not, and no
-    reference level (loss of a simple predictor) is negative, a training with a negative `eval_loss` counts as
-    diverged."""
+    reference level is negative, a training with a negative `eval_loss` counts as diverged."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
     """The names of the scores of attention heads: columns `score_<name>` of the ledger's table `heads`; empty for
     models without heads."""
@@ -414,8 +410,7 @@ class Workload(ABC, Generic[P]):
         return None
 
     def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
-        """Gives each training an outcome at each probe (measured step). A workload must define this method or
-        `verdicts`.
+        """Gives each training an outcome at each probe. A workload must define this method or `verdicts`.
 
         Args:
             parameters: The parameters of the first training; read only static ones.

@@ -63,7 +63,7 @@ def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
 
 @dataclass(frozen=True)
 class PackMemory:
-    """How much memory one pack (trainings in one batched program) took on a device.
+    """How much memory one pack took on a device.
 
     Attributes:
         width: The number of lanes (trainings, copies included) that the pack computed.
@@ -78,16 +78,16 @@ class PackMemory:
 
 @dataclass(frozen=True)
 class MemoryOfPacks:
-    """A linear model of the peak memory, in bytes, of a pack (trainings in one batched program): `fixed + per_lane *
-    n_lanes`, where `n_lanes` counts the trainings."""
+    """A linear model of the peak memory, in bytes, of a pack: `fixed + per_lane * n_lanes`, where `n_lanes` counts the
+    trainings."""
 
     fixed: float
     per_lane: float
 
     @classmethod
     def measured(cls, train: Callable[[int], object], memory: DeviceMemory, sizes: tuple[int, int] = (64, 256)) -> Self:
-        """Measures how the peak memory of a pack (trainings in one batched program) grows with its number of trainings:
-        calls `train` for two packs of different sizes, and draws a straight line through their peaks.
+        """Measures how the peak memory of a pack grows with its number of trainings: calls `train` for two packs of
+        different sizes, and draws a straight line through their peaks.
 
         Args:
             train: Builds a pack of the given number of trainings, trains it past a measurement, and releases it.

@@ -1,4 +1,4 @@
-"""First-order optimizers for packs (trainings in one batched program). Each training has its own schedule and clipping.
+"""First-order optimizers for packs. Each training has its own schedule and clipping.
 
 An operation that no training of a pack uses is skipped. If only some use it, the others get a factor of exactly 1 or a
 term of exactly 0, so that the bits of a training do not depend on the other trainings. Axes: L training (lane), always
@@ -121,8 +121,7 @@ class FirstOrder(Optimizer):
     @property
     def operations(self) -> tuple[str, ...]:
         """The names of the optimizer's constants, a part of the key by which compiled programs are looked up.
-        Optimizers with other constants compute other operations, so they need another program.
-        """
+        Optimizers with other constants compute other operations, so they need another program."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:

@@ -1,4 +1,4 @@
-"""Carries out interventions (changes to a training while it runs) on the trainings of a pack, between two steps.
+"""Carries out interventions on the trainings of a pack, between two steps.
 
 Axes: L training, n entry of a training's parameters, H head.
 
@@ -101,7 +101,7 @@ def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Interventions:
-    """Carries out the interventions (changes to a training while it runs) of all trainings of a batched program."""
+    """Carries out the interventions of all trainings of a batched program."""
 
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
         texts = [training.parameters.intervention for training in lanes.trainings]

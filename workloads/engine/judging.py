@@ -1,5 +1,5 @@
 """Applies a workload's `judge` and its conditions to measurements, and checks the resulting labels. Axes: L training, P
-probe (measured step)."""
+probe."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from attnsweep.workloads.errors import LabelError, did_you_mean
 from attnsweep.workloads.vocabulary import with_own
 
 _ROUNDING = 1e-5
-"""How far below 0 rounding may put a loss, as a share of the largest reference level (loss of a simple predictor)."""
+"""How far below 0 rounding may put a loss, as a share of the largest reference level."""
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
@@ -58,8 +58,8 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 def first_held(
     workload: Workload[P], parameters: P, evidence: Evidence, last_probe: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Returns for each event of each training the index of the first probe (measured step) at which the event's
-    condition held; -1 if at none.
+    """Returns for each event of each training the index of the first probe at which the event's condition held; -1 if
+    at none.
 
     Args:
         last_probe: For each training the last probe that it reached; later probes are ignored.
@@ -94,7 +94,7 @@ def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float6
     counts as diverged.
 
     The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
-    training's reference levels (losses of simple predictors) is negative.
+    training's reference levels is negative.
     """
     known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)
     may_be_negative = workload.loss_may_be_negative | (known_NL.min(0) < 0)

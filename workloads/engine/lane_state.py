@@ -1,4 +1,4 @@
-"""The state of a pack (trainings in one batched program) that steps read and change: parameters, buffers and optimizer.
+"""The state of a pack that steps read and change: parameters, buffers and optimizer.
 
 A lane is one training of the pack, or an unused copy of one. The width of a pack is the number of lanes that it
 computes, from its first step to its last. On a GPU, the kernels of matrix products and sums depend on the number of

@@ -1,5 +1,5 @@
-"""Stores the state of the trainings of a pack (one batched program): the present state of active trainings, and the
-final parameters of ended ones.
+"""Stores the state of the trainings of a pack: the present state of active trainings, and the final parameters of ended
+ones.
 
 Axes: L training of the pack, A active training (one that has not ended), W lane computed: the active trainings, and
 after them copies of the last one where the pack's width is fixed.
@@ -30,7 +30,7 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """The state of all trainings of a pack (one batched program). Draws their batches and drops ended trainings.
+    """The state of all trainings of a pack. Draws their batches and drops ended trainings.
 
     Args:
         workload, trainings, device, start, width, redraw: The arguments of `Pack`.

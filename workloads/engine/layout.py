@@ -4,8 +4,8 @@ name.
 With one row per training, an operation runs once for all parameters together instead of once per parameter.
 
 In bfloat16 trainings, the loss and its gradient are computed in bfloat16. Parameters and running averages are stored in
-bfloat16, or in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes
-(measurements) use float32.
+bfloat16, or in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes use
+float32.
 
 Axes: L training, n entry of the row.
 """

@@ -1,5 +1,4 @@
-"""L-BFGS for packs (trainings in one batched program). Each training has its own history and line search. Axes: L
-training (lane), n parameter.
+"""L-BFGS for packs. Each training has its own history and line search. Axes: L training (lane), n parameter.
 
 Every training runs the algorithm of one call of `torch.optim.LBFGS(max_iter=n_steps,
 line_search_fn="strong_wolfe").step`: the first trial step is `learning_rate * min(1, 1 / |gradient|_1)`, later ones

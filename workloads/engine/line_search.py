@@ -1,10 +1,10 @@
 """Strong-Wolfe line searches of many trainings at once. Each search proceeds on its own. Axes: L lane (training), n
 parameter.
 
-Every evaluation gives every search one function value: one training may look for a bracket (an interval that contains a
-suitable step size) while another zooms into its bracket and a third begins a new search. The decisions, comparisons
-with NaN included, are those of PyTorch's `torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006,
-algorithms 3.5 and 3.6; cubic interpolation: their equation 3.59; the rule against slow progress: minFunc's).
+Every evaluation gives every search one function value: one training may look for a bracket while another zooms into its
+bracket and a third begins a new search. The decisions, comparisons with NaN included, are those of PyTorch's
+`torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; cubic
+interpolation: their equation 3.59; the rule against slow progress: minFunc's).
 """
 
 from collections.abc import Mapping
@@ -37,8 +37,8 @@ class Points(NamedTuple):
 class LineSearches:
     """The line searches of many trainings, each along its own direction.
 
-    A search first looks for a bracket (an interval that contains a suitable step size), then zooms into it. It stores
-    two points: first the last two trial points, later the ends of the bracket.
+    A search first looks for a bracket, then zooms into it. It stores two points: first the last two trial points, later
+    the ends of the bracket.
 
     Attributes:
         step_size: For each search the step size at which it needs its next evaluation.
@@ -120,7 +120,7 @@ class LineSearches:
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Updates searches that look for a bracket (an interval that contains a suitable step size)."""
+        """Updates searches that look for a bracket."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)

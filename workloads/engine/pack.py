@@ -1,7 +1,7 @@
 """Trains packs: many trainings of one workload in one batched program.
 
-Axes: L lane (all trainings of the pack), A active lane (trainings that have not ended), P probe (measured step). In
-packs with a fixed width, tensors (A, ...) have W lanes: the active ones, followed by copies of the last one (`width`).
+Axes: L lane (all trainings of the pack), A active lane (trainings that have not ended), P probe. In packs
+with a fixed width, tensors (A, ...) have W lanes: the active ones, followed by copies of the last one (`width`).
 """
 
 import time
@@ -33,19 +33,19 @@ from attnsweep.workloads.engine.probing import Objective, Probing, probe_steps_o
 from attnsweep.workloads.engine.result import PackResult, Record
 
 _PROBES_AHEAD = 2
-"""How many probes (measurements) a training may run ahead of the slowest one. For 50 steps of L-BFGS, 64 trainings need
-121 evaluations if all wait at every probe, 82 with one probe ahead, 73 with two; the slowest training alone needs 62.
-If a training that has run ahead turns out to be solved, the steps ahead were in vain."""
+"""How many probes a training may run ahead of the slowest one. For 50 steps of L-BFGS, 64 trainings need 121
+evaluations if all wait at every probe, 82 with one probe ahead, 73 with two; the slowest training alone needs 62. If a
+training that has run ahead turns out to be solved, the steps ahead were in vain."""
 
 
 class Pack(Generic[P]):
     """Trains many trainings in one batched program. Results are as if each were trained alone.
 
     The trainings must have equal static parameters, which are those that change tensor shapes or the graph of the loss.
-    A training ends at its last step, at the first probe (measurement) that finds it solved (`stop_when_solved`) or
-    where a condition holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a
-    negative loss if the workload excludes that (`loss_may_be_negative`), or when a tolerance of its optimizer ends it.
-    An ended training is measured at the next probe and then leaves the batch, so it costs nothing more.
+    A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
+    holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a negative loss if the
+    workload excludes that (`loss_may_be_negative`), or when a tolerance of its optimizer ends it. An ended training is
+    measured at the next probe and then leaves the batch, so it costs nothing more.
 
     Args:
         extra_probe_steps: Steps at which to measure besides the workload's probes. They change no bit of the trainings,
@@ -152,7 +152,7 @@ class Pack(Generic[P]):
 
     @property
     def step(self) -> int:
-        """The step of the last probe (measured step), which all active trainings have reached."""
+        """The step of the last probe, which all active trainings have reached."""
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
     @property
@@ -165,11 +165,11 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains until all trainings have ended, or `n_evaluations` evaluations of the loss or `n_probes` probes
-        (measured steps) have been made.
+        """Trains until all trainings have ended, or `n_evaluations` evaluations of the loss or `n_probes` probes have
+        been made.
 
-        An evaluation is a step, except for optimizers with line searches. By default the number of probes
-        (measurements) is not limited.
+        An evaluation is a step, except for optimizers with line searches. By default the number of probes is not
+        limited.
 
         Returns:
             Whether all trainings have ended.
@@ -204,8 +204,8 @@ class Pack(Generic[P]):
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends some trainings before their last step: those at `positions` in the pack. May be called only at a probe
-        (a step at which the trainings are measured)."""
+        """Ends some trainings before their last step: those at `positions` in the pack. May be called only at a
+        probe."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
@@ -260,7 +260,7 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        """Trains up to the next probe (measured step), with at most `most_evaluations` evaluations of the loss."""
+        """Trains up to the next probe, with at most `most_evaluations` evaluations of the loss."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
             return self._train_vmapped(stops, most_evaluations)
@@ -331,7 +331,7 @@ class Pack(Generic[P]):
         return step_graph(self._store, self._store.batch_at(0))
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next few probes (measured steps)."""
+        """Returns the steps of the next few probes."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
@@ -348,7 +348,7 @@ class Pack(Generic[P]):
             self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _drop_ended(self) -> None:
-        """Drops the trainings that were found to have ended at the last probe (measured step)."""
+        """Drops the trainings that were found to have ended at the last probe."""
         position, shared, records = self._store.position, self._shared, self._record
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
         ended = ~is_running | records.is_pruned(position, self._probe_steps[self._next_probe])

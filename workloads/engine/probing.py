@@ -1,5 +1,4 @@
-"""Evaluates the losses of a pack (trainings in one batched program): the training loss with its gradient, and all that
-is measured at probes (measured steps).
+"""Evaluates the losses of a pack: the training loss with its gradient, and all that is measured at probes.
 
 Axes: L training of the pack, A training that has not ended, W lane (A, and copies of the last one), K lane evaluated, F
 training that declares the same conserved quantities, n parameter or entry of a conserved quantity.
@@ -118,10 +117,10 @@ _DESCENDED = "descended"
 
 
 class Probing:
-    """Measures the trainings of a pack at its probes (measured steps): losses, norms, metrics and head scores.
+    """Measures the trainings of a pack at its probes: losses, norms, metrics and head scores.
 
     Attributes:
-        levels: The reference levels (losses of simple predictors) by name, one number per training.
+        levels: The reference levels by name, one number per training.
     """
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:

@@ -1,4 +1,4 @@
-"""Settings of PyTorch, MKL (Intel's matrix library) and the C library for processes that train.
+"""Settings of PyTorch, MKL and the C library for processes that train.
 
 The last bit of a training depends on the settings of PyTorch and MKL; its speed depends on the settings of the C
 library.
@@ -71,7 +71,7 @@ def processor() -> str:
 
 
 def check_rounding() -> None:
-    """Raises if MKL (Intel's matrix library) may round matrix products differently for different memory alignments.
+    """Raises if MKL may round matrix products differently for different memory alignments.
 
     MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, only once, at its first product.
 

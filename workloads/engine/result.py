@@ -1,5 +1,5 @@
-"""Records the measurements of a pack (trainings in one batched program) while it trains, and holds them as its result.
-Axes: L training (lane), A training that has not ended, P probe (measured step)."""
+"""Records the measurements of a pack while it trains, and holds them as its result. Axes: L training (lane), A training
+that has not ended, P probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The scores of attention heads at one probe (measured step), for the trainings that were still running.
+    """The scores of attention heads at one probe, for the trainings that were still running.
 
     Attributes:
         lanes: The positions of these trainings in the pack.
@@ -31,7 +31,7 @@ class HeadProbe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """The measurements of all trainings of a pack (one batched program), and how each training ended.
+    """The measurements of all trainings of a pack, and how each training ended.
 
     Attributes:
         evidence: The metrics, (n_trainings, n_probes).
@@ -54,17 +54,17 @@ class PackResult:
     heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
-        """Returns each training's value of a metric at its last probe (measured step)."""
+        """Returns each training's value of a metric at its last probe."""
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
-        """Selects from a table (n_trainings, n_probes) each training's value at its last probe (measured step)."""
+        """Selects from a table (n_trainings, n_probes) each training's value at its last probe."""
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
         """Returns the result as if the trainings had been measured only at the given steps.
 
-        The steps must include the last probe (measured step) of each training.
+        The steps must include the last probe of each training.
         """
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
@@ -96,7 +96,7 @@ _PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds",
 
 
 class Record:
-    """The measurements of many trainings at their probes (measured steps), and the progress of each training.
+    """The measurements of many trainings at their probes, and the progress of each training.
 
     Args:
         prune_at: For each training the step at which it is to be pruned, if already known; else `None`.
@@ -122,7 +122,7 @@ class Record:
         self.probe_seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Records metrics by name at a probe (measured step), for the given trainings. Non-finite values become NaN."""
+        """Records metrics by name at a probe, for the given trainings. Non-finite values become NaN."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
@@ -137,14 +137,14 @@ class Record:
         return None if np.isnan(values).all() else (name, float(np.nanmean(values)))
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        """Records the scores of attention heads of the given trainings at a probe (measured step)."""
+        """Records the scores of attention heads of the given trainings at a probe."""
         self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
 
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records at a probe (measured step), for the given trainings, how many steps they have taken and whether the
-        loss is finite."""
+        """Records at a probe, for the given trainings, how many steps they have taken and whether the loss is
+        finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
@@ -160,7 +160,7 @@ class Record:
         return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
 
     def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
-        """Returns the measurements of the given trainings at the given probes (indices of measured steps)."""
+        """Returns the measurements of the given trainings at the given probes."""
         return Evidence(
             steps=self._steps[probes],
             metrics={name: np.take(table[lanes], probes, axis=1) for name, table in self._metrics.items()},
@@ -189,7 +189,7 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads the arrays of another record of the same trainings, whose last probe (measured step) was at `step`.
+        """Loads the arrays of another record of the same trainings, whose last probe was at `step`.
 
         A training that this record is to prune, and that was not pruned in the other record, is pruned at `step` at the
         earliest.

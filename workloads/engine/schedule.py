@@ -1,4 +1,4 @@
-"""Chooses the steps at which a training is measured (its probes)."""
+"""Chooses the steps at which a training is measured."""
 
 import math
 

@@ -47,8 +47,7 @@ class BiasedAttention(Attention):
 
 def optimal_keys(task: Task, length: int) -> Tensor:
     """Returns for each answer a mask of the tokens to which the model must attend when it predicts the answer, bool
-    (length, n_tokens). For the task `permutation` this is the token that tells which number to copy.
-    """
+    (length, n_tokens). For the task `permutation` this is the token that tells which number to copy."""
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
         case "window_sum":
@@ -84,8 +83,7 @@ def model(
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Transformer:
     """Returns a transformer whose attention is biased towards the tokens that each answer depends on, by the factor
-    `optimal_scale`.
-    """
+    `optimal_scale`."""
     T = _n_read(task, length)
     transformer = Transformer(
         n_numbers + 2 + (length if task == "permutation" else 0),
@@ -115,8 +113,7 @@ def sequences(
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Draws the tokens that the model reads, (n_sequences, n_tokens), and the token that follows each of them as its
-    target. The last `length` targets are the answers.
-    """
+    target. The last `length` targets are the answers."""
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]
@@ -159,8 +156,7 @@ def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> fl
 
 def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
     """Returns the fraction of right answers when the model reads the true earlier answers instead of its own (teacher
-    forcing).
-    """
+    forcing)."""
     return (output.argmax(-1) == target)[:, -length:].to(output.dtype).mean()
 
 
@@ -170,8 +166,7 @@ def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
 
 def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
     """Returns how often an answer equals the answer before it, when the model writes all answers itself and reads its
-    own earlier ones.
-    """
+    own earlier ones."""
     token_BT = inputs[:, : inputs.shape[1] - length + 1]
     for _ in range(length):
         logits_BTV: Tensor = module(token_BT)
@@ -182,24 +177,21 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
     """Returns the mean cosine similarity between the final hidden states from which the answers of one sequence are
-    predicted, over all pairs of its answers. The first answer is left out.
-    """
+    predicted, over all pairs of its answers. The first answer is left out."""
     state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
     """Returns which fraction of each head's attention, by absolute value, is on the tokens that determine the answer,
-    (layer, head). Only the queries that predict answers count.
-    """
+    (layer, head). Only the queries that predict answers count."""
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:
     """Returns which fraction of attention is on the tokens that determine the answer, averaged over all heads. Only the
-    queries that predict answers count. It is the measure of attention progress of Gopalani & Hu 2025.
-    """
+    queries that predict answers count. It is the measure of attention progress of Gopalani & Hu 2025."""
     return on_optimal(module.attention(inputs), task, length).mean()
 
 

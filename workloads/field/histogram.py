@@ -53,8 +53,7 @@ class Counter(nn.Module):
 
     def forward(self, token_BT: Tensor) -> Tensor:
         """Returns for each letter of a sequence the logits of how often the letter occurs in the sequence. With
-        `mixing=bos` the first token, which is not a letter, is left out.
-        """
+        `mixing=bos` the first token, which is not a letter, is left out."""
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)
         mixed_BTD = x_BTD + self._mixing(normed_BTD) @ normed_BTD
@@ -131,8 +130,7 @@ def sequences(
 
 def same_letter(weights: Tensor, inputs: Tensor) -> Tensor:
     """Returns which fraction of the mixing weights (attention), by absolute value, is on tokens with the same letter as
-    the query, (layer, head).
-    """
+    the query, (layer, head)."""
     is_same_BTT = inputs.unsqueeze(-1) == inputs.unsqueeze(1)
     size = weights.abs()
     return ((size * is_same_BTT[:, None]).sum(-1) / size.sum(-1)).mean((1, 3))

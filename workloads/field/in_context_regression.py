@@ -48,8 +48,7 @@ class LinearAttentionMatrix(nn.Module):
 
     def forward(self, variance_D: Tensor) -> Tensor:
         """Returns the matrix M that determines all predictions, (dimension, dimension). The loss depends on the
-        parameters only through M.
-        """
+        parameters only through M."""
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -69,15 +68,13 @@ def model(
     attention_scale: float = 1.0,
 ) -> nn.Module:
     """Returns the linear attention of one training. Key and query matrices have `rank` rows; if they are merged into
-    one matrix, `rank` is not used.
-    """
+    one matrix, `rank` is not used."""
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
     """Returns the variances of the inputs along their axes, which sum to 1, (dimension,). The second result, the
-    target, is not used.
-    """
+    target, is not used."""
     # The drawn numbers are not used: `ones_like` only needs a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
@@ -108,8 +105,7 @@ def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
     """Returns by how much the loss falls when attention learns a principal direction of the inputs, for each direction,
-    (dimension,).
-    """
+    (dimension,)."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 

@@ -65,8 +65,7 @@ def data(
     batch_size: int = 16,
 ) -> tuple[Tensor, Tensor]:
     """Draws sequences (n_sequences, n_tokens), and as targets the token that follows each token, (n_sequences,
-    n_tokens).
-    """
+    n_tokens)."""
     weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
     if chains == "doubly_stochastic":
         state_S = torch.arange(n_states, device=weight_BSS.device)

@@ -27,8 +27,7 @@ def model(
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:
     """Returns a transformer that adds two numbers. With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda
-    et al.
-    """
+    et al."""
     sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn}
     eps = layer_norm_eps if norm == "pre" else None
     return Adder(p + 1, 3, n_answers=p, layer_norm_eps=eps, attention_scale=attention_scale, **sizes)
@@ -47,8 +46,7 @@ def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
     """Returns which fraction of the token embedding's Fourier power is in its `n_key` strongest frequencies. The
-    constant component is left out.
-    """
+    constant component is left out."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # cosines and sines, shape (2, n_frequencies, p)

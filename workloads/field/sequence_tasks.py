@@ -65,8 +65,7 @@ def sequences(
     batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Draws the tokens that the model reads, and the answer at each token, both (n_sequences, n_tokens). The answer is
-    -100 at tokens where none is required.
-    """
+    -100 at tokens where none is required."""
     match task:
         case "majority":
             token_BT = draw.integers(2, batch_size, length)

@@ -14,8 +14,7 @@ def model(
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
     """Returns a network with one hidden layer of ReLUs that maps n signs (+1 or -1) to one number. With norm=pre,
-    LayerNorm comes before the ReLU.
-    """
+    LayerNorm comes before the ReLU."""
     normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
     return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
 
@@ -34,8 +33,7 @@ def signs(
 
 def hinge(output: Tensor, target: Tensor) -> Tensor:
     """Returns the hinge loss max(0, 1 - output * target), averaged over examples. Barak et al. and Hu et al. use it
-    too.
-    """
+    too."""
     return (1 - output * target).clamp(min=0).mean()
 
 
@@ -46,8 +44,7 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
     """Returns which fraction of the first layer's squared weights belongs to the k signs whose product is the label; at
-    the start it is about k / n_bits.
-    """
+    the start it is about k / n_bits."""
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()
     return share

@@ -42,8 +42,7 @@ class RelativeAttention(Attention):
 
 class LinearAttention(Attention):
     """Attention without a softmax: the weights are the scaled products of queries and keys, divided by the number of
-    keys that a query may attend to.
-    """
+    keys that a query may attend to."""
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
         is_seen_BQK = (sight.bias_BQK == 0).to(query_BHQC.dtype)
@@ -76,15 +75,13 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Returns the output (n_sequences, n_tokens, d_model) and the attention weights (n_sequences, n_heads,
-        n_tokens, n_tokens).
-        """
+        n_tokens, n_tokens)."""
         attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
         return self._fed(x_BTD + attended_BTD), weight_BHTT
 
     def last(self, x_BTD: Tensor, sight: Sight) -> Tensor:
         """Returns the block's output at the last token, (n_sequences, 1, d_model), without computing it at the other
-        tokens.
-        """
+        tokens."""
         read_BTD = self.attention_norm(x_BTD)
         keys_and_values = self.attention.keys(read_BTD), self.attention.values(read_BTD)
         last_sight = Sight(sight.bias_BQK[:, -1:], sight.log_n_BQ[:, -1:])
@@ -154,15 +151,13 @@ class Transformer(nn.Module):
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Returns the logits that `forward` computes, and the attention weights (n_sequences, n_heads, n_tokens,
-        n_tokens) of each block.
-        """
+        n_tokens) of each block."""
         x_BTD, weights = self.states(token_BT)
         return self.head(x_BTD), weights
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Returns the normalized hidden states that the last linear layer reads, (n_sequences, n_tokens, d_model), and
-        the attention weights of each block.
-        """
+        the attention weights of each block."""
         x_BTD, sight = self._read(token_BT)
         weights = []
         for block in self.blocks:
@@ -172,8 +167,7 @@ class Transformer(nn.Module):
 
     def last(self, token_BT: Tensor) -> Tensor:
         """Returns the logits at the last token, (n_sequences, n_words). The last block is computed at that token
-        alone.
-        """
+        alone."""
         x_BTD, sight = self._read(token_BT)
         *blocks, last = (block for block in self.blocks if isinstance(block, Block))
         for block in blocks:

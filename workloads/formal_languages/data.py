@@ -41,15 +41,13 @@ def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
     """Draws held-out strings of the training length and of each test length. The tensors of a test length are named
-    `<length>/...`.
-    """
+    `<length>/...`."""
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
     """Draws new strings of each test length for the evaluation at `step`. The tensors of each length are named
-    `<length>/...`.
-    """
+    `<length>/...`."""
     shared = lanes.shared
     batch: Batch = {}
     for length in shared.test_lengths:
@@ -66,8 +64,7 @@ def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
     """Turns the strings in one training's batch into tokens. Uses the strings of the length `test_length`, or if it is
-    `None` those of the length on which the model is trained.
-    """
+    `None` those of the length on which the model is trained."""
     prefix = "" if test_length is None else f"{test_length}/"
     return Tokens(batch[f"{prefix}feature"], batch[f"{prefix}log_count"], batch[f"{prefix}log_n"])
 

@@ -92,8 +92,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
         """Returns the layer's output, (n_strings * n_tokens, d_model), and the attention weights of the CLS query,
-        (n_strings, n_heads, n_tokens). With `cls_only`, the output is computed at CLS alone, (n_strings, d_model).
-        """
+        (n_strings, n_heads, n_tokens). With `cls_only`, the output is computed at CLS alone, (n_strings, d_model)."""
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
         c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + residual
@@ -161,8 +160,7 @@ class Encoder(nn.Module):
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
         """Returns the logits (n_strings,) of `forward`, and the attention weights of the CLS query in each layer,
-        (n_strings, n_heads, n_tokens).
-        """
+        (n_strings, n_heads, n_tokens)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),

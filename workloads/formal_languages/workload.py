@@ -42,8 +42,7 @@ _N_STRINGS = 32
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
     """Returns the attention weight that each head's CLS query gives to the string's first symbol, averaged over
-    strings, (n_heads,); NaN for encoders that do not see positions.
-    """
+    strings, (n_heads,); NaN for encoders that do not see positions."""
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
@@ -188,8 +187,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Returns the losses of simple predictors on the evaluation strings: a logit of 0, the best constant logit,
-        and, where it is known, the best function of the number of 1s.
-        """
+        and, where it is known, the best function of the number of 1s."""
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -208,8 +206,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
         """Scores the attention heads of trained encoders on strings of training length, (n_trainings, n_layers,
-        n_heads). Labels a head `positional` if CLS gives most of its attention to position 1, else `none`.
-        """
+        n_heads). Labels a head `positional` if CLS gives most of its attention to position 1, else `none`."""
 
         def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
             encoder, tokens = cast(Encoder, module), tokens_of(batch)

@@ -98,8 +98,7 @@ class GPT(nn.Module, DrawnByEngine):
 
     def trace(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Returns the logits (n_sequences, n_tokens, n_words) of `forward`, and the attention weights (n_sequences,
-        n_heads, n_tokens, n_tokens) of each block.
-        """
+        n_heads, n_tokens, n_tokens) of each block."""
         x_BTD = self.embedded(token_BT)
         sight = Sight.causal(x_BTD) if self.shape.is_causal else Sight.everything(x_BTD)
         weights = []
@@ -114,8 +113,7 @@ class GPT(nn.Module, DrawnByEngine):
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
         """Returns the embeddings (n_sequences, n_tokens, d_model) of consecutive tokens, the first of which is at
-        position `first`.
-        """
+        position `first`."""
         x_BTD: Tensor = self.token(token_BT)
         positions = slice(first, first + token_BT.shape[1])
         if self.shape.positions == "none":
@@ -124,7 +122,6 @@ class GPT(nn.Module, DrawnByEngine):
 
     def logits(self, x_BTD: Tensor) -> Tensor:
         """Returns the logits (n_sequences, n_tokens, n_words), given the residual stream (n_sequences, n_tokens,
-        d_model) after the last block.
-        """
+        d_model) after the last block."""
         x_BTD = self.last_norm(x_BTD)
         return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)

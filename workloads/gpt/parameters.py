@@ -106,8 +106,7 @@ class GPTParameters(TrainingParameters):
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
         """Returns what the parameters record about the corpus file: its absolute path, a hash of its content, and the
-        size of its vocabulary.
-        """
+        size of its vocabulary."""
         corpus = values.get("corpus")
         if not isinstance(corpus, str):
             return {}

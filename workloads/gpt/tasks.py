@@ -86,8 +86,7 @@ class Task(ABC):
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest allowed `chain_contrast` (how far transition probabilities are from uniform). With a
         smaller contrast, the final loss, which is measured on `n_judged` tokens, would be too noisy to tell how a
-        training ended.
-        """
+        training ended."""
         del n_judged
         return 0.0
 
@@ -132,15 +131,13 @@ class Task(ABC):
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
         """Returns a mask of the tokens at which the task needs the previous token, bool (n_trainings, n_sequences,
-        n_tokens). At these tokens heads are scored as previous-token heads.
-        """
+        n_tokens). At these tokens heads are scored as previous-token heads."""
         return drawn.counts_LBT
 
 
 class BigramTable(Task):
     """Sequences of independent uniform tokens. The target at each token is looked up in a random table by the previous
-    and the current token; each training has its own table.
-    """
+    and the current token; each training has its own table."""
 
     name = "bigram_table"
     # In some drawn tables the targets depend on the current token alone, so there is nothing to learn from the previous
@@ -149,8 +146,7 @@ class BigramTable(Task):
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """Draws for each training a table of targets, one for each previous and current token: `table`, int64
-        (n_trainings, n_words, n_words).
-        """
+        (n_trainings, n_words, n_words)."""
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
@@ -179,8 +175,7 @@ _DEVIATIONS = 10.0
 
 class Order2Chain(Task):
     """Stationary Markov chains in which the next token depends on the previous and the current one. The transition
-    probabilities are softmax(contrast z), where z has standard normal entries drawn for each training.
-    """
+    probabilities are softmax(contrast z), where z has standard normal entries drawn for each training."""
 
     name = "order_2_chain"
     least_words = 4  # the same number as in `BigramTable`
@@ -200,8 +195,7 @@ class Order2Chain(Task):
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """Draws the probabilities of the next token given the previous and the current one, `next` (n_trainings,
         n_pairs, n_words). Computes from them the stationary distribution of pairs of tokens, `pair` (n_trainings,
-        n_pairs).
-        """
+        n_pairs)."""
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
         next_LPV = logits_LPV.softmax(-1)
@@ -346,8 +340,7 @@ class OwnText(Task):
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """Returns the two parts of the user's text, `train` and `held_out`, int64 (n_tokens,) each, which all trainings
-        share.
-        """
+        share."""
         del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)

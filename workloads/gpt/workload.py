@@ -97,8 +97,7 @@ class GPTWorkload(Workload[GPTParameters]):
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
         """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). The weights
-        of a training sum to 1: they are 0 for predictions that the task does not judge, and equal for all others.
-        """
+        of a training sum to 1: they are 0 for predictions that the task does not judge, and equal for all others."""
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
     def batches(self, lanes: GPTLanes, steps: range) -> list[Batch]:
@@ -106,8 +105,7 @@ class GPTWorkload(Workload[GPTParameters]):
 
     def eval_batch(self, lanes: GPTLanes) -> Batch:
         """Draws held-out sequences, and computes on them the losses of simple predictors, named `level/<predictor>`,
-        (n_trainings,) each.
-        """
+        (n_trainings,) each."""
         drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
         nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)
         weight_LBT = _weight(drawn.counts_LBT)
@@ -133,8 +131,7 @@ class GPTWorkload(Workload[GPTParameters]):
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Returns `accuracy`: the fraction, among the predictions that the task judges, in which the target gets the
-        highest probability.
-        """
+        highest probability."""
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
         return {"accuracy": (is_right_BT * batch["weight"]).sum()}

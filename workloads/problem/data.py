@@ -36,8 +36,7 @@ class Draw:
     @cached_property
     def fixed(self) -> "Draw":
         """A `Draw` that gives the same numbers at every step of training and evaluation. Use it for random numbers that
-        define the training's task. Its n-th call in a call of `data` draws the same numbers at every step.
-        """
+        define the training's task. Its n-th call in a call of `data` draws the same numbers at every step."""
         return Draw(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
@@ -95,15 +94,13 @@ def checked(data: Any) -> Data:
 
 def columns_in(module: nn.Module) -> list[Tensor]:
     """Returns the tensors of the table (fixed data set) that is stored in a module's buffers: the inputs, then the
-    target.
-    """
+    target."""
     return [value for name, value in module.named_buffers() if name.startswith(TABLE)]
 
 
 def rows_in(module: Any, which: str) -> Data:
     """Returns rows of the table (fixed data set) that is stored in a module: those held out if `which` is `held out`,
-    else those for training. If no rows are held out, it returns all rows in both cases.
-    """
+    else those for training. If no rows are held out, it returns all rows in both cases."""
     *inputs, target = columns_in(module)
     n_rows = n_trained_on(module.of_problem.train_fraction, len(target))
     rows = slice(n_rows)

@@ -1,6 +1,5 @@
 """Reads the functions from which a user builds a problem, and makes their arguments parameters of trainings; and the
-losses that can be given by name.
-"""
+losses that can be given by name."""
 
 import dataclasses
 import inspect

@@ -37,8 +37,7 @@ _PARAMETER = "parameter/"
 
 class Problem(Workload[Any]):
     """The base of the workload classes that `attnsweep.problem` makes from a user's functions. `attnsweep.problem` sets
-    the attributes.
-    """
+    the attributes."""
 
     terms = MappingProxyType(
         {
@@ -67,8 +66,7 @@ class Problem(Workload[Any]):
 
     def build(self, parameters: Any) -> nn.Module:
         """Builds the user's module for one training. The module gets the attribute `of_problem` with the training's
-        parameters; if the workload has a table (fixed data set), the module's buffers hold its tensors.
-        """
+        parameters; if the workload has a table (fixed data set), the module's buffers hold its tensors."""
         values = parameters.values()
         module = self.model(values)
         if not isinstance(module, nn.Module):
@@ -95,8 +93,7 @@ class Problem(Workload[Any]):
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
         """Draws the initial parameters. For a table (fixed data set) it also draws a random order of its rows; the
-        first rows are for training.
-        """
+        first rows are for training."""
         state = super().initial(module, lanes)
         if self._has_table:
             columns = columns_in(module)
@@ -142,8 +139,7 @@ class Problem(Workload[Any]):
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Computes metrics on held-out data. For a table (fixed data set) it computes them on the training rows too,
-        with the prefix `train_` in their names.
-        """
+        with the prefix `train_` in their names."""
         held_out = self._answered(module, batch)
         metrics = self.training_loss.metrics(held_out)
         if self._has_table and metrics:
@@ -166,8 +162,7 @@ class Problem(Workload[Any]):
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
         """Computes the scores of attention heads that the user defined, one for each role. A head gets the role of its
-        highest score if this score is at least 0.5, else no role.
-        """
+        highest score if this score is at least 0.5, else no role."""
         if not self.heads:
             return None
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype).eval()

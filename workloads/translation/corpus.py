@@ -84,8 +84,7 @@ class Corpus:
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns for each target token the token before it, with SOS before the first, (n_pairs, n_target_tokens). The
-    decoder reads the result.
-    """
+    decoder reads the result."""
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)
 
 

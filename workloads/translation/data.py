@@ -63,15 +63,13 @@ class StudiedCorpus:
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
         """Returns the indices of the first `most` pairs of a part of the corpus, or of all its pairs if there are
-        fewer.
-        """
+        fewer."""
         return np.flatnonzero(self.corpus.part == part)[:most]
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
     """Returns the corpus of a training with statistics of its training pairs. The latest four results are cached in
-    this process.
-    """
+    this process."""
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
         return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)
@@ -139,8 +137,7 @@ class Bucket:
 
 def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[Bucket]:
     """Sorts sentence pairs by length and cuts them into buckets with equal numbers of pairs. The last bucket may be
-    smaller.
-    """
+    smaller."""
     lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
@@ -151,8 +148,8 @@ def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[
 
 
 class Passes:
-    """Assigns to each training step a bucket (group of sentence pairs of similar length). One pass over the data uses
-    every bucket as often as it fills a batch, but at least once.
+    """Assigns to each training step a bucket. One pass over the data uses every bucket as often as it fills a batch,
+    but at least once.
 
     Args:
         corpus: All pairs.
@@ -178,8 +175,7 @@ class Passes:
 
     def sequence(self, turn: int) -> NDArray[np.int64]:
         """Returns the number of the bucket (group of sentence pairs) that each step of pass number `turn` uses,
-        (steps,). Each pass has its own random order.
-        """
+        (steps,). Each pass has its own random order."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
 
@@ -271,9 +267,7 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
 
 
 def parts_of(batch: Batch) -> list[Batch]:
-    """Splits an evaluation batch into one batch per bucket (group of sentence pairs of similar length). Ignores tensors
-    that belong to no bucket.
-    """
+    """Splits an evaluation batch into one batch per bucket. Ignores tensors that belong to no bucket."""
     buckets: dict[str, Batch] = {}
     for key, value in batch.items():
         bucket, _, name = key.partition("/")

@@ -127,8 +127,7 @@ class LookedAt:
 
 def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
     """Returns the sentences of a training's corpus on which attention heads are scored, in buckets of similar length.
-    The result is cached in this process.
-    """
+    The result is cached in this process."""
     return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
 
 

@@ -55,8 +55,7 @@ class Structure(nn.Module):
 
     def encoder(self, batch: Batch) -> Tensor:
         """Returns the mask of the encoder's self-attention, (n_sentences, n_source_tokens, n_source_tokens): true where
-        a query sees the key.
-        """
+        a query sees the key."""
         source_BS, rarity_BS = batch["source"], batch["source_rarity"]
         is_word_BK = (source_BS != PAD).unsqueeze(1)
         rank_BK = _rarer(rarity_BS).sum(1, keepdim=True)
@@ -64,8 +63,7 @@ class Structure(nn.Module):
 
     def decoder(self, batch: Batch) -> Tensor:
         """Returns the mask of the decoder's self-attention, (n_sentences, n_target_tokens, n_target_tokens): true where
-        a query sees the key, which is never a later word.
-        """
+        a query sees the key, which is never a later word."""
         read_BT = batch["read"]
         # A query ranks the rarity of the words up to its own position only, because a rank among all words would reveal
         # later words.
@@ -144,8 +142,7 @@ class TranslationModel(nn.Module):
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
         """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each attention layer on a batch,
-        by the layer's name.
-        """
+        by the layer's name."""
         return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:

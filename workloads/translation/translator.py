@@ -65,15 +65,13 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:
     """Returns the dropout masks in a batch of one training, (n_sentences, n_tokens, d_model), by the place in the model
-    where they apply; none for evaluation batches.
-    """
+    where they apply; none for evaluation batches."""
     return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
     """Multiplies `x_RD`, (n_rows, d_model), by the dropout mask for the place in the model that `site` names. Without
-    such a mask, `x_RD` is unchanged.
-    """
+    such a mask, `x_RD` is unchanged."""
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
 
 
@@ -126,15 +124,13 @@ class TranslatorShape:
     @property
     def key_width(self) -> int:
         """The number of channels of a head's queries and keys. If the query and key matrices are merged into one, it is
-        d_model, because the tokens themselves are then the keys.
-        """
+        d_model, because the tokens themselves are then the keys."""
         return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
 
     @property
     def made_keys(self) -> int:
         """The number of key channels that a layer computes for all heads together; 0 if the matrices of keys and
-        queries are merged into one, because the tokens themselves are then the keys.
-        """
+        queries are merged into one, because the tokens themselves are then the keys."""
         return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
 
@@ -264,8 +260,7 @@ class Translator(nn.Module):
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
     ) -> dict[str, Tensor]:
         """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each layer in `LAYERS`. The
-        arguments are those of `forward`.
-        """
+        arguments are those of `forward`."""
         return self._attended(source_BS, target_BT, sights, masks)[1]
 
     def _attended(

@@ -92,8 +92,7 @@ VERDICTS = VerdictTable(
 
 class Translation(Workload[TranslationParameters]):
     """The workload of one-block encoder-decoders that learn to translate sentences of a small grammar, or a user's
-    parallel text.
-    """
+    parallel text."""
 
     name = "translation"
     parameters = TranslationParameters
@@ -136,8 +135,7 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket (group of sentence pairs of similar length) the model's logits, and the negative
-        log-probability of each target word.
+        """Returns for each bucket the model's logits, and the negative log-probability of each target word.
 
         They are named `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and `<bucket>/nats`, (n_sentences,
         n_target_tokens).
@@ -150,8 +148,7 @@ class Translation(Workload[TranslationParameters]):
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the cross-entropy in nats per token, without label smoothing, on the held-out sentences whose lengths
-        also occur in training.
-        """
+        also occur in training."""
         del module
         return mean_over(parts_of(batch), "nats", "is_judged")
 
@@ -239,8 +236,7 @@ def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor)
 
 def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
     """Returns the negative log-probability of each target word in nats, (n_sentences, n_target_tokens), without label
-    smoothing; 0 at padding.
-    """
+    smoothing; 0 at padding."""
     nats_BT = -log_softmax(logit_BTV, dim=-1).gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     return nats_BT * (target_BT != PAD)
 

@@ -134,8 +134,8 @@ The threshold is our choice; Voita et al. 2019, section 5.3, describe such heads
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
     """Returns for each role of attention heads, such as `positional`, which heads have it: those whose scores reach the
-    thresholds of the role. A head may have several roles or none. A score that was not measured reaches no threshold.
-    """
+    thresholds of the role. A head may have several roles or none. A score that was not measured reaches no
+    threshold."""
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,

@@ -1,9 +1,8 @@
 """Compiles loss and gradient for groups of trainings whose whole step cannot be compiled.
 
-A lane is one training of a pack (trainings of one program). Lanes are the first axis, and matrix products use PyTorch's
-kernels, both as in the engine that uses `vmap`. The operations between the products are merged into a few loops. A
-group always has the same number of lanes, and no loop mixes them, so the bits of a lane depend neither on its pack nor
-on its place in the group.
+A lane is one training of a pack. Lanes are the first axis, and matrix products use PyTorch's kernels, both as in the
+engine that uses `vmap`. The operations between the products are merged into a few loops. A group always has the same
+number of lanes, and no loop mixes them, so the bits of a lane depend neither on its pack nor on its place in the group.
 
 Axes: K lane to evaluate, A lane whose training has not ended, N group, W lane of a group, n entry of a lane's
 parameters.

@@ -2,8 +2,8 @@
 probabilities.
 
 The most frequent words of each class are hand-written real words, so that people can read most sentences. A target
-entry lists the synonyms of a lexeme (a word with all its forms), each with all forms. The second, fifth, eighth, ...
-entry of a class has two synonyms, the others one (`SYNONYM_PERIOD`).
+entry lists the synonyms of a lexeme, each with all forms. The second, fifth, eighth, ... entry of a class has two
+synonyms, the others one (`SYNONYM_PERIOD`).
 """
 
 import functools
@@ -110,8 +110,8 @@ SYNONYM_PERIOD = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """The numbers of lexemes (words with all their forms) in each word class, 1 to `MOST_LEXEMES`. A larger lexicon
-    begins with the words of a smaller one.
+    """The numbers of lexemes in each word class, 1 to `MOST_LEXEMES`. A larger lexicon begins with the words of a
+    smaller one.
 
     Attributes:
         n_nouns: Nouns, of both genders.
@@ -161,17 +161,14 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All lexemes (words with all their forms) that inflect or are translated: all but the names, which are the
-        same in both languages.
-        """
+        """All lexemes that inflect or are translated: all but the names, which are the same in both languages."""
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 
 @functools.lru_cache(maxsize=16)
 def zipf(n_words: int) -> tuple[float, ...]:
     """Returns the probabilities of the words of a class: proportional to 1/rank, with rank 1 for the most frequent word
-    (Zipf's law).
-    """
+    (Zipf's law)."""
     total = sum(1.0 / rank for rank in range(1, n_words + 1))
     return tuple(1.0 / (rank * total) for rank in range(1, n_words + 1))
 

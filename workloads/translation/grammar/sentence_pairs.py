@@ -57,8 +57,7 @@ class Laws:
 
     def outcomes(self, seed: int, draw: int) -> list[list[int]]:
         """Draws the outcomes of all random choices in `SENTENCES_PER_DRAW` sentences: one row per sentence, one column
-        per place where the grammar chooses.
-        """
+        per place where the grammar chooses."""
         shape = (SENTENCES_PER_DRAW, len(self.columns))
         draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
         outcomes = np.empty(shape, dtype=np.int64)
@@ -138,8 +137,7 @@ def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[Sent
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
     """Returns the sentence pair with a given number among those that a seed generates. The training part of a corpus
-    has the pairs 0, 1, 2, ...
-    """
+    has the pairs 0, 1, 2, ..."""
     return next(sentence_pairs(lexicon, seed, number))
 
 

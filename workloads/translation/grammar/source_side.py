@@ -1,6 +1,5 @@
 """Writes trees of sentences in the English-like source language: word order and agreement. Each tree has exactly one
-source sentence.
-"""
+source sentence."""
 
 from attnsweep.workloads.translation.grammar.lexicon import Lexeme
 from attnsweep.workloads.translation.grammar.tree import (

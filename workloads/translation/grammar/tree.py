@@ -181,8 +181,7 @@ SYNONYMS = (0.7, 0.3)
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
     """Builds a random sentence's tree. At each place where the grammar has a choice, it calls `choose`, which returns
-    the outcome.
-    """
+    the outcome."""
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):
@@ -240,8 +239,7 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
     """Returns the probabilities of the outcomes at each place where the grammar chooses, including choices that only
-    the target language shows (synonyms, dropped pronouns).
-    """
+    the target language shows (synonyms, dropped pronouns)."""
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),
