@@ -22,6 +22,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.user_code import user_code_of
 
 
 class _CommitCounter:
@@ -42,7 +43,10 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
     workload = load_workload(spec.workload)
     declared = workload.parameters.declared()
     directory = SweepDirectory.create(
-        path, spec, {n: each.default for n, each in declared.items() if n not in spec.space}
+        path,
+        spec,
+        {n: each.default for n, each in declared.items() if n not in spec.space},
+        code=user_code_of(workload),
     )
     with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
         study = Study(directory)
