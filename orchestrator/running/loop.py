@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.pack_sizes import PackSizes
 from attnsweep.orchestrator.running.plan import (
     Action,
     Backlog,
@@ -46,6 +45,7 @@ from attnsweep.orchestrator.training.messages import (
     TrainerLost,
 )
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows, joined
+from attnsweep.orchestrator.training.tasks import Shape
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
@@ -149,7 +149,8 @@ class SweepLoop:
         self._directory, self._workload = directory, workload
         self._study, self._writer, self._pool, self._followers = study, writer, pool, followers
         self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
-        self._sizes = PackSizes.of_sweep(pack_size, directory)
+        self._sizers: dict[tuple[str, Shape], PackSizer] = {}
+        self._pack_size = pack_size
         self._first_pack = pack_size or PackSizer.smallest
         self._trials = OpenTrials(directory, workload, study, self._plan.backlog)
         self._pruning = Pruning(directory.spec, study)
@@ -199,8 +200,6 @@ class SweepLoop:
             # first.
             self._commit_ended()
             raise
-        finally:
-            self._sizes.save_for_user()
 
     @property
     def n_asked(self) -> int:
@@ -271,7 +270,7 @@ class SweepLoop:
             accelerator = self._pool.idle[0].accelerator
             order = self._plan.pack_to_continue()
             if order is None:
-                sizer = partial(self._sizes.sizer, accelerator)
+                sizer = partial(self._sizer, accelerator)
                 # A sampler that learns draws a whole group before any of its trials is trained, so that the draws do
                 # not depend on which of them end first.
                 is_enough = partial(self._has_full_pack, sizer) if not self._study.learns else lambda: False
@@ -335,8 +334,16 @@ class SweepLoop:
         enough = self._plan.n_under_way or self._first_pack
         return not self._ask(lambda: len(self._plan.backlog) >= enough, time.monotonic() + _ASK_SECONDS)
 
-    def _sizer(self, order: PackOrder) -> PackSizer:
-        return self._sizes.sizer(self._under_way[order.pack].accelerator, order.shape)
+    def _sizer(self, accelerator: str, shape: Shape) -> PackSizer:
+        sizer = self._sizers.get((accelerator, shape))
+        if sizer is None:
+            spec = self._directory.spec
+            slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1
+            sizer = self._sizers[accelerator, shape] = PackSizer(self._pack_size, slack)
+        return sizer
+
+    def _sizer_of(self, order: PackOrder) -> PackSizer:
+        return self._sizer(self._under_way[order.pack].accelerator, order.shape)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         if isinstance(report, Progress | Probed):
@@ -353,10 +360,9 @@ class SweepLoop:
                 self._plan.handed_back(order)
             case Trained():
                 self._plan.trained(order)
-                self._sizes.trained(report.lane_steps)
                 if order.checkpoint is None:
                     work = self._pruning.lane_steps(order, report)
-                    self._sizer(order).measured(len(order.tasks), work / report.seconds, report.memory)
+                    self._sizer_of(order).measured(len(order.tasks), work / report.seconds, report.memory)
                 self._ended.append((order, report.rows))
             case Raised():
                 self._do(self._plan.raised(order, report))
@@ -375,7 +381,7 @@ class SweepLoop:
                 case Forget(pack):
                     self._checkpoints.remove(pack)
                 case Shrink(order):
-                    self._sizer(order).out_of_memory(len(order.tasks))
+                    self._sizer_of(order).out_of_memory(len(order.tasks))
                 case Stop(reason):
                     raise SweepError(reason, self._directory.place)
 
@@ -407,7 +413,6 @@ class SweepLoop:
         ended, self._ended = self._ended, []
         if ended:
             self._commit([order.pack for order, _ in ended], joined([rows for _, rows in ended]))
-            self._sizes.save()
             self._committed = time.monotonic()
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:

@@ -5,9 +5,8 @@ Plain state in, actions out: no disk, no clock, and no library except what descr
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
@@ -45,8 +44,6 @@ class PackSizer:
 
     Args:
         fixed: The size of all packs; `None` searches for one.
-        rates: Training steps per second, summed over lanes, that an earlier run has measured, by pack size.
-        limit: The largest pack size of that run; `None` for the default.
         slack: By how many trainings a pack may be smaller than its wanted size and still count as a measurement of that
             size, because packs end with whole trials.
 
@@ -60,24 +57,12 @@ class PackSizer:
     _last_may_be = 1.5
     _growth_on_gpu = 8
 
-    def __init__(
-        self,
-        fixed: int | None,
-        rates: Mapping[int, float] = MappingProxyType({}),
-        limit: int | None = None,
-        slack: int = 0,
-    ) -> None:
+    def __init__(self, fixed: int | None, slack: int = 0) -> None:
         self._fixed, self._slack = fixed, slack
-        self.rates = dict(rates)
-        self.limit = fixed or limit or self.largest
+        self.rates: dict[int, float] = {}
+        self.limit = fixed or self.largest
         self._peaks: dict[int, int] = {}
         self._fitting = self.limit
-
-    @property
-    def has_found(self) -> bool:
-        """Whether anything was learned about the pack size that is worth storing: the speed of a pack, or that memory
-        limits the size."""
-        return bool(self.rates) or self.limit != self.largest
 
     def size(self, fair_share: int) -> int:
         """Returns the number of trainings that the next pack (one batched program) should have.
