@@ -26,11 +26,9 @@ class Parameter:
 
     Attributes:
         kind: One of `KINDS`.
-        optional: Whether `None` is a value.
         default: The value of trainings whose search space does not name the parameter.
         low, high: Inclusive bounds of numbers; `None` for no bound.
         above: Exclusive lower bound, for numbers that must be positive.
-        choices: The accepted names of a `str`.
         static: Whether the parameter changes a tensor's shape or the graph of the loss. Trainings that differ in it
             cannot share a program.
         since: The version that added the parameter to an already released workload; `None` if the parameter is as old

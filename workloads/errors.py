@@ -10,14 +10,7 @@ _SHOWN_CHARACTERS = 200
 
 
 class UserError(Exception):
-    """Raised for a user's mistake. The command line prints the error as one line and exits with code 2.
-
-    Args:
-        subject: The parameter, flag, file or directory at fault.
-        given: The value that the user gave.
-        expected: The accepted values, in words.
-        fix: The advice how to correct the mistake.
-    """
+    """Raised for a user's mistake. The command line prints the error as one line and exits with code 2."""
 
     def __init__(self, subject: str, *, given: object, expected: str, fix: str) -> None:
         super().__init__(subject, given, expected, fix)

@@ -101,7 +101,6 @@ class LayerMaps:
 
     Attributes:
         number: The number of the layer, as in the ledger's column `layer`.
-        queries, keys: The query tokens and the key tokens as text.
         weights_HQK: The attention weights in float64, (n_heads, n_queries, n_keys). After a softmax they are >= 0 and
             sum to 1 over keys; without softmax they may have both signs.
     """

@@ -84,11 +84,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """An intervention that replaces the attention weights of one head by a fixed pattern, for some steps.
-
-    Attributes:
-        steps: The steps at which the clamp applies, in updates and in probes.
-    """
+    """An intervention that replaces the attention weights of one head by a fixed pattern, for some steps."""
 
     layer: int
     head: int
@@ -106,7 +102,6 @@ class Scale:
     Attributes:
         layer, head: The numbers of the head; `None` for all heads of all layers.
         factor: The factor of the logits. If several interventions scale one head, their factors are multiplied.
-        steps: The steps at which the factor applies, in updates and in probes.
     """
 
     layer: int | None
@@ -196,8 +191,6 @@ def intervene(
         parameter, freeze: One or more whole parts, between dots, of the names of parameters, and the steps that do not
             change these parameters.
         head: The head to clamp or scale, as `LAYER:HEAD`; `attention` scales all heads.
-        clamp: The pattern that the attention of `head` is fixed to.
-        scale: The factor of the logits of `head`.
         steps: The steps at which `clamp` or `scale` holds: from the first number to just before the second, `None` for
             the end.
         kick, at: The norm of noise to add (a kick), relative to the parameters' norm, and the step at which to add it.

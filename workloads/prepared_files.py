@@ -43,7 +43,6 @@ class Format(Generic[C]):
 
     Attributes:
         version_key: The metadata key under which the format's version is stored. It identifies the format.
-        columns: The names of the columns that hold words.
         part_names: The names of the parts, such as `train`, in the order of their numbers.
         assembled: A function that makes the content from a table and its vocabulary. It may raise ValueError, KeyError
             or TypeError.
@@ -73,9 +72,7 @@ class Format(Generic[C]):
         """Builds the Arrow table of a file from its columns of word indices, with all metadata.
 
         Args:
-            columns: The columns of words, in the order of `self.columns`.
             part: (n_rows,) the number of the part that a row belongs to.
-            further: Further metadata by key, which is not needed to read the file.
         """
         metadata = {self.version_key: _VERSION, _DIGEST_KEY: digest}
         for key, value in {_WORDS_KEY: words, **further}.items():

@@ -17,7 +17,6 @@ class Outcome:
         colour: The outcome's colour in figures, as `#rrggbb`. Shipped outcomes have the colours of Okabe & Ito 2008
             without yellow, which is hard to see on white. If the outcome of a workload has an empty colour, it gets one
             that is easy to tell from the colours of the shipped ones.
-        is_stuck: Whether the outcome counts as stuck.
         when: The condition under which the outcome holds: a text such as `accuracy >= 0.99`, or a function. Only
             `attnsweep.problem` reads it.
         is_judged: Whether a workload's `judge` gives the outcome. The other outcomes are `pruned`, which a pruner

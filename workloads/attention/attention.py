@@ -42,7 +42,6 @@ class Sight:
         Args:
             seen_BQK: bool, true where the key is seen. Every query must see a key: the softmax over no key is NaN, and
                 so is its gradient.
-            dtype: The dtype of the logits.
         """
         bias_BQK = torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf)
         return cls(bias_BQK, seen_BQK.sum(-1).to(dtype).log())
@@ -103,7 +102,6 @@ class HoldableHeads(nn.Module):
     A subclass multiplies its queries by `scaled`, and takes its weights from `attended` or `clamped`.
 
     Args:
-        n_heads: The number of heads.
         patterns: The names among `PATTERNS` that its heads can be clamped to.
 
     Attributes:
@@ -208,13 +206,10 @@ class Attention(HoldableHeads):
     A subclass can replace `weights` to compute attention weights in another way.
 
     Args:
-        d_model: The number D of channels of a token.
-        n_heads: The number H of heads, a divisor of D.
         qk: The form of the logits, one of `QK_FORMS`.
         qk_rank: The channels C of a head's queries and keys, for `factored`; `None` = D / H.
         attention_scale: The name of the factor s of the logits: see `logit_scale`. The d of that function is C with
             `factored`, and D / H with `merged`, so that the default scale does not depend on the form.
-        linear: Makes the linear layers.
 
     Attributes:
         query, key, value, out: The linear layers; `key` is `None` with `merged`.
@@ -262,7 +257,6 @@ class Attention(HoldableHeads):
         Args:
             asking_BQD: The tokens from which queries are computed.
             key_BHKC, value_BHKE: The results of `keys` and `values` on the tokens that are attended to.
-            sight: The attention mask: which keys each query sees.
 
         Returns:
             The output (n_sequences, n_queries, d_model) at the tokens `asking_BQD`, and the attention weights
@@ -344,7 +338,6 @@ class TransformerBlock(nn.Module):
         d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
         d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 d_model.
         layer_norm_eps: The epsilon of both layer normalizations, added to the variance inside the root.
-        linear: Makes all linear layers.
 
     Source: Xiong et al. 2020, figure 1b.
     """

@@ -85,7 +85,6 @@ class LayerNorm(nn.Module):
     Epsilon is a buffer, so that trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
 
     Args:
-        d_model: The size of the last axis.
         layer_norm_eps: Epsilon; `None` if it is given to `forward`, because all norms of a model share it.
         eps_inside_root: If false, epsilon is added to the standard deviation, (x - mean) / (std + layer_norm_eps): see
             `outside_layer_norm`.
@@ -116,7 +115,6 @@ class FeedForward(nn.Module):
     Args:
         d_model, d_ffn: The numbers of channels outside and in the hidden layer.
         activation: The name of g, one of `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation.
-        linear: Makes the two linear layers.
     """
 
     def __init__(self, d_model: int, d_ffn: int, *, activation: str = "relu", linear: MakesLinear = Linear) -> None:

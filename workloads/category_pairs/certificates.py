@@ -43,11 +43,7 @@ def certify(
     (certificate), or `None` if its outcome has no test.
 
     Args:
-        module: The module of ONE training.
         loss: The training loss, exact or on the training's own sample.
-        lanes: The trainings.
-        state: The final parameters and buffers, (n_trainings, ...) by name.
-        outcome: (n_trainings,) the outcomes of the trainings.
     """
     tests = _TESTS_OF_FULL if lanes.shared.is_full else _TESTS_OF_REDUCED
     certificates: list[Certificate | None] = [None] * len(outcome)

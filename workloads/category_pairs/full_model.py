@@ -46,10 +46,6 @@ def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_t
 
     Args:
         loss: A function that reads no tensors but its arguments.
-        trained: The tensors with respect to which the mean loss is differentiated.
-        fixed: The other tensors that the loss reads.
-        text_BM: The texts, (n_texts, n_positions).
-        n_texts: Texts per part.
     """
     if text_BM.shape[0] <= n_texts:
         return loss(trained | fixed, text_BM)

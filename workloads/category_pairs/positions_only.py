@@ -21,7 +21,6 @@ class PositionsOnly(nn.Module, DrawnByEngine):
     Attributes:
         q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
         k_RM, q_RK: Keys and queries, whose product k^t q are the logits; factored form only.
-        v_NN: The value matrix.
     """
 
     def __init__(self, n_categories: int, n_positions: int, *, softmax: bool, qk_rank: int | None = None) -> None:

@@ -14,7 +14,6 @@ class CountedLaws:
 
     Args:
         before, tokens: The first and the second token of each pair, int64.
-        n_words: The size of the vocabulary.
     """
 
     def __init__(self, before: NDArray[np.int64], tokens: NDArray[np.int64], n_words: int) -> None:

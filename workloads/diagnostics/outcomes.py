@@ -58,7 +58,6 @@ def standing(
     levels apart that are nearer to each other than twice this. The detail then names all of them.
 
     Args:
-        loss: The losses, (n_trainings, n_probes).
         levels: One number per training, by name; NaN where a training has no such level.
         outcomes: The outcome at each level, by name. `levels` may lack some of them. Of equal levels the first counts.
         where: Further conditions by level name, bool, (n_trainings, n_probes): the loss is at such a level only where

@@ -67,7 +67,6 @@ def permutation_test(
         distance: A function from matrices (..., n_tokens, n_tokens) to their distances. If the distance is to the
             nearest of several families, the function must choose the family, so that it is also chosen for each
             shuffle.
-        n_permutations: The number of shuffles, at least 2.
         is_causal: Shuffle only the entries j <= i of row i, because the others cannot hold attention.
     """
     T = attention.shape[-1]

@@ -152,7 +152,6 @@ class BlockPlacement:
     The structured matrices are those of Sigma_3: the identity with p blocks of w rows that attend to one column.
 
     Attributes:
-        distance: The distance of each attention matrix to its nearest member.
         starts: For each matrix the first rows of its blocks, ascending.
         columns: For each matrix the column that the rows of each block attend to.
     """

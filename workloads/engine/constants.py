@@ -92,8 +92,6 @@ class Difference:
 
     Attributes:
         name: The constant's name, such as `blocks.0.norm.eps`.
-        position: The position of the other module in the sequence.
-        one, other: The values in the first and in the other module, as text.
     """
 
     name: str

@@ -41,7 +41,6 @@ class Lanes(Generic[P]):
     between trainings.
 
     Args:
-        trainings: The trainings, all with the same static parameters.
         built: The parameters and buffers by name that `build` gave the modules, with trainings as first axis, for use
             in `initial`.
     """
@@ -106,7 +105,6 @@ class Evidence:
     finite.
 
     Attributes:
-        steps: (P,) int64, the steps of the probes.
         metrics: Arrays (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
         levels: Arrays (L,) by name: each training's reference levels, which are losses of simple predictors.
     """
@@ -121,7 +119,6 @@ class Verdicts:
     """The labels of all trainings at all probes: the outcome that each training would get if it ended at the probe.
 
     Attributes:
-        outcome: Names of outcomes, (n_trainings, n_probes).
         detail: What the outcome leaves open, such as the name of the loss level at which the training is stuck, in the
             same shape; empty where there is nothing to add.
         possible: All outcomes that could have been given, whether or not they were; empty if they are not known.
@@ -197,7 +194,6 @@ class HeadScores:
 
     Attributes:
         scores: Arrays (n_trainings, n_layers, n_heads) by score name; NaN where a score is not defined.
-        role: The names of the heads' roles, in the same shape.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -209,8 +205,6 @@ class Certificate:
     """The result of one test that checks whether a stuck training is rightly labelled as stuck.
 
     Attributes:
-        test: The name of the test, such as `kick`.
-        agrees: Whether the test confirms the label.
         measured: The test's measurements by metric name: they become the training's last points in `curves`.
     """
 
@@ -224,7 +218,6 @@ class Written:
     """The texts, such as translations, that one ended training wrote for one set of test sentences.
 
     Attributes:
-        name: The name of the set, such as `test`.
         hypotheses: The texts that the training wrote, tokens separated by spaces.
         references: The correct texts, in the order of the hypotheses.
     """
@@ -247,7 +240,6 @@ class Split:
     memory.
 
     Attributes:
-        name: The name of a buffer, or of a tensor of the batch.
         most_rows: The largest number of rows in one part. Few rows suffice to keep the device busy.
     """
 
@@ -432,9 +424,7 @@ class Workload(ABC, Generic[P]):
         label has no test.
 
         Args:
-            lanes: The stuck trainings.
             state: The final parameters and buffers by name, with trainings as first axis.
-            outcome, detail: The labels to test, one per training.
         """
         del state, outcome, detail
         return [None] * len(lanes.trainings)

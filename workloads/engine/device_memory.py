@@ -67,8 +67,6 @@ class PackMemory:
 
     Attributes:
         width: The number of lanes (trainings, copies included) that the pack computed.
-        peak: The peak of the bytes that it allocated.
-        free: The bytes that were free before the pack was built.
     """
 
     width: int

@@ -42,7 +42,6 @@ class Site:
     """One call of a dropout function in the loss: the shape of its mask and its rate.
 
     Attributes:
-        shape: The shape of the call's mask.
         n_dropped: The dropped share of the entries, times `_VALUES`.
     """
 
@@ -61,11 +60,7 @@ def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) 
 
 
 class Masks:
-    """Provides the dropout masks for one evaluation of a loss, in the order of the calls of dropout.
-
-    Attributes:
-        sites: The calls of dropout so far.
-    """
+    """Provides the dropout masks for one evaluation of a loss, in the order of the calls of dropout."""
 
     def __init__(self, masks: Mapping[str, Tensor]) -> None:
         self._masks = masks

@@ -36,7 +36,6 @@ class LaneStore(LaneState, Generic[P]):
         workload, trainings, device, start, width, redraw: The arguments of `Pack`.
 
     Attributes:
-        all: All trainings of the pack.
         position: The positions in the pack of the trainings that have not ended.
         lanes: The state of the trainings that have not ended, and of copies of the last one where the pack's width is
             fixed.

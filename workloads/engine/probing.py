@@ -29,11 +29,7 @@ from attnsweep.workloads.vocabulary import RESERVED_METRICS
 
 
 class Objective:
-    """Computes for the optimizer the losses and gradients of all trainings that run in one batched program.
-
-    Attributes:
-        n_evaluations: The number of evaluations of the loss so far.
-    """
+    """Computes for the optimizer the losses and gradients of all trainings that run in one batched program."""
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
         self._store, self._programs = store, programs

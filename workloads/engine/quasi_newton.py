@@ -55,7 +55,6 @@ class CurvaturePairs:
 
         Args:
             n_used: The number of curvature pairs of the training that has most.
-            n_full: The number of trainings that have no room for a further pair.
         """
         self._n_used, self._n_full = n_used, n_full
 

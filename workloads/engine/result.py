@@ -18,11 +18,7 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The scores of attention heads at one probe, for the trainings that were still running.
-
-    Attributes:
-        lanes: The positions of these trainings in the pack.
-    """
+    """The scores of attention heads at one probe, for the trainings that were still running."""
 
     step: int
     lanes: NDArray[np.int64]
@@ -34,12 +30,9 @@ class PackResult:
     """The measurements of all trainings of a pack, and how each training ended.
 
     Attributes:
-        evidence: The metrics, (n_trainings, n_probes).
         last_probe: For each training the index of the last probe that it reached with a finite loss.
         diverged_step: For each training the first step whose loss was not finite, -1 if there is none.
         pruned_step: For each training the step of the probe at which it was pruned, -1 if it was not.
-        n_steps: For each training the number of optimizer steps taken.
-        train_seconds: For each training its share of the pack's wall time.
         probe_seconds: For each training its share of the time of the pack's probes, which is part of `train_seconds`.
         heads: The scores of attention heads, probe by probe; empty for a workload without heads.
     """
@@ -100,10 +93,6 @@ class Record:
 
     Args:
         prune_at: For each training the step at which it is to be pruned, if already known; else `None`.
-
-    Attributes:
-        last_probe, diverged_step, pruned_step, n_steps: The fields of `PackResult`, one number per training.
-        seconds, probe_seconds: The fields `train_seconds` and `probe_seconds` of `PackResult`.
     """
 
     def __init__(

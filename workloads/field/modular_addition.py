@@ -1,4 +1,4 @@
-"""Modular addition: a transformer memorizes its training pairs long before it can add other pairs (grokking)."""
+"""Modular addition: a transformer memorizes its training pairs long before it can add other pairs."""
 
 from typing import Any, Literal
 

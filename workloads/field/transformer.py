@@ -57,11 +57,8 @@ class Block(nn.Module):
     x' = x + Attention(N x), x'' = x' + FFN(N x'), where N is a LayerNorm or the identity.
 
     Args:
-        attention: The attention layer.
-        d_model: The width of the model.
         d_ffn: Width of the feed-forward part; 0 for none.
         layer_norm_eps: Added to the variance, inside the root; `None` for no LayerNorm.
-        activation: The activation of the feed-forward part.
     """
 
     def __init__(
@@ -99,15 +96,10 @@ class Transformer(nn.Module):
     """A transformer with logits at each token, whose attention, positions and LayerNorm can be chosen.
 
     Args:
-        n_words: The size of the vocabulary of the tokens that are read.
-        n_context: The largest number of tokens in a sequence.
         n_answers: The number of logits at each token; `None` = `n_words`.
         d_model, d_ffn, layer_norm_eps, activation: See `Block`.
-        n_blocks, n_heads: The number of blocks, and of attention heads in each.
-        attention: `softmax` or `linear`.
         attention_scale: The factor of the logits, in units of 1 / sqrt(d_model / n_heads).
         positions: `learned`, `relative` (in every block, for causal softmax attention), or `none`.
-        is_causal: Whether a token sees no later tokens.
 
     Under `init_sigma` null all layers are initialized as PyTorch's layers are.
     """

@@ -120,7 +120,6 @@ class Encoder(nn.Module):
     """A transformer encoder that reads CLS and a string, and computes one logit: accept or reject.
 
     Attributes:
-        symbol_SD: The embeddings of symbols.
         position_PD: The embeddings of position features, not trained: feature p is dimension p.
         layer_norm_eps: Added to the variance, inside the root.
         scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q); where `weight_log_n_E` or `bias_log_n_E`

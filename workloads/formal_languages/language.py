@@ -19,8 +19,6 @@ class Language(ABC):
 
     Attributes:
         name: The value of the parameter `language`.
-        summary: The condition of membership, in a few words.
-        n_position_features: The number of features that encode a position.
         n_marked_positions: The number of positions at the start of the string that have their own features, if all
             later positions share the same features. Symbols at later positions then differ only in being 0 or 1, so
             there are few kinds of tokens. `None` if the features of all positions differ.

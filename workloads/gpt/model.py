@@ -23,13 +23,8 @@ class GPTShape:
     same values.
 
     Attributes:
-        n_words: The size of the vocabulary.
-        n_tokens: The largest number of tokens in a sequence.
         d_ffn: Width of the feed-forward parts; `None` = 4 d_model.
-        positions: A name among `POSITIONS`.
         tied: Whether the logits are x tok^t, without a bias, where tok are the token embeddings.
-        is_causal: Whether a token sees no later tokens.
-        qk, qk_rank: The same as for `Attention`.
     """
 
     n_words: int
@@ -50,11 +45,9 @@ class GPT(nn.Module, DrawnByEngine):
     """A GPT that reads tokens and computes at each token the logits of the next one.
 
     Args:
-        shape: The sizes.
         attention_scale, layer_norm_eps: Values in which trainings of one program may differ.
 
     Attributes:
-        token: The token embeddings (n_words, d_model).
         position: The learned position embeddings (n_context, d_model), or `None`.
         position_CD: Sines and cosines, if positions are sinusoidal.
         head: The last linear layer; `None` if tied.

@@ -95,8 +95,6 @@ class Task(ABC):
         the same distribution.
 
         Args:
-            streams: The random streams of the trainings.
-            n_words: The size of the vocabulary.
             contrast_L: The parameter `chain_contrast`, float64.
             corpus: The file of a prepared text, if the task reads one.
         """
@@ -111,12 +109,8 @@ class Task(ABC):
         sequences.
 
         Args:
-            streams: The random streams of the trainings.
             name: The name of the stream: `batch` for training data, another name for held-out data.
             laws: The distributions that `laws` returned.
-            n_words: The size of the vocabulary.
-            shape: The numbers of sequences and of tokens.
-            step: The optimizer step.
         """
 
     @abstractmethod

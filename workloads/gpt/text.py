@@ -42,7 +42,6 @@ def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[n
     held-out part, the others the training part.
 
     Args:
-        words: The vocabulary.
         rows: (n_rows,) lists of int32, indices into the vocabulary.
         is_held_out: (n_rows,) whether a row is held out.
     """

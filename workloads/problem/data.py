@@ -24,7 +24,6 @@ class Draw:
     Args:
         seed: () int64, the key of the numbers.
         use: The use of the numbers: `train`, `eval` or `fixed`.
-        step: The optimizer step.
         own_seed: () int64, the training's own seed, which is the key of the method `fixed`; default `seed`.
     """
 

@@ -53,7 +53,6 @@ def problem(
     same parameter in all functions. Parameters that all workloads have, such as `n_steps`, need no default.
 
     Args:
-        name: The name of the workload.
         model: A function of parameters that returns any module. By default the module's own initialization is used.
         data: A function of `draw` (a `Draw`), optionally `step`, and parameters, that returns the data of one step:
             (inputs, target), with the examples along the first axis. Several inputs are a tuple. A function without

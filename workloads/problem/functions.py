@@ -25,12 +25,7 @@ _COMMON = TrainingParameters.declared()
 @dataclass(frozen=True)
 class Call:
     """A user's function together with the names of its arguments. Called with a dictionary of values, it passes to the
-    function those that the function takes.
-
-    Attributes:
-        function: The function.
-        names: The names of its arguments.
-    """
+    function those that the function takes."""
 
     function: Callable[..., Any]
     names: tuple[str, ...]
@@ -44,7 +39,6 @@ def read_call(role: str, function: object) -> Call:
 
     Args:
         role: The use of the function, for error messages.
-        function: The object that the user gave.
 
     Raises:
         SpecError: If it is not a function, or has positional-only arguments, `*args` or `**kwargs`.
@@ -77,11 +71,8 @@ def parameters_class(
     """Makes a workload's parameter class from the arguments of the user's functions.
 
     Args:
-        name: The name of the problem.
-        calls: The functions, by role.
         supplied: The arguments that the engine supplies to a function, by role. These are no parameters.
         reserved: The arguments that the engine supplies to any function, used or not.
-        defaults: Other defaults of parameters that all workloads have.
         always_static: The roles of functions whose parameters are all static.
         more: Further parameters: (type, field) by name.
 
@@ -220,12 +211,8 @@ class Loss:
     with.
 
     Attributes:
-        of: Computes the loss, a scalar.
-        metrics: Computes further scalars to measure, by name.
         levels: Computes the losses of simple predictors, which ignore the inputs, by name; the output 0 is not among
             them.
-        level_names: The names of these predictors.
-        metric_names: The names of the metrics.
         call: The user's function if the loss is not one of `LOSSES`.
     """
 

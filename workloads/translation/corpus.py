@@ -47,7 +47,6 @@ class Gold:
     """Annotations of sentences (dependency arcs, alignment), which real text lacks. Positions count tokens from 0.
 
     Attributes:
-        relations: Names of the dependency relations, such as `subject`.
         source_arcs, target_arcs: (n_arcs, 4) int64 rows (sentence, relation, dependent, governor), sorted by sentence.
         alignment: (n_pairs, n_target_tokens) int64, the source position that a target token translates; -1 if there is
             none, and at PAD.
@@ -69,7 +68,6 @@ class Corpus:
     """Sentence pairs, each of which belongs to the training, the validation or the test part.
 
     Attributes:
-        source, target: The two languages.
         part: (n_pairs,) int64 among `TRAIN`, `VALID`, `TEST`.
         gold: The annotations; `None` for real text.
         digest: A hash, which is equal for two corpora if and only if all other attributes are equal.

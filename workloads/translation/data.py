@@ -45,7 +45,6 @@ class StudiedCorpus:
     pairs.
 
     Attributes:
-        corpus: All pairs.
         train: The indices of the pairs on which a training is trained.
         is_short: (n_pairs,) whether each source is no longer than the median of the training part.
         source_rarity, target_rarity: (n_words,) the frequency ranks of words in the training part, 0 the most frequent;
@@ -152,10 +151,7 @@ class Passes:
     but at least once.
 
     Args:
-        corpus: All pairs.
-        train: The indices of the training pairs.
         batch_size: Pairs per step. A pass leaves out the pairs of a bucket that do not fill a batch.
-        seed: The seed of the order of buckets.
     """
 
     def __init__(self, corpus: Corpus, train: NDArray[np.int64], batch_size: int, seed: int) -> None:

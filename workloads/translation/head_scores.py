@@ -112,7 +112,6 @@ class LookedAt:
     """One bucket (group of similar length) of the sentences on which attention heads are scored.
 
     Attributes:
-        batch: The tensors that a model reads, (n_sentences, ...).
         sentences: The sentences as role scores need them, by layer.
         n_tokens: (n_sentences,) the number of tokens of each sentence, by self-attention layer: attention matrices are
             cut to it.

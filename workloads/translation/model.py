@@ -174,9 +174,7 @@ def greedy_words(
 
     Args:
         template: The module of ONE training, which maps a batch to logits (n_sentences, n_target_tokens, n_words).
-        parameters, buffers: The parameters and buffers of the trainings, (n_trainings, ...) by name.
         sources: `source` and `source_rarity`, (n_trainings, n_sentences, n_source_tokens).
-        rarity_V: The frequency ranks of the target's words.
         n_words: The largest number of words per sentence; longer translations are cut.
     """
     last_logit = over_lanes(template, lambda module, batch: module(batch)[:, -1])

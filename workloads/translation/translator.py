@@ -48,8 +48,6 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
     Without dropout there are no masks.
 
     Args:
-        lanes: The L trainings.
-        step: The step that the batch belongs to.
         words: The batch, with `source` and `read`.
     """
     dropped = round(lanes.shared.dropout * _VALUES)
@@ -97,7 +95,6 @@ class TranslatorShape:
 
     Attributes:
         n_source_words, n_target_words: Sizes of the vocabularies, specials included.
-        longest: The largest number of tokens in a sentence.
         eps_inside_root: Whether LayerNorm divides by sqrt(variance + eps), as PyTorch, or by deviation + eps, as Conti.
         qk: A name among `QK_FORMS`: see `attnsweep.Attention`.
         qk_rank: The channels of a head's queries and keys, for `factored`; `None` = d_model / n_heads.
@@ -154,14 +151,7 @@ class Attention(HoldableHeads):
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
         """Returns the attention output of each query, (n_rows, d_model) with the queries of all sentences in one axis,
-        and the attention weights, (n_sentences, n_heads, n_queries, n_keys).
-
-        Args:
-            asking_RD: The rows that queries come from.
-            asked_RD: The rows that keys and values come from.
-            sight: The attention mask: which keys each query sees.
-            scale: The factor of the logits.
-        """
+        and the attention weights, (n_sentences, n_heads, n_queries, n_keys)."""
         B, Q, n_keys = sight.bias_BQK.shape
         filled = -n_keys % _VECTOR
         factor_R1 = scale.of(sight.log_n_BQ).view(B * Q, 1)
@@ -247,8 +237,6 @@ class Translator(nn.Module):
         target words start with SOS.
 
         Args:
-            source_BS, target_BT: Indices of words.
-            sights: The attention mask of each layer in `LAYERS`.
             masks: The masks of dropout, by the place where they apply: see `dropout`.
         """
         x_RD, _ = self._attended(source_BS, target_BT, sights, masks)

@@ -247,7 +247,6 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
     Args:
         parts: Buckets, each with `target` and the quantity, both (n_sentences, n_target_tokens); the quantity is 0 at
             padding.
-        value: The name of the quantity.
         among: The name of a (n_sentences,) bool that selects sentences; if it selects none, the mean is NaN.
     """
     total, count = [], []

@@ -118,12 +118,10 @@ class RoleCounts:
     summed over queries. Fields that were not counted are `None`.
 
     Attributes:
-        relations: The names of the dependency relations.
         first_offset: The smallest offset (key - query): from the last query to the first key.
         hits: For each head and offset, the number of queries whose strongest key is at the offset.
         mass: For each head and offset, the attention on the offset.
         reach: For each offset, the number of queries that have a key there.
-        n_queries: The number of queries.
         pattern: For each head, its attention on each of the three token patterns; `uniform` is the same for uniform
             attention.
         total: For each head, all its attention.

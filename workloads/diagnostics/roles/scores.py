@@ -182,7 +182,6 @@ def score_patterns(
     a query sees. The role is `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
 
     Args:
-        module: The module of ONE training, as built.
         attention: Returns the attention weights (n_layers, n_sequences, n_heads, n_tokens, n_tokens) of one training's
             module on its tokens (n_sequences, n_tokens).
         batch: `token`, int64, (n_trainings, n_sequences, n_tokens). `counts`, bool of this shape, the queries at which

@@ -20,9 +20,6 @@ class Arcs:
     Arcs require self-attention: queries and keys are the same tokens.
 
     Attributes:
-        relations: The names of the relations, such as `subject`.
-        sentence: The index of each arc's sentence in the batch, int64.
-        relation: The index of each arc's relation in `relations`, int64.
         dependent, governor: The positions of each arc's two ends, int64.
     """
 

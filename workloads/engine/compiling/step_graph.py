@@ -37,7 +37,6 @@ class StepGraph:
         graph: The graph, which computes the new values of `updated` from the tensors `inputs`.
         inputs: The names of the tensors that a step reads, `<prefix>/<name>`. Tensors that change from step to step
             come last.
-        updated: The names of the inputs that a step updates.
     """
 
     graph: fx.GraphModule

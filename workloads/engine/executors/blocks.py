@@ -63,8 +63,6 @@ class Blocking:
     updates, and the shapes of the tensors in a batch of data.
 
     Attributes:
-        width: The number of trainings in a block.
-        updated: The names of the inputs that the program updates.
         shapes: The key (`shapes_of`) of the batches for which the program is compiled.
     """
 

@@ -23,7 +23,6 @@ class Lexeme:
         target: The translations, one or two synonyms, each with all forms. Nouns: singular, plural. Adjectives:
             masculine singular, masculine plural, feminine singular, feminine plural. Verbs: one for each `tree.Person`,
             in order. Adverbs: one form.
-        feminine: Whether a noun's translations are feminine.
     """
 
     source: tuple[str, ...]
@@ -112,13 +111,6 @@ SYNONYM_PERIOD = 3
 class LexiconSizes:
     """The numbers of lexemes in each word class, 1 to `MOST_LEXEMES`. A larger lexicon begins with the words of a
     smaller one.
-
-    Attributes:
-        n_nouns: Nouns, of both genders.
-        n_transitive_verbs: Verbs with an object.
-        n_intransitive_verbs: Verbs without an object.
-        n_adjectives: Adjectives.
-        n_names: Proper names; most are rare.
 
     Raises:
         SpecError: If a class is empty or too large.

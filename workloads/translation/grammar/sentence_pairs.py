@@ -69,12 +69,7 @@ class Laws:
 
 class Choices:
     """The random choices of one sentence. Sums up -log p of the choices that the grammar has asked for, which is their
-    information.
-
-    Args:
-        laws: The places of the grammar and their probabilities.
-        outcomes: One outcome for each place.
-    """
+    information."""
 
     __slots__ = ("_columns", "_law_nats", "_outcomes", "nats")
 
@@ -112,7 +107,6 @@ class SentencePair:
 
     Attributes:
         tree: The derivation that both languages express.
-        source, target: The words.
         source_arcs, target_arcs: The dependencies; a dropped pronoun has none.
         alignment: (n_target_words,) the source position that each target word translates.
         token_nats: (n_target_words,) -log p(target word | source, target words before), in nats.
@@ -198,7 +192,6 @@ def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: in
         n_train: The number of training pairs, which may repeat.
         n_valid, n_test: The numbers of validation and test pairs. All pairs of these parts are different, and no source
             is in two parts.
-        seed: The seed of the stream of sentences.
 
     Raises:
         SpecError: If a number of pairs is too small, or the grammar has too few sentences.

@@ -39,7 +39,6 @@ class TargetWord(NamedTuple):
 
     Attributes:
         place: The place of the word in the tree, such as `subject.head`.
-        text: The word.
         nats: -log p(word | tree, words before), in nats.
     """
 

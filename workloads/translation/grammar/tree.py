@@ -44,11 +44,8 @@ class CommonNoun:
     there are any.
 
     Attributes:
-        noun: The head of the phrase.
-        plural: Whether the noun is plural.
         definite: Whether the determiner is definite; true if there is an owner.
         owner: The owner, as in `tom 's dog`, or None.
-        adjective: An adjective, or None.
         relative: A relative clause, or None; always None with an owner and within a relative clause.
     """
 
