@@ -1,6 +1,5 @@
 """What the documents name exists: commands, options, pages, files, definitions."""
 
-import importlib
 import re
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from attnsweep.workloads.registry import load_workload, registered_names
 from tests.across.documents import DOCUMENTS, ROOT, invocations
 
 COMMANDS = get_group(app).commands
-ADDED_BY_A_READER = "workloads/formal_languages/majority.py"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -48,31 +46,6 @@ def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
         page = at.parent / target if target else at
         assert page.exists(), target
         assert not anchor or anchor in anchors(page.read_text()), f"{target}#{anchor}"
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_files_that_a_document_names_hold_what_it_says(name: str) -> None:
-    """`folder/file.py`, and the definitions named after it: `folder/file.py`, `name` and `name.part`."""
-    for match in re.finditer(r"`(\w+/[\w/]+\.py)`((?:,?(?:\s+and)?\s+`[\w.]+`)*)", DOCUMENTS[name]):
-        path, definitions = match.groups()
-        if path == ADDED_BY_A_READER:
-            continue
-        code = (ROOT / path).read_text()
-        for definition in re.findall(r"`(?:\w+\.)*(\w+)`", definitions):
-            assert re.search(rf"(def|class) {definition}\b|^    {definition}:|^{definition} =", code, re.MULTILINE), (
-                f"{path} {definition}"
-            )
-
-
-@pytest.mark.slow
-def test_the_reference_of_the_command_line_has_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    conf = importlib.import_module("conf")
-    monkeypatch.setattr(conf, "DOCS", tmp_path)
-    (tmp_path / "reference").mkdir()
-    conf.write_command_line(None)
-    page = (tmp_path / "reference" / "command_line.md").read_text()
-    assert re.findall(r"^## `attnsweep (.+)`$", page, re.MULTILINE) == list(COMMANDS)
 
 
 @pytest.mark.scale

@@ -11,14 +11,8 @@ import jsonpatch
 import jsonschema
 import kubernetes_validate
 import yaml
-from packaging.requirements import Requirement
-from typer.exceptions import TyperException
-
-from tests.infra.commands import parsed
 
 CRDS = Path(__file__).parents[3] / "shared/data/kuberay"
-GRACE_SECONDS = 20
-"""The least that a pod needs: its trainers hand back their packs within a few."""
 
 
 def built(folder: Path) -> dict[str, Any]:
@@ -33,15 +27,9 @@ def built(folder: Path) -> dict[str, Any]:
     return copy.deepcopy(manifest)
 
 
-def problems(manifest: dict[str, Any], ray: Requirement) -> list[str]:
-    """What is wrong with a RayJob: its form first, since the rest relies on it.
-
-    Args:
-        manifest: The whole of it, without anchors.
-        ray: The version of Ray that the package asks for.
-    """
-    of_form = [*_schema_errors(manifest), *_pod_errors(manifest)]
-    return of_form or [*_entrypoint_problems(manifest), *_cluster_problems(manifest, ray)]
+def problems(manifest: dict[str, Any]) -> list[str]:
+    """What is wrong with the form of a RayJob, without anchors."""
+    return [*_schema_errors(manifest), *_pod_errors(manifest)]
 
 
 def pods(manifest: dict[str, Any]) -> list[dict[str, Any]]:
@@ -93,67 +81,3 @@ def _pod_errors(manifest: dict[str, Any]) -> Iterator[str]:
             kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
         except kubernetes_validate.ValidationError as error:
             yield f"pod: {error}"
-
-
-def _entrypoint_problems(manifest: dict[str, Any]) -> Iterator[str]:
-    spec = manifest["spec"]
-    try:
-        parameters = parsed(spec["entrypoint"])
-    except (KeyError, TyperException) as error:
-        yield f"entrypoint: {error}"
-        return
-    if not parameters["or_resume"]:
-        yield "entrypoint: a repetition would be refused without --or-resume"
-    if not str(parameters["directory"]).startswith("s3://"):
-        yield "entrypoint: the directory is lost with the pod"
-    cluster = spec["rayClusterSpec"]
-    if parameters["device"] != "cuda":
-        yield "entrypoint: trains on cores until a GPU is there"
-    if cluster.get("enableInTreeAutoscaling") and parameters["trainers"] is None:
-        yield "entrypoint: no demand for more machines without --trainers"
-    if not spec.get("backoffLimit"):
-        yield "backoffLimit: nobody repeats it"
-    if not spec.get("shutdownAfterJobFinishes") or "ttlSecondsAfterFinished" not in spec:
-        yield "shutdownAfterJobFinishes, ttlSecondsAfterFinished: the machines stay"
-
-
-def _cluster_problems(manifest: dict[str, Any], ray: Requirement) -> Iterator[str]:
-    cluster = manifest["spec"]["rayClusterSpec"]
-    head, *workers = pods(manifest)
-    if not ray.specifier.contains(cluster["rayVersion"]):
-        yield f"rayVersion: {cluster['rayVersion']}, where the package asks for {ray}"
-    if cluster.get("authOptions", {}).get("mode") != "token":
-        yield "authOptions: whoever reaches the head runs code there"
-    if cluster["headGroupSpec"]["rayStartParams"].get("num-cpus") != "0":
-        yield "headGroupSpec: trainers beside the driver"
-    if manifest["spec"]["submissionMode"] == "SidecarMode" and head["restartPolicy"] != "Never":
-        yield "headGroupSpec: SidecarMode asks for restartPolicy Never"
-    for group in cluster["workerGroupSpecs"]:
-        if not group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]:
-            yield f"{group['groupName']}: minReplicas <= replicas <= maxReplicas does not hold"
-    for pod in (head, *workers):
-        yield from _pod_problems(pod)
-    for pod in workers:
-        hook = pod["containers"][0].get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
-        if "ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION" not in " ".join(hook):
-            yield "preStop: trainers are killed with their packs"
-
-
-def _pod_problems(pod: dict[str, Any]) -> Iterator[str]:
-    [container] = pod["containers"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    shared = [mount for mount in container["volumeMounts"] if mount["mountPath"] == "/dev/shm"]
-    if not shared or volumes[shared[0]["name"]].get("emptyDir", {}).get("medium") != "Memory":
-        yield f"{container['name']}: /dev/shm has 64 MB, and Ray's object store falls back to the disk"
-    if not pod["securityContext"].get("runAsNonRoot"):
-        yield f"{container['name']}: runs as root"
-    if container["resources"]["requests"] != container["resources"]["limits"]:
-        yield f"{container['name']}: Ray counts limits, the scheduler requests"
-    if pod.get("terminationGracePeriodSeconds", 0) < GRACE_SECONDS:
-        yield f"{container['name']}: no time to hand back its packs"
-    for variable in container.get("env", ()):
-        if "value" in variable and any(word in variable["name"] for word in ("SECRET", "KEY", "PASSWORD", "TOKEN")):
-            yield f"{container['name']}: {variable['name']} in clear text"
-    _, colon, tag = container["image"].rpartition(":")
-    if not colon or tag == "latest":
-        yield f"{container['name']}: an image without a version"

@@ -143,6 +143,11 @@ TEXTS = {
 }
 """Stored specs by name."""
 
+LOOPS = tuple(
+    f"{kind}.{suffix}" for suffix in ("py", "json") for kind in ("loop", "endless", "folder", "pipe", "binary")
+)
+FILES = (*(f"{name}.py" for name in (*MODULES, *BODIES, "wants", *WORKLOADS)), *(f"{name}.json" for name in TEXTS))
+
 
 def write_hostile_files(folder: Path) -> None:
     """All of the above, some binary files, circular links, pipes, folders, and a valid sweep in `good`."""

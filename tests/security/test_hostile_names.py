@@ -8,25 +8,20 @@ import io
 import json
 import re
 import shlex
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
-from typer.main import get_group
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.cli.screen.results import print_comparison
 from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.running.summary import summarize
-from attnsweep.orchestrator.storage.place_names import as_argument, new_directory
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.orchestrator.tracking.follow import SyncResult, sync
@@ -34,10 +29,9 @@ from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.commands import command as run
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 from tests.search_spaces.test_claim import claim
-from tests.security.test_listening import BIN
 
 ROOT = Path(__file__).parents[2]
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08‮"
@@ -88,15 +82,6 @@ OF_RECORD = ("run",)
 """Those that are given its `sweep.json`."""
 
 
-def test_each_command_on_a_sweep_directory_is_known_to_run_its_code_or_not() -> None:
-    taking = {
-        name
-        for name, command in get_group(cli.app).commands.items()
-        if any("DIR" in (each.metavar or "") for each in command.params if each.param_type_name == "argument")
-    }
-    assert taking <= {*LOOKING, *LOADING}
-
-
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     """A stranger's sweep directory in which every free text is hostile."""
@@ -124,35 +109,12 @@ def test_a_sweeps_name_is_a_name_of_a_folder(name: str) -> None:
         Sweep(name=name, workload="category_pairs", space={}, trials=1)
 
 
-def test_a_new_directory_is_in_sweeps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("a", "a..b", "0._-"):
-        Sweep(name=name, workload="category_pairs", space={}, trials=1)
-        assert Path(new_directory(name)).resolve().parent == tmp_path / "sweeps"
-
-
-@pytest.mark.slow
-def test_a_spec_file_with_a_hostile_name_writes_nothing(tmp_path: Path) -> None:
-    spec = json.loads(small_sweep("s").to_json()) | {"name": "../x"}
-    (tmp_path / "sweep.json").write_text(json.dumps(spec))
-    command = [str(BIN / "attnsweep"), "run", "sweep.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("attnsweep: name: got '../x'")
-    assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
-
-
 @pytest.mark.parametrize("text", [NASTY, LONG, "\ud800", "\u2028", "\x7f", "\x00"])
 def test_plain_text_does_not_steer(text: str) -> None:
     shown = plain(text)
     assert all(sign in "\t\n" or sign.isprintable() for sign in shown)
     assert shown.encode()
     assert plain(shown) == shown
-
-
-def test_plain_text_stays_as_it_is() -> None:
-    for text in ("a\tb\nc", "漢字 ü σ 0.1..1 [0.1, 0.2] é", "𝒙"):
-        assert plain(text) == text
 
 
 def _assert_harmless(text: str) -> None:
@@ -190,18 +152,6 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     assert LONG in shown
 
 
-def test_a_live_bar_is_not_steered_and_still_moves(hostile: SweepDirectory) -> None:
-    text = io.StringIO()
-    console = PlainConsole(file=text, width=2000)
-    console._force_terminal = True
-    rows = Ledger(hostile.place).trainings()
-    with ProgressDisplay(console, hostile.spec, rows.slice(0, 0)) as display:
-        display.rows_committed(rows)
-    assert "\x1b[?25l" in text.getvalue()
-    assert "\x1b]0;owned" not in text.getvalue()
-    assert "\\x1b]0;owned" in text.getvalue()
-
-
 def test_a_mistake_and_a_fault_do_not_steer(hostile: SweepDirectory) -> None:
     for words in (["status", f"nowhere{NASTY}"], ["query", "--", str(hostile.place), f"select {NASTY}"], [NASTY]):
         ended = run(*words)
@@ -225,35 +175,6 @@ def test_mlflow_takes_it_and_finds_it_again(hostile: SweepDirectory, mlflow_uri:
     runs = client.search_runs([present(client.get_experiment_by_name("category_pairs")).experiment_id])
     assert len(runs) == 4
     assert {run.data.tags["attnsweep.sweep"] for run in runs} == {hostile.sweep}
-
-
-@pytest.mark.slow
-def test_sweeps_of_one_spec_do_not_mix_in_mlflow(tmp_path: Path, mlflow_uri: str) -> None:
-    """A name that, if it were interpreted as a condition, would also match the other sweep."""
-    spec = small_sweep("same")
-    victim = sweep_on_disk(tmp_path / "victim", spec, trial_rows(0, ["solved"] * 4))
-    other = sweep_on_disk(tmp_path / "other", spec, trial_rows(0, ["solved"] * 4))
-    record = json.loads((folder_of(other) / "sweep.json").read_text())
-    del record["sha256"]
-    record["sweep"] = f"{victim.sweep}' and tags.`attnsweep.name` != 'x"
-    (folder_of(other) / "sweep.json").write_text(json.dumps(record))
-    assert sync(victim, mlflow_uri).n_logged == 1
-    assert sync(SweepDirectory.open(other.place), mlflow_uri).n_logged == 1
-
-
-@pytest.mark.slow
-def test_a_report_stays_in_its_directory(hostile: SweepDirectory) -> None:
-    before = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
-    page = write_report([hostile.place], None)
-    assert page == folder_of(hostile) / "report" / "report.html"
-    assert "<script" not in page.read_text()
-    after = {path for path in folder_of(hostile).parent.rglob("*") if "report" not in path.parts}
-    assert after == before
-
-
-def test_data_for_programs_is_exact(hostile: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    render(pa.table({"a": [NASTY]}), "json", None)
-    assert json.loads(capsys.readouterr().out) == [{"a": NASTY}]
 
 
 @pytest.fixture
@@ -298,14 +219,3 @@ def test_the_others_run_it_and_say_so(command: str, ran: Path) -> None:
     assert ended.code in (1, 2)
     assert ran.exists()
     assert re.search(r"^runs the code stored in \S*s(/code)?: evil\.py$", ended.err, re.MULTILINE)
-
-
-def test_the_documents_tell_the_ones_from_the_others() -> None:
-    security, readme = (" ".join((ROOT / name).read_text().split()) for name in ("docs/security.md", "README.md"))
-    for text, looking, loading in (
-        (security, r"can be inspected safely \((.*?)\)", r"Only (.*?) run code of a sweep directory"),
-        (readme, r"a sweep directory's code\. (.*?) run no code", r"runs as you\. (.*?) also run a sweep"),
-    ):
-        for pattern, commands in ((looking, {*LOOKING}), (loading, {*LOADING})):
-            (named,) = re.findall(pattern, text)
-            assert set(re.findall(r"`(.*?)`", named)) == commands

@@ -62,13 +62,6 @@ def test_it_listens_on_loopback_alone(sweep: subprocess.Popen[str]) -> None:
     assert open_to_others == {}
 
 
-def test_ray_starts_no_process_that_a_sweep_does_not_need(sweep: subprocess.Popen[str]) -> None:
-    commands = _tree(sweep.pid).values()
-    assert [each for each in commands if re.search(r"dashboard\.py|monitor\.py", each)] == []
-    agents = [each.split()[0] for each in commands if each.startswith("ray::") and "Agent" in each]
-    assert sorted(agents) == ["ray::DashboardAgent", "ray::RuntimeEnvAgent"]
-
-
 def test_it_asks_for_a_token(sweep: subprocess.Popen[str]) -> None:
     """`RAY_AUTH_MODE` is not set: authentication is Ray's default for a cluster that it starts, and we keep it."""
     processes = _tree(sweep.pid)
