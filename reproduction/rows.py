@@ -57,15 +57,6 @@ def value_row(
     return ComparedValue(name=name, published=published, ours=ours, agrees=agrees)
 
 
-def rate_row(name: str, rate: Rate) -> ComparedValue:
-    """Returns a row with the rate of trainings that have some property (such as solved), pooled over trials, and its
-    interval.
-    """
-    return ComparedValue(
-        name=name, published=None, ours="-" if rate.share is None else rate.share, low=rate.low, high=rate.high
-    )
-
-
 def rate_text(rate: Rate, decimals: int = 3) -> str:
     """Formats a rate with its 95% interval as text, for the cell of a table."""
     if rate.interval is None:

@@ -229,7 +229,7 @@ class SweepDirectory(SweepRecord):
 def are_parts(directories: Sequence[SweepDirectory]) -> bool:
     """Returns whether the directories hold different shards of one sweep, whose trials thus have different numbers."""
     shards = {each.shard for each in directories if each.shard is not None}
-    sweeps = {(each.spec.sha256(), each.of_shard.count) for each in directories}
+    sweeps = {(each.spec_sha256, each.of_shard.count) for each in directories}
     return len(shards) == len(directories) and len(sweeps) == 1
 
 

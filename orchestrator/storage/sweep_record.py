@@ -222,11 +222,6 @@ class SweepRecord(Record):
         times = [by_trial.get(trial, ()) for by_trial in self.retried]
         return [frozenset(chain(*times[at:])) for at in range(len(times))]
 
-    @property
-    def is_extended(self) -> bool:
-        """Whether trials or replicates were added after the sweep had started."""
-        return bool(self._added)
-
     def extended(self, more: Extension) -> Self:
         """Returns a copy of the record with trials and replicates added. Writes nothing: call `record_as` to store the
         copy."""
