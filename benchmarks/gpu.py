@@ -8,7 +8,6 @@ With `--device cpu` the parts that need CUDA are left out, only to see that the 
 """
 
 import json
-import multiprocessing
 import sys
 import time
 import traceback
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 import torch
 from harness import chosen, main
 from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, Shape, clock_of, unprobed
@@ -27,7 +25,6 @@ from attnsweep.workloads.engine.executors.programs import Executors, executors_o
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.translation import Translation
 
 SEARCHED = {"expectation": "fixed_sample", "batch_size": 50, "optimizer": "lbfgs", "n_steps": 60}
 """Whole trainings by L-BFGS that end at different times."""
@@ -144,8 +141,8 @@ def whole_trainings_by_neighbours(
 SIZES = (1, 64, 1024, 4096, 16384)
 FIRST_STEPS, STEPS_A_REPLAY = 4, 16
 PARTS = (
-    *("whole_trainings", "graphs", "rates", "outcomes", "bits", "head_scores"),
-    *("processes", "graphs_are_eager", "memory", "merged"),
+    *("whole_trainings", "graphs", "rates", "outcomes", "bits"),
+    *("graphs_are_eager", "memory", "merged"),
 )
 
 
@@ -178,8 +175,6 @@ def parts_on(device: str) -> dict[str, dict[str, Callable[[], object]]]:
         "rates": rates(with_graph, "eager", SIZES[:-1]) | rates([searched], "eager", SIZES),
         "outcomes": {"all": partial(outcomes_agree, device)},
         "bits": {"all": partial(bits_by_neighbours, device)},
-        "head_scores": {"all": partial(seconds_of_head_scores, device)},
-        "processes": {"all": partial(processes_against_one, device)},
         **(on_cuda if _is_cuda(device) else {name: {} for name in on_cuda}),
     }
 
@@ -203,8 +198,7 @@ def _in_time(until: float, measure: Callable[[], object]) -> object:
 
 
 def rate(name: str, how: str, device: str, size: int) -> dict[str, Any]:
-    found = rate_of(SHAPES[name], size, device, how)
-    return found | ({"differ": _share_that_differs(SHAPES[name], size, device)} if how == "merged" else {})
+    return rate_of(SHAPES[name], size, device, how)
 
 
 def rate_of(shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 2.0) -> dict[str, Any]:
@@ -228,35 +222,6 @@ def rate_of(shape: Shape, size: int, device: str, how: str = "eager", seconds: f
     }
 
 
-def _share_that_differs(shape: Shape, size: int, device: str) -> float:
-    """Of the parameters, those whose merged step is another than the vmapped one, from the same state."""
-    vmapped = shape.pack(size, device)
-    vmapped.advance(FIRST_STEPS)
-    before = vmapped.checkpoint()
-    trainings, programs = shape.trainings(size), programs_of(device, "merged")
-    merged = Pack.resumed(unprobed(shape.workload), trainings, before, device, programs=programs)
-    for pack in (vmapped, merged):
-        pack.advance(1)
-    start, expected, found = (each["rows"] for each in (before, vmapped.checkpoint(), merged.checkpoint()))
-    return float(np.mean(np.abs(found - expected) > 1e-3 * np.abs(expected - start) + 1e-15))
-
-
-def seconds_of_head_scores(device: str, size: int = 256) -> dict[str, object]:
-    """Seconds of one look at the heads of some translators, beside those of their first 32 steps."""
-    settings = {"n_steps": 10**7, "test_sentences": 4, "eval_sentences": 8, "head_sentences": 200}
-    pack = Shape(Translation(), [settings]).pack(size, device, programs=programs_of(device, "graphs"))
-    clock = clock_of(device)
-    looked = clock()
-    pack.advance(17)
-    trained = clock()
-    pack.advance(32)
-    return {
-        "trainings": size,
-        "seconds_until_step_17": round(trained - looked, 2),
-        "seconds_of_32_steps": round(clock() - trained, 2),
-    }
-
-
 def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
     """MiB of a large pack beside what two small ones predict, and the largest pack that they predict to fit."""
     memory = CudaMemory(device)
@@ -271,18 +236,6 @@ def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
         peak = "out of memory"
     most = model.most_lanes(memory.free())
     return {"lanes": size, "peak_mib": peak, "predicted_mib": round(model.peak(size) / 2**20), "most_lanes": most}
-
-
-def processes_against_one(device: str, n_processes: int = 4) -> dict[str, float]:
-    """Lane-steps per second of system P: several processes with a pack each, and one pack of all their trainings."""
-    size = 1024
-    with multiprocessing.get_context("spawn").Pool(n_processes) as pool:
-        several = sum(pool.starmap(_rate_of_p, [(size, device)] * n_processes))
-    return {"processes": n_processes, "several": several, "one": _rate_of_p(n_processes * size, device)}
-
-
-def _rate_of_p(size: int, device: str) -> int:
-    return int(rate_of(SHAPES["system P, float64"], size, device, seconds=10.0)["lane_steps_per_second"])
 
 
 if __name__ == "__main__":

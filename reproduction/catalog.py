@@ -88,9 +88,7 @@ class Reproduction:
 
 
 def _shipped() -> Iterator[Reproduction]:
-    """Yields the reproductions that catalog.toml lists. The functions' names in this file lack the prefix
-    `attnsweep.reproduction.`, which is added here.
-    """
+    """Yields the reproductions that catalog.toml lists."""
     text = files("attnsweep.reproduction").joinpath("catalog.toml").read_text(encoding="utf-8")
     for entry in tomllib.loads(text)["reproduction"]:
         paths = {

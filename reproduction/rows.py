@@ -191,21 +191,6 @@ def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **cla
     return dataclasses.replace(row, agrees=None)
 
 
-def border_row(
-    name: str, border: float, low: float, high: float, *, published: str | None = None, agrees: bool | None = None
-) -> ComparedValue:
-    """Returns a row with the border that `half_point` estimates: the value of a parameter, on a logarithmic axis, at
-    which the rate of trainings with some property (such as stuck) crosses one half.
-
-    If one end of the interval is infinite, the row says that the border lies above or below the other end.
-    """
-    if math.isfinite(low) and math.isfinite(high):
-        values = {"ours": math.exp(border), "low": math.exp(low), "high": math.exp(high)}
-        return ComparedValue(name=name, published=published, agrees=agrees, **values)
-    bounds = [f"{word} {math.exp(end):.2g}" for word, end in (("above", low), ("below", high)) if math.isfinite(end)]
-    return ComparedValue(name=name, published=published, ours=bounds[0] if bounds else "not found")
-
-
 def estimate_row(name: str, ours: float, low: float, high: float, **claim: Unpack[Claim]) -> ComparedValue:
     """Returns one row of a comparison with a publication: our estimate and its 95% interval, which is left out if a
     bound is not finite."""
@@ -270,9 +255,6 @@ def bounded_difference_row(
 
 
 def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
-    """Returns means of each row of `values_CN` with random weights, (n_cases, n_draws), whose quantiles give an
-    interval of the row's mean. Each row first gets one entry more: `end`, the lower or the upper end of the range of
-    possible values."""
     with_end = np.concatenate([values_CN, np.full((len(values_CN), 1), end)], axis=1)
     means: Floats = with_end @ _weights(with_end.shape[1], seed).T
     return means
@@ -280,9 +262,6 @@ def _drawn_means(values_CN: Floats, end: float, seed: int = 0) -> Floats:
 
 @lru_cache(maxsize=8)
 def _weights(n: int, seed: int) -> Floats:
-    """Returns random sets of n weights, (n_draws, n), drawn uniformly from all sets of non-negative weights that sum to
-    1.
-    """
     drawn_DN: Floats = np.random.default_rng(seed).standard_exponential((_N_DRAWS, n))
     drawn_DN /= drawn_DN.sum(axis=1, keepdims=True)
     return drawn_DN

@@ -52,9 +52,6 @@ def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
 
 
 def _head(model: GPT, x_BTD: Tensor, batch: Batch) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of the softmax cross-entropy with respect to the parameters and input of the last LayerNorm
-    and linear layer.
-    """
     y_BTD, V = model.last_norm(x_BTD), model.shape.n_words
     D_BTV = torch.softmax(model.logits(x_BTD), -1) - one_hot(batch["target"], V)
     D_BTV = D_BTV * batch["weight"].unsqueeze(-1)
@@ -156,17 +153,12 @@ def _relu_slope(x: Tensor) -> Tensor:
 
 
 def _gelu_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of GELU at x: Phi(x) + x phi(x), with Phi and phi the distribution function and density of
-    the standard normal distribution.
-    """
+    """Returns the derivative of GELU at x:"""
     return 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))) + x * torch.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 def _gelu_tanh_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of the approximation of GELU by tanh.
-
-    It is (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2, with u = sqrt(2/pi) (x + 0.044715 x^3).
-    """
+    """Returns the derivative of the approximation of GELU by tanh."""
     root = math.sqrt(2.0 / math.pi)
     tanh = torch.tanh(root * (x + 0.044715 * x**3))
     return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh**2) * root * (1.0 + 3.0 * 0.044715 * x**2)

@@ -149,12 +149,6 @@ def _cache() -> Iterator[ComparedValue]:
 
 
 def _multiplications() -> Iterator[ComparedValue]:
-    """Compares the number of multiply-adds that a small transformer's attention takes, summed over its layers, with
-    formulas: for a whole sequence at once, and for generating it word by word with and without a key-value cache.
-
-    Attention's scores and weighted sums are products of batches of matrices (`bmm`). Linear layers are computed
-    otherwise, and are not counted.
-    """
     model, token_BT = random_model(_SMALL), _tokens(24)
     B, d, n = _SMALL.n_blocks, _SMALL.d_model, token_BT.shape[1]
 

@@ -129,11 +129,6 @@ def _table_3() -> Iterator[ComparedValue]:
 
 
 def _redundant() -> Iterator[ComparedValue]:
-    """Tests the paper's statement that the gradient of attention's value bias contains something that the gradient of
-    the output bias does not. The statement is wrong.
-
-    The gradient of the value bias is the product of the output weights and the gradient of the output bias.
-    """
     model = random_model(_PLAIN, 1e-5)
     gradients, norm = gradients_of(model, random_batch(_PLAIN.n_words))
     out = model.get_parameter("blocks.0.attention.out.weight").detach()

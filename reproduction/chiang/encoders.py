@@ -119,9 +119,6 @@ def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: 
 
 
 def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Encoder:
-    """Returns an encoder with LayerNorm and `n_layers` layers that computes the layers of `plain` and stores each
-    activation x together with -x. Layers that `plain` lacks have zero weights.
-    """
     D, H, W = plain.shape.d_model, plain.shape.n_heads, plain.shape.d_ffn
     K = D // H
     shape = EncoderShape(
@@ -150,9 +147,6 @@ def _carried_twice(plain: Encoder, layer_norm_eps: float, n_layers: int) -> Enco
 
 
 def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
-    """Sets the weights of a layer's feed-forward part so that every activation x becomes 0, except those that hold the
-    encoder's answer. It does so by subtracting relu(x) - relu(-x), which is x.
-    """
     weights, half = _layer(encoder, layer), encoder.shape.d_model // 2
     assert not weights.second_weight_WD.any()
     erased = torch.eye(half, dtype=torch.float64)

@@ -158,11 +158,6 @@ def _fig2_claims(language: str, lengths: Sequence[int], by_form: Sequence[Sequen
 
 
 def _authors_row(name: str, encoder: Encoder, published: float, n_strings: int) -> ComparedValue:
-    """Returns a row of the comparison for FIRST (does a string start with 1?) at length 100: our mean cross-entropy
-    beside the published one.
-
-    The two means agree if they differ by no more than sampling error and rounding allow.
-    """
     own = answers(encoder, "first", 100, n_strings)
     their_error = own.standard_error_bits * (n_strings / _AUTHORS_STRINGS) ** 0.5
     largest = 1.96 * math.hypot(own.standard_error_bits, their_error) + 5e-5
@@ -408,8 +403,5 @@ def reproduce_confidence(
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
-    """Returns the largest cross-entropy of an encoder on any of the strings, in bits, and whether all its answers are
-    right.
-    """
     by_length = [answers(encoder, language, length, n_strings) for length in lengths]
     return max(float(own.bits_B.max()) for own in by_length), all(own.accuracy == 1.0 for own in by_length)

@@ -321,10 +321,6 @@ def compare_parity(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def _undecided(row: ComparedValue) -> ComparedValue:
-    """Leaves open (sets `agrees` to `None`) whether trainings only guess, if a row of the comparison disagrees although
-    our mean accuracy is near chance level: then the interval of the mean is too wide to say. Returns any other row
-    unchanged.
-    """
     return replace(row, agrees=None) if not row.agrees and CHANCE[0] <= float(row.ours) <= CHANCE[1] else row
 
 

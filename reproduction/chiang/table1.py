@@ -162,9 +162,7 @@ def paired_bootstrap(baseline: Written, scaled: Written) -> ComparedValue:
 
 
 def _long(sweep: SweepDirectory, scale: str) -> Written:
-    """Returns translations of the long test sentences. They are those of one training: the one with the median BLEU
-    score among the trainings with the given attention scale.
-    """
+    """Returns translations of the long test sentences."""
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
     [sets] = load_workload("translation").write(lanes, state)
@@ -172,9 +170,6 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
 
 
 def _counts(metric: Any, written: Written) -> NDArray[np.float64]:
-    """Returns the counts from which the BLEU score is computed, (sentences, counts): the lengths of each translation
-    and of its reference, the number of n-grams that match the reference, and the number of all n-grams.
-    """
     lines = [
         metric.sentence_score(hypothesis, [reference])
         for hypothesis, reference in zip(written.hypotheses, written.references, strict=True)

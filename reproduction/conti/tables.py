@@ -101,11 +101,7 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens). Each row has a single
-    nonzero entry of random size: in the first column of its block or, if it is in no block, on the diagonal.
-
-    The blocks are at random places along the diagonal.
-    """
+    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens)."""
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # A matrix has T rows: `num_pos` blocks of `window` rows each, and single rows. If each block counts as one place,
     # there are `n_places` places. Of these, `num_pos` distinct ones are drawn to be the blocks, so blocks never
@@ -356,8 +352,6 @@ def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable
 
 
 def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> _TextTable:
-    """Returns a table of the mean error per entry of each attention matrix, published and ours: its distance from the
-    nearest structured matrix (such as a banded one), divided by the number of its entries."""
     names = [name for name in exact if name != "nearest"]
     distances = zip(table.distances, ours, *(exact[name].tolist() for name in names), strict=True)
     rows = [
@@ -367,9 +361,6 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
 
 
 def _best_table(heads: Tensor) -> _TextTable:
-    """Returns a table of the matrix nearest to each attention head among those that are the identity except for some
-    blocks: the size and number of its blocks, and its distance from the head. A z value compares this distance with the
-    same distance after the head's rows are shuffled."""
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1
     is_block[:, 0] = False

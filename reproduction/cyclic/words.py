@@ -199,12 +199,6 @@ class Evaluation:
         self._known: dict[Expression, Tensor] = {}
 
     def __call__(self, expression: Expression) -> Tensor:
-        """Computes the matrix that an expression, such as a product of letters, has if each letter stands for its
-        matrix among those given to the constructor.
-
-        Raises:
-            KeyError: For a letter without a value.
-        """
         if (known := self._known.get(expression)) is not None:
             return known
         value = self._known[expression] = self._computed(expression)

@@ -109,9 +109,6 @@ def closed_form(result: Trained[Any]) -> Floats:
 
 
 def _near(row: ComparedValue, published: float, within: float = 0.1) -> ComparedValue:
-    """Returns the row with `agrees` set: whether our value differs from the published one by at most the fraction
-    `within` of the published one.
-    """
     return replace(row, agrees=abs(float(row.ours) / published - 1) <= within)
 
 
@@ -124,9 +121,6 @@ def _trained(values: Mapping[str, Value]) -> Trained[Any]:
 
 
 def _learned(result: Trained[Any]) -> Floats:
-    """Returns the steps at which trainings have learned 1, 2, ... principal directions of the inputs, (n_trainings,
-    dimension); infinite if they never do.
-    """
     first = first_held(IN_CONTEXT_REGRESSION(), result.parameters, result.evidence, result.result.last_probe)
     places = np.stack([first[f"direction_{n + 1}"] for n in range(_DIMENSION)], 1)
     steps = result.evidence.steps.astype(np.float64)
@@ -134,9 +128,7 @@ def _learned(result: Trained[Any]) -> Floats:
 
 
 def _visits_levels(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns whether each training's loss comes within 1% of each level, (n_trainings, n_levels). Level n is the loss
-    of a model that has learned exactly n principal directions of the inputs; n = 1, 2, ..., dimension - 1.
-    """
+    """Returns whether each training's loss comes within 1% of each level, (n_trainings, n_levels)."""
     loss_LP = evidence.metrics["eval_loss"]
     levels = [evidence.levels[f"directions_{n}"] for n in range(1, _DIMENSION)]
     return np.stack([at_level(loss_LP, level).any(1) for level in levels], 1)

@@ -152,8 +152,6 @@ def _bigram_rows(name: str, steps: Sequence[float]) -> Iterator[ComparedValue]:
 
 
 def _steps(stages: Sequence[Stages], name: str) -> list[float]:
-    """Returns for each training the first step at which its predictions are nearer to the strategy `name` than to any
-    other. Trainings for which this holds from the start, or never, are left out."""
     return [step for training in stages if 0 < (step := getattr(training, name)) < float("inf")]
 
 

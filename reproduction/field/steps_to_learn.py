@@ -181,9 +181,6 @@ def _steps(steps: Iterable[int | None]) -> np.ndarray:
 
 
 def _medians(sweep: SweepDirectory, event: str, after: str | None) -> list[ComparedValue]:
-    """Returns rows with the median step at which trainings reach an event, such as generalizing, for each value of the
-    swept parameter.
-    """
     [by] = [name for name, dimension in sweep.spec.space.items() if isinstance(dimension, Categorical)]
     medians = SweepData.open(sweep.place).event(event, by=by, after=after).medians().to_pylist()
     return [

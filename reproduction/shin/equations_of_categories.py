@@ -112,9 +112,6 @@ def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain
 
 
 def _zoomed(function: Callable[[Tensor], Tensor], angle: float, sign: float) -> float:
-    """Refines the angle of a local maximum (`sign` 1) or minimum (`sign` -1) of a function, given the grid point next
-    to it.
-    """
     width = math.pi / _N_ANGLES
     for _ in range(_N_ZOOMS):
         near = torch.linspace(angle - width, angle + width, 21, dtype=torch.float64)
@@ -151,10 +148,7 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def _closed_loss(task: Task) -> Tensor:
-    """Returns the loss of system C (attention by categories) by its exact formula.
-
-    In the letters of docs/theory.md, system C, it is Sum_i V* - 2 p_i C + n_i V + E e_i(t)^2.
-    """
+    """Returns the loss of system C (attention by categories) by its exact formula."""
     terms = moments(task)
     return (terms.target_V - 2 * terms.p_K * terms.C + terms.n_K * terms.V + terms.e_KN.square() @ task.law_N).sum()
 
@@ -365,24 +359,16 @@ def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationChe
 
 @functools.cache
 def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
-    """Searches from random starts for stationary points of the loss of a model whose attention sees only the tokens'
-    categories. Returns the points, and the targets (one for each pair of categories) that each point was searched with.
-
-    The result is cached, because three checks use it.
-    """
     points, tasks = searched(CategoriesOnly(3, 4, softmax=False), n_solves, sigma=1.5)
     return points, tasks["target_NN"]
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """Returns the smallest loss, (n_points,), of predictions that know only the second of two categories. The number to
-    predict depends on both categories: `target_LNN` tells it for each pair."""
+    """Returns the smallest loss, (n_points,), of predictions that know only the second of two categories."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
 def _drawn(seed: int, N: int) -> tuple[torch.Generator, Tensor]:
-    """Returns a random generator, and random tables drawn from it: for each pair of categories the number that a model
-    should predict, (n_points, n_categories, n_categories)."""
     draw = generator(seed + N)
     return draw, torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
 
@@ -399,23 +385,12 @@ def _tasks() -> list[Task]:
 
 
 def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
-    """Projects vectors (n_points, n_parameters) onto the directions orthogonal to the rows of `conditions` (n_points,
-    n_conditions, n_parameters).
-    """
     along: Tensor = torch.linalg.pinv(conditions) @ (conditions @ vectors.unsqueeze(2))
     return vectors - along.squeeze(2)
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """Returns the expected squared error of the model whose attention depends on categories only. It is computed by its
-    definition, as the mean over all possible texts, weighted by their probabilities.
-
-    The model is system C of docs/theory.md. Its loss is
-
-        E Sum_i (q*(X_{i-1}, X_i) - Sum_j v_ij q(X_j, X_i))^2
-
-    with target table q*, logits q and values v.
-    """
+    """Returns the expected squared error of the model whose attention depends on categories only."""
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)
@@ -423,8 +398,7 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of the loss with respect to the attention logits and to the value matrix, by autograd. The
-    model has attention by categories only, and the loss is taken over all texts."""
+    """Returns the gradients of the loss with respect to the attention logits and to the value matrix, by autograd."""
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
     gradient_q, gradient_v = torch.autograd.grad(loss, (q, v))

@@ -376,8 +376,7 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """Returns the loss, on all texts, of a model whose attention sees positions only (system P). Its value matrix is
-    given, and its attention weights are the best ones for it, found by least squares."""
+    """Returns the loss, on all texts, of a model whose attention sees positions only (system P)."""
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
@@ -390,8 +389,7 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """Returns the loss, on all texts, of a model whose attention sees positions only (system P). Its attention weights
-    are given, and its value matrix is the best one for them."""
+    """Returns the loss, on all texts, of a model whose attention sees positions only (system P)."""
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

@@ -269,9 +269,6 @@ def block_rows(sweep: SweepDirectory) -> list[ComparedValue]:
 
 
 def _figure_3(state: State, n_categories: int) -> Figure:
-    """Draws heat maps of the logit matrix k^t q (upper row) and of the value matrix (lower row), with one column for
-    each flavour (penalty that favours a solution).
-    """
     figure = Figure(figsize=(13, 6.2), layout="constrained", dpi=160)
     axes = figure.subplots(2, len(FLAVOURS))
     matrices = {r"$k^\top q$": state["k_SS"].mT @ state["q_SS"], "$v$": state["v_VV"]}

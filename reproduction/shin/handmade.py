@@ -140,11 +140,6 @@ def shift(n_positions: int) -> Tensor:
 
 
 def _range(target_NN: Tensor, printed: bool) -> tuple[float, float]:
-    """Returns the number by which a hand-made solution divides its answers before the ReLU, and the offset that it
-    first adds to them so that the ReLU sets no negative answer to 0.
-
-    The offset is subtracted again after the ReLU. It is 0 for the form that the paper prints, which has no offset.
-    """
     largest = target_NN.abs().max().item()
     return (largest + 1.0, 0.0) if printed else (2.0 * largest + 1.0, largest)
 
@@ -313,18 +308,12 @@ def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
 
 
 def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
-    """Returns the answers of a handmade solution minus the wanted answers. The first position of each text is left out,
-    because no category precedes it.
-
-    `wanted` computes from the target table the table of wanted answers, by previous and current category.
-    """
+    """Returns the answers of a handmade solution minus the wanted answers."""
     return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Returns the largest absolute value that `error` computes on any of the given problems. `error` is called with a
-    target table and the problem's texts.
-    """
+    """Returns the largest absolute value that `error` computes on any of the given problems."""
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 
 

@@ -121,8 +121,7 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Computes the loss of a model, its gradient and its Hessian at several points at once. A point is a vector of the
-    model's parameters; all points are given as one tensor (n_points, n_parameters)."""
+    """Computes the loss of a model, its gradient and its Hessian at several points at once."""
 
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
@@ -138,8 +137,6 @@ class _Derivatives:
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the model's losses (n_points,) at the given points, which are vectors of its parameters, and the
-        gradients of the losses (n_points, n_parameters)."""
         gradients, losses = self._first(point, self._objective.buffers, self._objective.batch)
         return losses, gradients
 

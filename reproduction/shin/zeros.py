@@ -316,9 +316,6 @@ def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -
 
 
 def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    """Returns how far the markers of a family of stationary points are moved sideways in the figure, so that they do
-    not cover those of families with the same Hessian index.
-    """
     sharing = [other.name for other in families if index in other.indices]
     if family.name not in sharing:
         return 0.0
@@ -377,12 +374,7 @@ def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Runs gradient descent from random starts on the exact loss of a model whose attention sees positions only.
-    Returns, for each step and start, the ratio of two parts of the value matrix, and the loss, (n_steps, n_descents)
-    each.
-
-    The ratio is that of the part that averages over categories to the remainder.
-    """
+    """Runs gradient descent from random starts on the exact loss of a model whose attention sees positions only."""
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))
     point = {name: _INIT_SIGMA * streams.normal(name, tuple(value.shape)) for name, value in system.named_parameters()}

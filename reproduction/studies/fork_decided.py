@@ -161,9 +161,7 @@ def _share(committor: Committor) -> float:
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """Draws for two configurations the probability that a training will be solved, given its state at a step. A last
-    plot shows which share of the outcome's variance is explained by the state at a step, if training continues from
-    there with other data."""
+    """Draws for two configurations the probability that a training will be solved, given its state at a step."""
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
@@ -180,9 +178,7 @@ def _figure(found: Found) -> Figure:
 
 
 def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
-    """Draws the probability that each training will be solved (its committor) against the step, as a line. The line
-    ends at 1 if the training was solved, else at 0.
-    """
+    """Draws the probability that each training will be solved (its committor) against the step, as a line."""
     of_training: dict[int, list[Committor]] = {}
     for committor in answer.committors:
         of_training.setdefault(committor.replicate, []).append(committor)
@@ -199,9 +195,6 @@ def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
 
 
 def _draw_decided(panel: Axes, case: Case, answer: Committors, number: int) -> None:
-    """Draws how far the state of a training at each step decides how it will end: the share of the outcome's variance
-    that the state explains, with its interval.
-    """
     colour, dashes, marker = group_style(number)
     shares = [(step / case.n_steps, each) for step, each in answer.decided.items() if each.share is not None]
     middle = np.array([each.share for _, each in shares])

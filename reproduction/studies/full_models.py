@@ -242,8 +242,7 @@ def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
 
 
 def _smallest_kicks(sweep: SweepDirectory, rows: list[dict[str, Any]]) -> NDArray[np.float64]:
-    """Adds ever larger noise to the weights of each training and trains on. Returns the smallest size of noise after
-    which the training was no longer stuck; NaN if no size freed it."""
+    """Adds ever larger noise to the weights of each training and trains on."""
     smallest = []
     for _, group in itertools.groupby(sorted(rows, key=_static_key), key=_static_key):
         lanes, state = ended_lanes(sweep, [row["training_id"] for row in group])

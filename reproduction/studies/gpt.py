@@ -116,11 +116,6 @@ def falls_below(steps: NDArray[np.float64], losses: NDArray[np.float64], level: 
 
 
 def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
-    """Compares with a prediction the steps at which GPTs with untied embeddings have learned to predict from the
-    current token, and then from the previous one too.
-
-    Models with tied embeddings are left out: some complete a stage so late that a mean says little.
-    """
     sigmas = sorted({cell.init_sigma for cell in stages})
     for low, high in pairwise(sigmas):
         claim: Claim = {"published": "1 within 10%", "agrees_within": (0.9, 1.1)} if high <= _SMALL else {}
@@ -138,9 +133,6 @@ def _rows(stages: Mapping[Cell, Stages]) -> Iterator[ComparedValue]:
 
 
 def _pooled(stages: Mapping[Cell, Stages], stage: str, **values: object) -> list[float]:
-    """Returns the steps at which models with untied embeddings and the given parameter values complete a stage of
-    learning. Trainings that never complete it are left out.
-    """
     cells = [cell for cell in stages if not cell.tied and all(getattr(cell, name) == values[name] for name in values)]
     all_steps = [steps for cell in cells for steps in getattr(stages[cell], stage)]
     return [max(steps, 1.0) for steps in all_steps if steps < float("inf")]

@@ -111,10 +111,6 @@ def _level(ended: Ended) -> NDArray[np.float64]:
 
 
 def _plateaus(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that attend by positions only (system P) from small weights, near a point where the gradient is
-    zero. Draws the loss of each training by step. Dashed lines show the losses at which a training may stay for long,
-    such as that of the output 1/N for all N categories.
-    """
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 2, sharey=True)
     rows: list[ComparedValue] = []
@@ -159,18 +155,8 @@ def _plateau_rows(ended: Ended, n: int, m: int, learning_rate: float) -> list[Co
 
 
 def _valley(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Trains models that descend the valley at infinity, along which the weights grow without end, and tests whether
-    resetting their weights lets them solve the task.
-    """
     figure, followed = _followed(size)
     return figure, [*(runaways(size, sigma, rate) for sigma in SIGMAS for rate in LEARNING_RATES), *followed]
-
-
-def valley_rows(size: Size) -> list[ComparedValue]:
-    """Trains models that descend a valley of the loss in which the weights grow without end, and returns the results as
-    table rows. Leaves out the figure.
-    """
-    return _followed(size)[1]
 
 
 def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
@@ -226,12 +212,7 @@ def _valley_figure(ended: Ended, is_runaway: NDArray[np.bool_]) -> Figure:
 
 
 def _softmax(size: Size) -> tuple[Figure, list[ComparedValue]]:
-    """Measures how slowly the loss falls in a model that attends by positions only, through a softmax. This model
-    cannot solve the task exactly with finite logits.
-
-    After t steps the loss is about proportional to 1/t, because the loss and the growth rate of the logit are both of
-    second order in the attention that is still missing.
-    """
+    """Measures how slowly the loss falls in a model that attends by positions only, through a softmax."""
     ended = _train(
         size.n_softmax,
         size.first_seed,

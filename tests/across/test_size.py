@@ -6,12 +6,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 36_000,
-    "workloads": 24_000,
-    "search_spaces": 3_900,
+    "orchestrator": 31_800,
+    "workloads": 22_500,
+    "search_spaces": 4_050,
     "reproduction": 8_000,
-    "benchmarks": 2_700,
-    "tests": 51_000,
+    "benchmarks": 2_300,
+    "tests": 46_300,
 }
 
 

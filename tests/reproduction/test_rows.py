@@ -12,7 +12,6 @@ from scipy import stats
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import (
-    border_row,
     bounded_difference_row,
     bounded_mean_intervals,
     bounded_mean_row,
@@ -85,15 +84,6 @@ def test_a_difference_agrees_if_it_is_surely_above_zero() -> None:
     assert claim.ours == pytest.approx(np.median(high) - np.median(low))
     assert median_difference_row("d", low.tolist(), high.tolist(), published="higher").agrees is False
     assert median_difference_row("d", low.tolist(), low.tolist(), published="higher").agrees is False
-
-
-def test_a_border_with_an_open_end_is_stated_as_a_bound() -> None:
-    row = border_row("b", math.log(0.02), math.log(0.01), math.log(0.03), published="0.02 (derived)", agrees=True)
-    assert (row.ours, row.low, row.high, row.agrees) == pytest.approx((0.02, 0.01, 0.03, True))
-    assert border_row("b", math.log(0.02), math.log(0.01), math.inf).ours == "above 0.01"
-    assert border_row("b", -math.inf, -math.inf, math.log(0.03)).ours == "below 0.03"
-    open_row = border_row("b", math.log(0.02), -math.inf, math.inf)
-    assert (open_row.ours, open_row.low, open_row.high) == ("not found", None, None)
 
 
 ACCURACIES = (0.0, 1.0)
