@@ -1,5 +1,6 @@
 """An MLflow whose runs differ from the ledger's trials, or that cannot be reached."""
 
+import shutil
 import socket
 import sqlite3
 from pathlib import Path
@@ -10,7 +11,9 @@ from mlflow import MlflowClient
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
+from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.damages import lines_of, problems_of
+from tests.orchestrator.trained_sweep import trained_sweep
 from tests.present import present
 
 
@@ -100,6 +103,22 @@ def sweep():
     space = {"kind": at.Categorical(("x" * 7000, "b\\nc"))}
     return at.Sweep(name="long", workload="long.py:p", space=space, sampler="grid", trials=2, replicates=1)
 """
+
+
+@pytest.mark.slow
+def test_texts_that_mlflow_cuts_are_no_fault(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text(LONG)
+    uri = f"sqlite:///{shutil.copy(store, tmp_path / 'mlflow.db')}"
+    directory = trained_sweep(tmp_path / "sweep", load_sweep(str(tmp_path / "long.py")))
+    sync(directory, uri)
+    assert problems_of(audit(directory.place, uri)) == []
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
+        [(name,)] = database.execute("select max(name) from runs where name like '%kind=x%'").fetchall()
+        assert len(name) == 250
+        database.execute("update params set value = ? where value like 'xx%'", ["x" * 5000 + "y" + "x" * 999])
+    [problem] = problems_of(audit(directory.place, uri))
+    assert f"kind …{'x' * 10}y{'x' * 28}…, not …{'x' * 39}…)" in problem
+    assert len(problem) < 500
 
 
 def test_mlflow_that_has_nothing_is_left_as_it_is(whole: SweepDirectory, tmp_path: Path) -> None:
