@@ -1,12 +1,10 @@
 """How much sooner or later trainings reach a goal (an outcome, an event or a role) with an intervention than without.
 
 A pair is two trainings with the same seed and the same parameters except `intervention`, which is null in one of them.
-A pair is informative if one training is known to have reached the goal first. In proportional hazards with a baseline
-for each pair (Cox's model stratified by pair), the training with the intervention is first with probability
-r / (1 + r), where r is the ratio of the two hazards. So r is estimated as the number of pairs where that training was
-sooner over the number where it was later, and Clopper and Pearson's exact interval of the share of pairs where it was
-sooner gives an interval of r. Pairs that reached the goal at the same probe, or of which neither training is known to
-be first, are not informative.
+A pair is informative if one training is known to have reached the goal first. The ratio is the number of pairs where
+the training with the intervention was sooner over the number where it was later; its interval is Clopper and Pearson's
+exact one. Pairs that reached the goal at the same probe, or of which neither training is known to be first, are not
+informative.
 
 The intervals take only the seed as random: the initialization, the data and their order. They hold for the
 configurations of this sweep, over which pairs are pooled, and are not adjusted for the number of goals.
@@ -43,8 +41,7 @@ _Place: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class InterventionRatio:
-    """How much sooner trainings reach a goal with an intervention: their hazard (chance per step of reaching the goal),
-    divided by the hazard of trainings without the intervention.
+    """How much sooner trainings reach a goal with an intervention than without.
 
     Attributes:
         what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
@@ -56,7 +53,7 @@ class InterventionRatio:
         before_with, before_without: The last step by which fewer than half of them may have.
         n_sooner, n_later: Pairs in which the training with the intervention is known to have reached the goal first,
             and pairs in which the training without it is.
-        ratio: The ratio of the hazards; `None` if it is infinite, or without informative pairs.
+        ratio: `n_sooner / n_later`; `None` if it is infinite, or without informative pairs.
         low, high: The 95% interval of the ratio; a bound is `None` where the interval is open, or without informative
             pairs.
     """
@@ -78,8 +75,7 @@ class InterventionRatio:
 
     @property
     def label(self) -> str:
-        """The hazard ratio with its interval: `0.4 [0.2, 0.9]`, `0 [0, 0.1]` or `∞ [8, ∞]`. It is `-` if no pair of
-        trainings, one with and one without the intervention, shows which reached the goal first."""
+        """The ratio with its interval: `0.4 [0.2, 0.9]`, `0 [0, 0.1]` or `∞ [8, ∞]`; `-` without informative pairs."""
         if self.low is None:
             return "-"
         ratio, low, high = ("∞" if each is None else _digits(each) for each in (self.ratio, self.low, self.high))
@@ -88,7 +84,7 @@ class InterventionRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InterventionRatios(Answer):
-    """How much sooner or later trainings reach each goal with each intervention, as hazard ratios."""
+    """How much sooner or later trainings reach each goal with each intervention."""
 
     ratios: tuple[InterventionRatio, ...]
 
@@ -97,8 +93,7 @@ class InterventionRatios(Answer):
         return f"{n} interventions, {max((ratio.n_pairs for ratio in self.ratios), default=0)} pairs each at most"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each goal and intervention. The hazard `ratio` says how much sooner trainings
-        reach the goal with the intervention; its 95% interval is `low` to `high`."""
+        """Returns one row per goal and intervention; the 95% interval of `ratio` is `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without")
         columns |= dict.fromkeys((*numbers, "before_with", "before_without", "n_sooner", "n_later"), int)
@@ -124,8 +119,7 @@ def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> 
 def paired_ratio(
     what: str, intervention: str, of_with: NDArray[np.int64], of_without: NDArray[np.int64]
 ) -> InterventionRatio:
-    """Estimates how much sooner trainings reach a goal with an intervention than without (a hazard ratio), from pairs
-    of one training with it and one without.
+    """Estimates how much sooner trainings reach a goal with an intervention, from pairs with it and without.
 
     Args:
         of_with, of_without: (N, 4) the training with the intervention, and the one without, of each of N pairs: whether

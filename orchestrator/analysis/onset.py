@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
-from attnsweep.orchestrator.analysis.hazards import Factor, HazardRatios, hazard_ratios
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, HalfReached, OnsetTimes
 from attnsweep.orchestrator.analysis.rates.bins import Crossing, by_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Factor:
+    """A division of trainings into groups, such as by the bins of a parameter. `labels` names the groups, and `place`
+    has for each training the index of its group."""
+
+    name: str
+    labels: tuple[str, ...]
+    place: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +67,11 @@ class Onset(DrawnAnswer):
     by: str
     curves: tuple[OnsetCurve, ...]
     note: str
-    _times: OnsetTimes
-    _factors: tuple[Factor, ...]
-    _once_per_trial: bool
 
     def _in_words(self) -> str:
         n, came = (sum(getattr(curve, name) for curve in self.curves) for name in ("n_trainings", "n_came"))
         by, note = self.by and f" by {self.by}", self.note and f"; {self.note}"
         return f"{self.what}{by}: reached by {came:,} of {n:,} trainings{note}"
-
-    def hazard_ratios(self) -> HazardRatios:
-        """Estimates how much sooner the trainings in each bin of a parameter reach a goal, such as an outcome, than
-        those in a reference bin. Raises a `UserError` if the trials are not grouped by a parameter."""
-        ratios_and_note = hazard_ratios(self._times, self._factors, once_per_trial=self._once_per_trial)
-        return HazardRatios(self.what, *ratios_and_note)
 
     def medians(self) -> pa.Table:
         """Returns one row per group of trials: the number of its trainings, how many of them reached an outcome, a role
@@ -92,8 +93,8 @@ class Onset(DrawnAnswer):
 
         If there are two parameters, each has a column `param_<name>` with the label of the group's bin.
         """
-        crossed = self._factors if len(self._factors) > 1 else ()
-        columns: dict[str, type] = {"group": str, **{f"param_{factor.name}": str for factor in crossed}}
+        crossed = self.by.split(",") if "," in self.by else []
+        columns: dict[str, type] = {"group": str, **{f"param_{name}": str for name in crossed}}
         columns |= {"step": int, "share": float, "most": float, "low": float, "high": float}
         rows = [
             (curve.label, *(curve.labels if crossed else ()), *astuple(point))
@@ -136,8 +137,7 @@ def onset_by(
 ) -> Onset:
     """Estimates for each group of trials the share of trainings that have reached the goal `what` (an outcome, a role
     or an event), by step. `note` is a remark for readers of the curves."""
-    factors = factors_of(times, crossing)
-    return Onset(what, crossing.by, onset_curves(times, factors, once_per_trial), note, times, factors, once_per_trial)
+    return Onset(what, crossing.by, onset_curves(times, factors_of(times, crossing), once_per_trial), note)
 
 
 def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:

@@ -20,9 +20,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.hazards import Factor
 from attnsweep.orchestrator.analysis.labels import check_known
-from attnsweep.orchestrator.analysis.onset import Onset, factors_of, onset_curves
+from attnsweep.orchestrator.analysis.onset import Factor, Onset, factors_of, onset_curves
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes
 from attnsweep.orchestrator.analysis.rates.bins import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
@@ -277,7 +276,7 @@ def read_emergence(
         place = np.repeat(np.arange(len(chosen)), [len(onset.trial) for onset in onsets])
         factors[LAYER] = Factor(LAYER, tuple(layer_title(titles, history.layer) for history in chosen), place)
     ordered, once = tuple(factors[name] for name in names), trials_count_once(*specs)
-    return Onset(role, ",".join(names), onset_curves(times, ordered, once), ending_note(chosen), times, ordered, once)
+    return Onset(role, ",".join(names), onset_curves(times, ordered, once), ending_note(chosen))
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:

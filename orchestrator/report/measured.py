@@ -2,19 +2,16 @@
 heads."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve, quartile_curves
-from attnsweep.orchestrator.analysis.onset import OnsetCurve, onset_by, onset_curves
+from attnsweep.orchestrator.analysis.onset import OnsetCurve, onset_curves
 from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names, event_times
-from attnsweep.orchestrator.analysis.rates.bins import read_crossing
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, trials_count_once
-from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories
 from attnsweep.orchestrator.report.facts import OF_EVERY_WORKLOAD, shares_by_trial
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
@@ -61,18 +58,14 @@ def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCur
 
 
 def read_events(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
-) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...], tuple[HazardRatios, ...]]:
+    connection: duckdb.DuckDBPyConnection, spec: Sweep
+) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
     """Reads the steps at which the events that a workload declares happen in trainings, and the delay from each event
     to the next.
 
-    Args:
-        names: The parameters in whose bins the times are compared, at most two; without any there are no hazard ratios.
-
     Returns:
-        Three things: the share of trainings in which each event has held, by step; the same share by the delay since
-        the preceding event; and hazard ratios, which compare the bins: how soon each event comes, and how soon it
-        follows the preceding event. A curve's label is its event. Events that come in no training have no ratios.
+        The share of trainings in which each event has held, by step; and the same share by the delay since the
+        preceding event. A curve's label is its event.
     """
     events = event_names(connection)
     times = {event: event_times(connection, event) for event in events}
@@ -86,12 +79,7 @@ def read_events(
             replace(curve, label=label) for label, each in times.items() for curve in onset_curves(each, (), once)
         )
 
-    hazards: list[HazardRatios] = []
-    if events and names:
-        crossing = read_crossing(connection, [spec], names)
-        onsets = [onset_by(label, each, crossing, once_per_trial=once) for label, each in (times | delays).items()]
-        hazards = [onset.hazard_ratios() for onset in onsets if any(curve.n_came for curve in onset.curves)]
-    return curves(times), curves(delays), tuple(hazards)
+    return curves(times), curves(delays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,26 +106,3 @@ def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tu
         for layer, of_layer in itertools.groupby(rows, key=lambda row: row[0])
         for role, rate in shares_by_trial([row[1:] for row in of_layer], roles, pool).items()
     )
-
-
-def read_role_hazards(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, names: Sequence[str]
-) -> tuple[list[tuple[int | None, HazardRatios]], str]:
-    """Estimates hazard ratios: how much sooner each role of attention heads emerges in a bin of a parameter than in the
-    reference bin.
-
-    Args:
-        names: The parameters whose bins are compared, at most two; without any there are no ratios.
-
-    Returns:
-        The layer and the ratios of each role that emerges somewhere, and a note on what these estimates assume, from
-        `ending_note`.
-    """
-    histories, crossing = role_histories(connection), read_crossing(connection, [spec], names)
-    once = trials_count_once(spec)
-    hazards = []
-    for history in histories if names else ():
-        onset = onset_by(history.role, history.onsets, crossing, once_per_trial=once)
-        if any(curve.n_came for curve in onset.curves):
-            hazards.append((history.layer, onset.hazard_ratios()))
-    return hazards, ending_note(histories)

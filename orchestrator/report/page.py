@@ -13,7 +13,6 @@ from pathlib import Path
 
 from jinja2 import Template
 
-from attnsweep.orchestrator.analysis.hazards import ratio_label
 from attnsweep.orchestrator.analysis.labels import plain_label, value_label
 from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.role_results import step_label
@@ -159,7 +158,6 @@ def _template() -> Template:
         "goal": goal_of,
         "emerges": step_label,
         "chance": p_label,
-        "hazard": ratio_label,
         "seconds": _duration,
     }
     return environment.get_template("report.html.j2")

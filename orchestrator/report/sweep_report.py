@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnsweep.orchestrator.analysis.hazards import HazardRatios
 from attnsweep.orchestrator.analysis.interventions import InterventionRatio, read_interventions
 from attnsweep.orchestrator.analysis.learning_curves import MOST_TRAININGS, LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.onset import OnsetCurve
@@ -20,6 +19,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
+from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.measured import (
@@ -27,7 +27,6 @@ from attnsweep.orchestrator.report.measured import (
     RoleShare,
     read_events,
     read_metric_curves,
-    read_role_hazards,
     role_composition,
 )
 from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
@@ -63,13 +62,12 @@ class SweepReport:
         measures: The workload's own metrics and the onset steps, by outcome.
         certificates: For each certificate (a test of a stuck outcome), the share of trainings that it confirms.
         curves, metric_curves: Curves of the loss by outcome, and of the workload's own metrics by metric and outcome.
-        events, delays, event_hazards: When events of the workload come: from `read_events`, which explains them.
+        events, delays: When events of the workload come: from `read_events`, which explains them.
         levels: The reference levels (losses known in advance).
         costs: Core-seconds by pack size (how many trainings shared a batched program).
         failures: The errors, by kind.
         composition: The share of heads in each role by layer; empty if no head could have a role.
-        role_hazards, ending_note: How much sooner roles emerge, and what these estimates assume about trainings that
-            ended early: from `read_role_hazards`.
+        ending_note: What the curves of roles assume about trainings that ended early.
         interventions: How much sooner trainings reach outcomes, events and roles with an intervention than without.
     """
 
@@ -91,13 +89,11 @@ class SweepReport:
     metric_curves: tuple[MetricCurves, ...]
     events: tuple[OnsetCurve, ...]
     delays: tuple[OnsetCurve, ...]
-    event_hazards: tuple[HazardRatios, ...]
     levels: tuple[facts.ReferenceLevel, ...]
     costs: list[facts.Row]
     totals: facts.Totals
     failures: list[facts.Row]
     composition: tuple[RoleShare, ...]
-    role_hazards: list[tuple[int | None, HazardRatios]]
     ending_note: str
     interventions: tuple[InterventionRatio, ...]
 
@@ -207,10 +203,8 @@ def read_sweep_report(
         by_parameter = rates_by(connection, spec, question.ending, fine_bins)
         regions = read_regions(connection, by_parameter, pool, question)
         plane = read_plane(connection, spec, regions)
-        axes = [axis.parameter for axis in regions.axes] if regions else []
         has_roles = results.roles is not None
-        role_hazards, ending_note = read_role_hazards(connection, spec, axes) if has_roles else ([], "")
-        events, delays, event_hazards = read_events(connection, spec, axes)
+        events, delays = read_events(connection, spec)
         ranked = [explained.rates for explained in regions.explained] if regions else []
         matter = [*ranked, *(rates for rates in by_parameter if rates.where)][:_MOST_DRAWN]
         tested = [rates.parameter for rates in ranked[:_MOST_DRAWN]]
@@ -236,13 +230,11 @@ def read_sweep_report(
             metric_curves=read_metric_curves(connection),
             events=events,
             delays=delays,
-            event_hazards=event_hazards,
             levels=facts.reference_levels(connection),
             costs=facts.pack_costs(connection),
             totals=facts.totals(connection),
             failures=facts.failures(connection),
             composition=role_composition(connection, pool) if has_roles else (),
-            role_hazards=role_hazards,
-            ending_note=ending_note,
+            ending_note=ending_note(role_histories(connection)) if has_roles else "",
             interventions=read_interventions(connection, spec.workload).ratios if is_intervened else (),
         )

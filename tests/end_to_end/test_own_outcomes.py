@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator.analysis.hazards import ratio_label
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.report.page import make_report
@@ -96,7 +95,6 @@ def test_rates_onsets_and_events_know_them(data: SweepData) -> None:
     assert data.onset("memorized").curves[0].n_came == n
     fits = data.event("fits", by="train_fraction")
     assert sum(curve.n_came for curve in fits.curves) == data.trainings()["event_fits"].drop_null().length()
-    assert fits.hazard_ratios().ratios
     delay = data.event("half", after="fits")
     assert delay.curves[0].n_trainings == data.trainings()["event_fits"].drop_null().length()
     with pytest.raises(UserError, match="event: got 'fit', expected one of fits, half; did you mean fits"):
@@ -110,10 +108,6 @@ def test_the_report_is_about_an_outcome_of_ones_choice(place: Path, data: SweepD
     assert "knows its pairs only" in page
     assert "Share of memorized by parameter" in page
     assert "#123456" in page
-    fits = data.event("fits", by=["learning_rate", "train_fraction"]).hazard_ratios().ratios
-    hazards = page.partition("How much sooner events come, by parameter")[2].partition("</details>")[0]
-    assert hazards.count("<td>fits</td>") == len(fits)
-    assert all(ratio_label(each) in hazards for each in fits)
     names = {picture.name for picture in pictures}
     assert {"metric_accuracy", "metric_train_accuracy", "events", "delays", "cells_memorized"} <= names
     plain, _ = make_report([place])

@@ -35,7 +35,6 @@ ASKED: dict[str, Callable[[SweepData], Answer]] = {
     "Interaction": lambda sweep: sweep.interaction(*BY),
     "Interactions": lambda sweep: sweep.interactions(),
     "Onset": lambda sweep: sweep.onset("solved", by="init_sigma"),
-    "HazardRatios": lambda sweep: sweep.onset("solved", by="init_sigma").hazard_ratios(),
     "Importance": lambda sweep: sweep.importance(),
     "SweepComparison": lambda sweep: compare(sweep, sweep, by="init_sigma"),
 }

@@ -1,4 +1,4 @@
-"""Hazard ratios from pairs: a planted ratio is found, a planted absence is not, and who is whose pair."""
+"""Ratios from pairs: a planted ratio is found, a planted absence is not, and who is whose pair."""
 
 from pathlib import Path
 

@@ -148,7 +148,7 @@ def test_trials_that_chose_how_many_they_needed_count_once_in_cells(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_onset_by_two_parameters_has_curves_medians_and_ratios(sweep: SweepData) -> None:
+def test_onset_by_two_parameters_has_curves_and_medians(sweep: SweepData) -> None:
     found = sweep.onset("degenerate_zero", by=BY)
     assert (found.by, len(found.curves)) == ("init_sigma,n_categories", 8)
     rates = {each.labels: each.rate for each in sweep.stuck_rates(by=BY, outcome="degenerate_zero").cells}
@@ -168,17 +168,9 @@ def test_onset_by_two_parameters_has_curves_medians_and_ratios(sweep: SweepData)
         *["step", "share", "most", "low", "high"],
     ]
     assert len(lines(found.plot().axes[0])) == 8
-    ratios = {(each.name, each.label): each for each in found.hazard_ratios().ratios}
-    assert len(ratios) == 6
-    assert ratios["n_categories", "4"].ratio == 1.0
-    high = ratios["n_categories", "8"].high
-    assert high is not None
-    assert high < 1
-    with pytest.raises(UserError, match="by: got None, expected the name of a parameter"):
-        sweep.onset("solved").hazard_ratios()
 
 
-def test_roles_emerge_by_layer_and_parameter_with_ratios_and_a_note_on_early_ends(tmp_path: Path) -> None:
+def test_roles_emerge_by_layer_and_parameter_with_a_note_on_early_ends(tmp_path: Path) -> None:
     trials = [
         trial_rows(n, ["plateau"] * 3, param_init_sigma=(1e-3, 0.5)[n % 2], n_steps=8 if n else 4, param_n_steps=8)
         for n in range(8)
@@ -196,7 +188,6 @@ def test_roles_emerge_by_layer_and_parameter_with_ratios_and_a_note_on_early_end
     ]
     assert found.note.startswith("3 trainings ended before their step budget and are censored there, ")
     assert found.note in repr(found)
-    assert [each.name for each in found.hazard_ratios().ratios] == ["layer"] * 2 + ["init_sigma"] * 2
     one = data.emergence("positional", by="init_sigma", layer=1)
     assert [(each.label, each.half.step) for each in one.curves] == [("1e-3..1e-2", 2), ("1e-1..1e0", 4)]
     with pytest.raises(UserError, match=r"role: got 'positionl', .*; did you mean positional?"):
