@@ -26,12 +26,10 @@ from attnsweep.orchestrator.analysis.machines import are_several, environments_i
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.bins import Crossing, Group, by_label, groups_by, names_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, read_ending
-from attnsweep.orchestrator.analysis.rates.interaction import InteractionTest, interaction_test
 from attnsweep.orchestrator.analysis.rates.intervals import (
     pooling,
     trials_count_once,
     weights_of_trainings,
-    weights_of_trials,
 )
 from attnsweep.orchestrator.ledger.views import IS_JUDGED
 from attnsweep.orchestrator.storage.place_names import PlaceName
@@ -79,8 +77,6 @@ class SweepComparison(DrawnAnswer, Record):
         outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
         by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
         groups: The difference in the rate in each group.
-        by_test: The test whether the change from A to B, as a factor of the odds, differs between groups; `None`
-            without groups.
         machines: The types of machine that trained A and B, in words; empty if there is one type only.
     """
 
@@ -97,14 +93,13 @@ class SweepComparison(DrawnAnswer, Record):
     outcomes: Mapping[str, RateDifference]
     by: str
     groups: tuple[GroupDifference, ...]
-    by_test: InteractionTest | None = None
     machines: tuple[str, ...] = ()
 
     json_keys = (
         *("a", "b", "paired", "n_pairs", "n_configurations", "changed_parameters=_changed_values"),
         *("ranges=spaces.ranges", "samplers=spaces.samplers", "n_outside=spaces.n_outside", "rate_of=ending"),
         *("rate", "difference_is_shown=rate.is_shown", "stuck_rate=stuck", "outcomes"),
-        *("by=_named", "groups", "by_test", "machines"),
+        *("by=_named", "groups", "machines"),
     )
 
     def _in_words(self) -> str:
@@ -268,27 +263,6 @@ class _Compared:
         n = len(inside.a.trial) + (len(inside.b.trial) if configuration is None else 0)
         return GroupDifference(group.label, n, difference)
 
-    def change_by(self, groups: Sequence[Group]) -> InteractionTest:
-        """Tests whether the rate of an outcome changes from sweep A to sweep B by the same amount in all of the given
-        groups of trials.
-
-        Trainings with the same configuration count as dependent. If the sweeps do not have pairs, trainings of the same
-        trial do.
-        """
-        place = {trial: at for at, group in enumerate(groups) for trial in group.trials}
-        rows = []
-        for sweep, ends in enumerate((self.a, self.b)):
-            clusters = (ends.trial if self.configuration is None else self.configuration).tolist()
-            rows += [(sweep, place[trial], at) for trial, at in zip(ends.trial.tolist(), clusters, strict=True)]
-        if not rows:
-            return InteractionTest(0.0, 0, None, "nothing to compare")
-        cells, cell = np.unique(np.array(rows), axis=0, return_inverse=True)
-        n = np.bincount(cell.ravel()).astype(np.float64)
-        k = np.bincount(cell.ravel(), np.concatenate([self.a.ended, self.b.ended]))
-        weight = weights_of_trials(n, *self.specs)
-        sweeps, bins, clusters = cells.T
-        return interaction_test(weight, k / n * weight, sweeps, bins, np.unique(clusters, return_inverse=True)[1])
-
 
 def compare(
     a: SweepData | PlaceName | str,
@@ -306,8 +280,7 @@ def compare(
     unknown parameter, outcome or detail.
 
     Args:
-        by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two, and a test says
-            whether the change from `a` to `b` differs between these bins or cells.
+        by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two.
         outcome: The rate to compare: of an outcome such as `degenerate_zero`; `stuck` for all those that count as
             stuck.
         detail: An `outcome_detail` such as `mean`; default any.
@@ -360,7 +333,6 @@ def compare(
         outcomes=dict(zip(outcomes, others, strict=True)),
         by=crossing.by,
         groups=tuple(difference for difference in map(compared.difference_in, groups) if difference.n),
-        by_test=compared.change_by(groups) if crossing.names else None,
         machines=_machines(a, b),
     )
 

@@ -9,13 +9,12 @@ import duckdb
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.answer import MOST_CHARACTERS, TableFormat, as_format, html_table, html_text
-from attnsweep.orchestrator.analysis.importance import Importance, importance
 from attnsweep.orchestrator.analysis.interventions import InterventionRatios, read_interventions
 from attnsweep.orchestrator.analysis.labels import check_known, clipped
 from attnsweep.orchestrator.analysis.onset import Onset, onset_by
 from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names, event_times, outcome_onsets
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
-from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, StuckRates, outcome_rates
+from attnsweep.orchestrator.analysis.rates.answers import CellRate, OutcomeRates, StuckRates, cell_rates, outcome_rates
 from attnsweep.orchestrator.analysis.rates.bins import (
     cell_bins,
     dimension_of,
@@ -33,15 +32,6 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_in_bins,
     read_ending,
     swept_names,
-)
-from attnsweep.orchestrator.analysis.rates.interaction import (
-    CellRate,
-    Interaction,
-    Interactions,
-    cell_rates,
-    counted_trials,
-    read_interaction,
-    read_interactions,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
 from attnsweep.orchestrator.analysis.role_emergence import read_emergence
@@ -172,7 +162,7 @@ class SweepData:
             cells: tuple[CellRate, ...] = ()
             if by is not None and len(by) == 2:
                 crossing = read_crossing(connection, self._specs, names_of(by), cell_bins)
-                cells = cell_rates(crossing, counted_trials(connection, ending), self._specs)
+                cells = cell_rates(connection, crossing, ending, self._specs)
             return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
 
     def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
@@ -194,31 +184,6 @@ class SweepData:
         """
         with self.reading() as connection:
             return read_phase_diagram(connection, self._specs, x, y, read_ending(connection, outcome, detail))
-
-    def interaction(self, a: str, b: str, *, outcome: str = "stuck", detail: str | None = None) -> Interaction:
-        """Tests whether the effect of one parameter on the share of stuck trainings depends on another parameter. Also
-        computes this share for each combination of a bin (range of values) of `a` and a bin of `b`.
-
-        With another `outcome` than `stuck`, the share is that of the trainings with this outcome. Outcome and detail
-        are as for `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail.
-        """
-        first, second = names_of([a, b])
-        with self.reading() as connection:
-            ending = read_ending(connection, outcome, detail)
-            return read_interaction(connection, self._specs, (first, second), ending)
-
-    def interactions(
-        self, parameters: Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
-    ) -> Interactions:
-        """Tests for all pairs of parameters whether the effect of one on a rate depends on the other. The p-values are
-        adjusted for the number of pairs.
-
-        By default the parameters are those that a sweep varies, or in which the sweeps differ; outcome and detail are
-        as for `stuck_rates`. Raises a `UserError` for an unknown parameter, outcome or detail.
-        """
-        with self.reading() as connection:
-            names = self.differing(connection) if parameters is None else list(parameters)
-            return read_interactions(connection, self._specs, names, read_ending(connection, outcome, detail))
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> Onset:
         """Computes, by step, the share of trainings in which a role of attention heads has emerged. Failed and diverged
@@ -264,20 +229,6 @@ class SweepData:
                 check_known("event", name, event_names(connection), none, "see docs/outcomes.md")
             what = event if after is None else f"{event} after {after}"
             return self._onset(connection, what, event_times(connection, event, after), by)
-
-    def importance(self, objective: str | None = None) -> Importance:
-        """Estimates by PED-ANOVA which parameters decide whether a trial is among the best by an objective of the sweep
-        (such as `rate of solved`), by default the first. Raises a `UserError` for an unknown objective, or if several
-        sweeps are open, whose search spaces may differ."""
-        if len(self.directories) > 1:
-            raise UserError(
-                "importance",
-                given=f"{len(self.directories)} sweeps",
-                expected="one sweep, because the importance of a parameter depends on the search space",
-                fix="open one sweep at a time",
-            )
-        with self.reading() as connection:
-            return importance(connection, self.directories[0].spec, objective)
 
     def interventions(self) -> InterventionRatios:
         """Estimates how much sooner trainings reach a goal with an intervention than without it, from pairs of

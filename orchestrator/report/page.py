@@ -14,7 +14,6 @@ from pathlib import Path
 from jinja2 import Template
 
 from attnsweep.orchestrator.analysis.labels import plain_label, value_label
-from attnsweep.orchestrator.analysis.rates.interaction import p_label
 from attnsweep.orchestrator.analysis.role_results import step_label
 from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
@@ -157,7 +156,6 @@ def _template() -> Template:
         "parameter": plain_label,
         "goal": goal_of,
         "emerges": step_label,
-        "chance": p_label,
         "seconds": _duration,
     }
     return environment.get_template("report.html.j2")

@@ -16,7 +16,6 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_by,
     read_question,
 )
-from attnsweep.orchestrator.analysis.rates.interaction import Interactions, read_interactions
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories
@@ -38,7 +37,7 @@ from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.workloads.interventions import INTERVENTION
 
 _MOST_DRAWN = 8
-"""The most parameters that have a figure of their own and are tested for interactions."""
+"""The most parameters that have a figure of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +54,6 @@ class SweepReport:
         drawn: Those of `by_parameter` with a figure: the eight that account for most of the spread between trials.
         regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
         plane: The phase diagrams and outcomes over two of these parameters; `None` if there are not two.
-        interactions: The tests of all pairs of the eight parameters that account for most and vary unconditionally;
-            `None` without a pair.
         outcomes: The share of each outcome.
         stuck_outcomes: The outcomes that count as stuck.
         measures: The workload's own metrics and the onset steps, by outcome.
@@ -80,7 +77,6 @@ class SweepReport:
     drawn: tuple[ParameterRates, ...]
     regions: Regions | None
     plane: Plane | None
-    interactions: Interactions | None
     outcomes: tuple[facts.OutcomeShare, ...]
     stuck_outcomes: tuple[str, ...]
     measures: list[facts.Row]
@@ -207,7 +203,6 @@ def read_sweep_report(
         events, delays = read_events(connection, spec)
         ranked = [explained.rates for explained in regions.explained] if regions else []
         matter = [*ranked, *(rates for rates in by_parameter if rates.where)][:_MOST_DRAWN]
-        tested = [rates.parameter for rates in ranked[:_MOST_DRAWN]]
         is_intervened = INTERVENTION in spec.parameters()
         return SweepReport(
             directory=directory,
@@ -219,9 +214,6 @@ def read_sweep_report(
             drawn=tuple(rates for rates in by_parameter if rates in matter),
             regions=regions,
             plane=plane,
-            interactions=read_interactions(connection, [spec], tested, regions.measure)
-            if regions and len(tested) > 1
-            else None,
             outcomes=facts.outcome_shares(connection, pool),
             stuck_outcomes=tuple(label for label, kind in outcomes_of(connection).items() if kind.is_stuck),
             measures=facts.measures(connection),

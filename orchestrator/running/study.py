@@ -32,12 +32,6 @@ from attnsweep.search_spaces.sweep import LEARN_NOTHING
 from attnsweep.workloads.errors import UserError
 
 _REFUSED, _PRUNED = "refused", "pruned_step"
-_WHAT_MATTERS = (
-    "what matters?",
-    "the importances shown here and the best value measure other things than the report of attnsweep does: the page"
-    " importance in its documentation compares them",
-)
-"""A note for users of `optuna-dashboard`, which shows the attributes of a study."""
 
 
 @dataclass(frozen=True)
@@ -268,13 +262,11 @@ class Study:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores the names of the objectives, which `optuna-dashboard` shows. Also stores a note for its users: the
-        importances and the best value in the dashboard measure other things than attnsweep's report does."""
+        """Stores the names of the objectives, which `optuna-dashboard` shows."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self._study.set_metric_names([objective.label for objective in self._spec.objectives])
-            self._study.set_user_attr(*_WHAT_MATTERS)
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
         """Returns the values of all parameters of a trial. If a killed run had drawn only some of them, the others are

@@ -173,7 +173,7 @@ def test_the_python_of_docs_analysis_runs(tmp_path: Path, monkeypatch: pytest.Mo
     names, printed = run_python("\n".join(snippets("analysis.md")), "docs/analysis.md")
     assert "lines on which half are stuck" in printed
     assert "stuck rate changed by +0.00" in printed
-    assert {each.parameter for each in names["found"].parameters} == {"init_sigma", "learning_rate"}
+    assert names["importances"].keys() == {"init_sigma", "learning_rate"}
 
 
 @pytest.mark.scale

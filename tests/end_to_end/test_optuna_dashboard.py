@@ -63,8 +63,6 @@ def test_the_dashboard_has_the_sweeps_trials(shown: Shown) -> None:
     assert (summary["study_name"], summary["directions"]) == (shown.directory.sweep, ["minimize"])
     study = shown.get(f"studies/{summary['study_id']}")
     assert study["objective_names"] == ["stuck_rate"]
-    [advice] = study["user_attrs"]
-    assert "importance" in advice["value"]
     assert [(trial["state"], trial.get("values")) for trial in study["trials"]] == [
         ("Complete", [0.25]),
         ("Complete", [0.75]),
@@ -82,5 +80,4 @@ def test_the_dashboard_opens_in_a_browser(shown: Shown, browser: Browser, tmp_pa
     browser.open(f"{shown.url}/dashboard/studies/{summary['study_id']}")
     browser.find(f"//*[contains(text(), '{shown.directory.sweep}')]")
     browser.find("//*[local-name() = 'text'][contains(., 'stuck_rate')]")
-    browser.find("//*[contains(text(), 'importance')]")
     browser.screenshot(tmp_path / "study.png")

@@ -1,6 +1,6 @@
 """Answers about rates (shares of trainings), each with its numbers, a table and a figure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,14 +9,38 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.rates.bins import Crossing, by_label
-from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
-from attnsweep.orchestrator.analysis.rates.interaction import CellRate
-from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Pooling, Rate, rate_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates, counts_by_trial
+from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Pooling, Rate, pooling, rate_label
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, outcomes_of
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import PRUNED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class CellRate:
+    """The rate over the trials in one cell of two parameters; `place` has the numbers of the cell's bins."""
+
+    place: tuple[int, ...]
+    labels: tuple[str, ...]
+    n_trials: int
+    rate: Rate
+
+
+def cell_rates(
+    connection: duckdb.DuckDBPyConnection, crossing: Crossing, ending: Ending, specs: Sequence[Sweep]
+) -> tuple[CellRate, ...]:
+    """Computes a rate in each cell of two parameters. Cells whose trainings all failed or were pruned are left out."""
+    counts = {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
+    pool, rates = pooling(*specs), []
+    for place, group in crossing.cells().items():
+        inside = [counts[trial] for trial in sorted(group.trials & counts.keys())]
+        labels = tuple(labels[at] for labels, at in zip(crossing.bins, place, strict=True))
+        if inside:
+            rates.append(CellRate(place, labels, len(inside), pool(inside)))
+    return tuple(rates)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

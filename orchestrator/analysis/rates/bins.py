@@ -296,10 +296,6 @@ class Crossing:
         """The labels of the bins of each parameter by which trials are grouped."""
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
-    def across(self, other: "Crossing") -> "Crossing":
-        """Combines two groupings of the same trials into one, by the parameters of both."""
-        return Crossing((*self.names, *other.names), (*self.axes, *other.axes), self.everything)
-
     def cells(self) -> dict[tuple[int, ...], Group]:
         """Returns the groups of trials whose parameters lie in the same bins; groups without trials are left out. They
         are sorted by the first parameter's bin and then by the second's.

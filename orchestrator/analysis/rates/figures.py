@@ -2,7 +2,6 @@
 cells of two parameters."""
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from matplotlib import colormaps, rcParams
@@ -92,28 +91,6 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
         panel.annotate(note, place, (0, 2), "axes fraction", "offset points", ha="center", color=figures.GREY)
     else:
         panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=figures.GREY)
-
-
-@figures.house_style()
-def rate_map_figure(
-    names: Sequence[str],
-    bins: Sequence[Sequence[str]],
-    cells: Mapping[tuple[int, ...], Rate],
-    ending: Ending,
-    note: str,
-) -> Figure:
-    """Draws a grid over two parameters: each cell shows a rate, such as the share of stuck trainings, with its
-    interval. The note stands above. Cells without trials are left white.
-
-    `cells` has the rates by the numbers of the cell's bins.
-    """
-    figure, panel = new_cells(names, bins)
-    for place, rate in cells.items():
-        draw_cell(panel, place, rate, f"cell-{place[0]}-{place[1]}", outcome=ending.outcome)
-    draw_scale(figure, panel, ending)
-    figures.title_panel(panel, f"{ending.share_label}, 95% interval" if are_written(panel) else ending.share_label)
-    figure.suptitle("\n".join(textwrap.wrap(note, int(12 * figure.get_figwidth()))), fontsize="medium")
-    return figure
 
 
 @figures.house_style()

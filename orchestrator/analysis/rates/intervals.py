@@ -267,11 +267,7 @@ def _exact(share: float, n: float) -> tuple[float, float]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share; `n`, the number of trainings, need not be whole.
-
-    `proportion_confint` of statsmodels gives the same interval, but importing it would delay every `attnsweep status`
-    by a second.
-    """
+    """Returns Wilson's score interval of a share; `n`, the number of trainings, need not be whole."""
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)
     half = math.sqrt(2 * shift * share * (1 - share) + shift**2) / (1 + 2 * shift)

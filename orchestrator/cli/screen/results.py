@@ -45,8 +45,6 @@ def print_comparison(comparison: "SweepComparison", console: Console) -> None:
     if comparison.by:
         title = comparison.by.replace(",", " × ")
         console.print(_differences(title, {group.label: group.rate for group in comparison.groups}))
-    if comparison.by_test is not None:
-        say(f"Does the change, as a factor of the odds, differ between these groups? {comparison.by_test}")
     if comparison.rate.p is not None:
         say(f"McNemar's exact test, pairs taken as independent: p = {comparison.rate.p:.2g}")
     say(comparison.sentence())

@@ -32,10 +32,7 @@ ASKED: dict[str, Callable[[SweepData], Answer]] = {
     "StuckRates": lambda sweep: sweep.stuck_rates(by=BY),
     "OutcomeRates": lambda sweep: sweep.outcomes(by="init_sigma"),
     "PhaseDiagram": lambda sweep: sweep.phase_diagram(*BY),
-    "Interaction": lambda sweep: sweep.interaction(*BY),
-    "Interactions": lambda sweep: sweep.interactions(),
     "Onset": lambda sweep: sweep.onset("solved", by="init_sigma"),
-    "Importance": lambda sweep: sweep.importance(),
     "SweepComparison": lambda sweep: compare(sweep, sweep, by="init_sigma"),
 }
 
@@ -103,11 +100,6 @@ def test_an_answer_has_three_tables_one_line_and_a_page(sweep: SweepData, name: 
 
 @pytest.mark.slow
 def test_the_page_shows_the_numbers_and_says_what_is_left_out(sweep: SweepData) -> None:
-    pairs = sweep.interactions()
-    (row,) = pairs.to_arrow().to_pylist()
-    heading, shown = _cells(pairs._repr_html_())
-    assert heading == pairs.to_arrow().column_names
-    assert shown == [row["first"], row["second"], *(f"{row[name]:.4g}" for name in heading[2:])]
     page = html_table(sweep.sql("select trial, replicate from trainings order by all"))
     assert _cells(page)[1:] == [[f"{number // 4}", f"{number % 4}"] for number in range(20)]
     assert "<p>140 more rows: " in page
@@ -157,7 +149,6 @@ def test_untrusted_names_are_escaped(hostile: SweepData) -> None:
         hostile.outcomes(by="attention_scale"),
         hostile.stuck_rates(by="attention_scale"),
         hostile.onset("solved", by="attention_scale"),
-        hostile.interaction("attention_scale", "optimizer"),
         compare(hostile, hostile, by="attention_scale"),
     )
     for shown in (hostile, *answers):

@@ -11,7 +11,6 @@ from attnsweep.orchestrator.analysis.difference import RateDifference, paired_di
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes, share_by_step
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
-from attnsweep.orchestrator.analysis.rates.interaction import interaction_test
 from attnsweep.orchestrator.analysis.rates.intervals import (
     Rate,
     binomial_rate,
@@ -293,23 +292,3 @@ def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monk
             covered[name].append(_covers(found, truth))
     assert np.mean(covered["same"]) > LEAST
     assert np.mean(covered["by pairs"]) < 0.8
-
-
-@pytest.mark.parametrize(("n_trials", "n_bins", "middle"), [(40, 2, 0.0), (128, 4, -1.0)])
-def test_interactions_are_rarely_found_where_there_are_none(n_trials: int, n_bins: int, middle: float) -> None:
-    rng = np.random.default_rng(12)
-    found, naive = [], []
-    for _ in range(150):
-        first, second = rng.integers(n_bins, size=(2, n_trials))
-        odds = middle + np.linspace(-1.5, 1.5, n_bins)[first] + np.linspace(-1, 1, n_bins)[second]
-        k = rng.binomial(8, _chances(rng, 1 / (1 + np.exp(-odds)), n_trials)).astype(float)
-        p = interaction_test(np.full(n_trials, 8.0), k, first, second, np.arange(n_trials)).p
-        found.append((1.0 if p is None else p) < 0.05)
-        if n_trials == 40:
-            # Each training as a cluster of its own.
-            stuck = np.concatenate([np.arange(8) < each for each in k]).astype(float)
-            a, b = np.repeat(first, 8), np.repeat(second, 8)
-            p = interaction_test(np.ones(stuck.size), stuck, a, b, np.arange(stuck.size)).p
-            naive.append((1.0 if p is None else p) < 0.05)
-    assert np.mean(found) < 0.09
-    assert not naive or np.mean(naive) > 0.25

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from attnsweep import open_sweep
-from attnsweep.orchestrator.analysis import importance
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate, rate_label
 from attnsweep.search_spaces import Float, Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.analysis.conftest import random_trials
-from tests.orchestrator.drawn import bands, bars, intervals, legend, lines, tick_labels, unreadable
+from tests.orchestrator.drawn import bands, intervals, legend, lines, tick_labels, unreadable
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
@@ -122,56 +121,6 @@ def test_a_phase_diagram_goes_by_shares_where_trials_chose_how_many_they_needed(
 
 
 @pytest.mark.slow
-def test_importance_finds_the_parameter_that_decides(sweep: SweepData) -> None:
-    found = sweep.importance()
-    assert [each.parameter for each in found.parameters] == ["init_sigma", "learning_rate"]
-    assert found.parameters[0].importance > found.parameters[0].chance
-    assert found.parameters[1].importance < found.parameters[0].importance
-    assert found.n_trials == 40
-    assert 5 <= found.n_best < 40
-    (panel,) = (figure := found.plot()).axes
-    assert bars(panel) == [each.importance for each in found.parameters]
-    assert panel.get_lines()[0].get_xdata() == pytest.approx([each.chance for each in found.parameters])
-    assert tick_labels(panel, "y") == ["initialization $σ$", "learning rate $η$"]
-    assert panel.get_title() == f"stuck_rate, to minimize: {found.n_best} best of 40 trials"
-    assert unreadable(figure) == []
-
-
-@pytest.mark.slow
-def test_importance_says_where_there_is_nothing_to_tell(tmp_path: Path) -> None:
-    sweep_on_disk(tmp_path / "few", small_sweep("few"), *random_trials(4))
-    assert open_sweep(tmp_path / "few").importance().note == "4 trials are too few: 10 at least"
-    same = [trial_rows(number, ["solved"] * 4) for number in range(12)]
-    sweep_on_disk(tmp_path / "same", small_sweep("same"), *same)
-    assert open_sweep(tmp_path / "same").importance().note == "fewer than 5 trials are better than the rest"
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_importance_looks_at_those_that_are_better_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """7 of 82 trials: in floating point, 7 / 82 x 82 is more than 7."""
-    monkeypatch.setattr(importance, "_N_SHUFFLES", 10)
-    n_trials = 82
-    rng = np.random.default_rng(2)
-    sigma, rate = 10 ** rng.uniform(-4, 0, n_trials), 10 ** rng.uniform(-3, -1, n_trials)
-    is_best = sigma >= np.sort(sigma)[-7]
-    trials = [
-        trial_rows(
-            at, ["solved" if is_best[at] else "marginal"] * 2,
-            param_init_sigma=float(sigma[at]), param_learning_rate=float(rate[at]), param_n_steps=8,
-        )
-        for at in range(n_trials)
-    ]  # fmt: skip
-    sweep_on_disk(tmp_path / "s", small_sweep("s", trials=n_trials), *trials)
-    found = open_sweep(tmp_path / "s").importance()
-    assert found.n_best == 7
-    assert found.parameters[0].parameter == "init_sigma"
-    assert found.parameters[0].importance > found.parameters[0].chance
-
-
-@pytest.mark.slow
 def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
     """Each trial counts once in bins too, if one of the sweeps has sequential replicates."""
     for name, replicates, sizes in (("fixed", 4, (4, 4)), ("chosen", Sequential(width=0.3, at_most=16), (8, 16))):
@@ -201,8 +150,6 @@ def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> Non
     assert [(each.label, each.n_trials) for each in rates["optimizer"].bins] == [("adam", 10), ("sgd", 40)]
     assert sum(each.n_trials for each in rates["init_sigma"].bins) == 50
     assert len(both.phase_diagram("init_sigma", "learning_rate").trials.n) == 50
-    with pytest.raises(UserError, match="importance: got '2 sweeps', expected one"):
-        both.importance()
     with pytest.raises(UserError, match="expected different sweeps, each named once"):
         open_sweep(path, path)
     sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))

@@ -1,4 +1,4 @@
-"""Questions over two parameters: one outcome over a plane, interactions, emergence; also what they refuse."""
+"""Questions over two parameters: one outcome over a plane, emergence; also what they refuse."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -118,28 +118,6 @@ def test_outcomes_of_two_parameters_are_a_map(sweep: SweepData) -> None:
     assert unreadable(figure) == []
 
 
-@pytest.mark.slow
-def test_a_planted_interaction_is_found_and_pairs_are_adjusted(sweep: SweepData) -> None:
-    found = sweep.interaction(*BY, outcome="degenerate_zero")
-    assert found.test.p is not None
-    assert found.test.p < 0.03
-    assert found.cells == sweep.stuck_rates(by=BY, outcome="degenerate_zero").cells
-    assert found.to_arrow().column_names[:3] == ["param_init_sigma", "param_n_categories", "n_trials"]
-    figure = found.plot()
-    assert figure.get_suptitle().replace("\n", " ") == f"Interaction: {found.test}"
-    assert unreadable(figure) == []
-    marginal = sweep.interaction(*BY, outcome="marginal").test.p
-    assert marginal is not None
-    assert marginal > 0.05
-    pairs = sweep.interactions(outcome="degenerate_zero")
-    assert [pair.by for pair in pairs.pairs] == [BY, ("init_sigma", "learning_rate"), ("learning_rate", "n_categories")]
-    assert pairs.p_adjusted == (found.test.p, None, None)
-    assert pairs.to_arrow()["p"].to_pylist() == [found.test.p, None, None]
-    assert repr(pairs) == (
-        "Interactions(3 pairs of parameters, 1 with adjusted p < 0.05, on the share of degenerate zero)"
-    )
-
-
 def test_trials_that_chose_how_many_they_needed_count_once_in_cells(tmp_path: Path) -> None:
     spec = small_sweep("chosen", trials=2, replicates=Sequential(width=0.3, at_most=16))
     sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4), trial_rows(1, ["marginal"] * 12))
@@ -198,7 +176,7 @@ MISTAKES: dict[str, Callable[[SweepData], object]] = {
     "outcome: got 'marginl', expected one of stuck, solved, .*; did you mean marginal?": (
         lambda sweep: sweep.stuck_rates(outcome="marginl")
     ),
-    "outcome: got 'failed', expected one of stuck, solved, ": lambda sweep: sweep.interactions(outcome="failed"),
+    "outcome: got 'failed', expected one of stuck, solved, ": lambda sweep: sweep.stuck_rates(outcome="failed"),
     "detail: got 'men', expected one of mean, shift; did you mean mean?": (
         lambda sweep: sweep.phase_diagram(*BY, outcome="marginal", detail="men")
     ),
@@ -206,10 +184,10 @@ MISTAKES: dict[str, Callable[[SweepData], object]] = {
         lambda sweep: sweep.stuck_rates(outcome="solved", detail="mean")
     ),
     "parameter: got 'n_categores', .*; did you mean n_categories?": (
-        lambda sweep: sweep.interaction("init_sigma", "n_categores")
+        lambda sweep: sweep.phase_diagram("init_sigma", "n_categores")
     ),
     "by: got 'init_sigma,init_sigma', expected one parameter, or two different parameters": (
-        lambda sweep: sweep.interaction("init_sigma", "init_sigma")
+        lambda sweep: sweep.outcomes(by=["init_sigma", "init_sigma"])
     ),
     "by: got 'a,b,c', expected one parameter, or two": lambda sweep: sweep.outcomes(by=["a", "b", "c"]),
     "outcome: got 'solvd', .*; did you mean solved?": lambda sweep: sweep.onset("solvd", by=BY),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep import LossQuantile, StuckRate, open_sweep
+from attnsweep import LossQuantile
 from attnsweep.orchestrator.analysis.rates.answers import commonest_failure
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.analysis.results import (
@@ -23,7 +23,6 @@ from attnsweep.orchestrator.analysis.results import (
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, complete_trials, ended_in_turn, ended_trainings
 from attnsweep.search_spaces import Categorical, Sequential, Sweep, measured
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
@@ -155,15 +154,6 @@ def test_a_trial_beyond_a_constraint_is_neither_best_nor_on_the_front(tmp_path: 
     assert (present(of_one.best).trial, of_one.front, of_one.n_feasible) == (1, None, 4)
     none = preferred(tmp_path / "none", constraints=["solved_rate >= 0.5", "loss_quantile <= 0.01"])
     assert (none.best, none.n_feasible) == (None, 0)
-
-
-def test_the_importance_is_of_one_objective_that_can_be_named(tmp_path: Path) -> None:
-    sweep_on_disk(tmp_path / "s", small_sweep("s", objective=[StuckRate(), LossQuantile()]), *TRIALS)
-    opened = open_sweep(tmp_path / "s")
-    assert opened.importance().objective == "stuck_rate, to minimize"
-    assert opened.importance("loss_quantile").objective == "loss_quantile, to minimize"
-    with pytest.raises(UserError, match="objective: got 'loss', expected one of stuck_rate, loss_quantile"):
-        opened.importance("loss")
 
 
 def test_trials_in_turn_are_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:

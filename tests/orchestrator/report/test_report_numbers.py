@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, Question, rates_by
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
@@ -170,13 +169,6 @@ def test_the_phase_diagram_agrees_with_a_regression_of_the_trainings(tmp_path: P
         assert (int(row[3]), int(row[4])) == (inside.sum(), stuck[inside].sum())
         assert float(row[5]) == pytest.approx(expected[inside].sum(), abs=2.5)
     assert sum(float(row[5]) for row in told) == pytest.approx(expected.sum(), rel=0.03)
-
-
-def test_interactions_are_those_of_python(sweep: SweepDirectory, page: Element) -> None:
-    found = open_sweep(sweep.place).interactions()
-    told = page.one("table", class_="interactions").rows()
-    assert [row[0] for row in told] == [" × ".join(pair.by) for pair in found.pairs]
-    assert told[0][1] == str(found.pairs[0].test)
 
 
 def test_cost_by_pack_size(sweep: SweepDirectory, page: Element) -> None:

@@ -1,6 +1,5 @@
 """Rates by parameter: their bins, the trainings they leave out, and which rate a report is about."""
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     stuck_rate,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.figures import rate_map_figure, stuck_rate_figure
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate, pooled_rate
+from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.analysis.results import read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
@@ -164,15 +163,6 @@ def test_of_many_bins_the_trials_are_said_once() -> None:
     (panel,) = (each for each in stuck_rate_figure([rates]).axes if each.get_visible())
     assert texts(panel) == ["1,000 to 1,000 trials in a bin"]
     assert len(intervals(panel)) == 20
-
-
-@pytest.mark.parametrize(("n_bins", "are_written"), [(7, True), (8, False)])
-def test_many_cells_have_a_scale_in_place_of_numbers(n_bins: int, are_written: bool) -> None:
-    places = list(itertools.product(range(n_bins), repeat=2))
-    bins = [[f"{at}..{at + 1}" for at in range(n_bins)]] * 2
-    figure = rate_map_figure(("x", "y"), bins, dict.fromkeys(places, binomial_rate(3, 8)), STUCK, "a note")
-    assert len(texts(figure.axes[0])) == (2 * len(places) if are_written else 0)
-    assert len(figure.axes) == (1 if are_written else 2)
 
 
 @pytest.mark.slow
