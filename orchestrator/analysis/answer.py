@@ -85,8 +85,7 @@ class Answer(ABC):
         return as_format(self.to_arrow(), "polars")
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows: by default all rows of `to_arrow`. Answers with very many rows, such
-        as the points of a grid or curve, override this."""
+        """Returns the table that a notebook shows: by default all rows of `to_arrow`."""
         return self.to_arrow()
 
     def __repr__(self) -> str:

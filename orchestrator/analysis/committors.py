@@ -73,9 +73,6 @@ def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
 
 
 def _drawn(q_R: NDArray[np.float64], open_R: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Estimates how far the outcomes of trainings are decided at a step, from 0 (not at all) to 1 (entirely), once for
-    each of many random weightings of the trainings (Rubin's bootstrap).
-    """
     weights_DR = np.random.default_rng(0).standard_exponential((_N_DRAWS, len(q_R)))
     weights_DR /= weights_DR.sum(axis=1, keepdims=True)
     p_D = weights_DR @ q_R

@@ -144,8 +144,7 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields a name, a label and the difference for each rate that is compared between the two sweeps. The label is
-        the outcome whose rate it is, or the group of trials; the labels of other rates are empty."""
+        """Yields a name, a label and the difference for each rate that is compared between the two sweeps."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
@@ -187,10 +186,7 @@ def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How several trainings ended: every column has one entry per training.
-
-    `ended` is true for trainings with the outcome whose rate is compared.
-    """
+    """How several trainings ended: every column has one entry per training."""
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
@@ -231,11 +227,7 @@ class _Trainings:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
-    """The trainings of two sweeps, A and B, that are compared with each other.
-
-    The two trainings of a pair have the same row number in `a` and in `b`, and both have the trial number of A.
-    `configuration` has the number of each pair's configuration; it is `None` without pairs.
-    """
+    """The trainings of two sweeps, A and B, that are compared with each other."""
 
     specs: Sequence[Sweep]
     a: _Ends
@@ -243,8 +235,7 @@ class _Compared:
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes how several rates (shares of trainings with a property) differ between sweeps A and B. Each rate is
-        given by two masks: which trainings of A have the property, and which of B."""
+        """Computes how several rates (shares of trainings with a property) differ between sweeps A and B."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
@@ -254,8 +245,6 @@ class _Compared:
         return paired_differences(before, after, cluster, weight, pool)
 
     def difference_in(self, group: Group) -> GroupDifference:
-        """Computes, over one group of trials, how two sweeps differ in the share of trainings that ended in a certain
-        way, such as stuck."""
         in_a, in_b = (np.isin(ends.trial, list(group.trials)) for ends in (self.a, self.b))
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
@@ -350,8 +339,6 @@ def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
-    """Returns which trainings the comparison counts: those that end stuck, or those with the given outcome and detail.
-    Raises a `UserError` if the outcome cannot occur, or if its detail occurs in neither sweep."""
     with a.reading() as connection, suppress(UserError):
         return read_ending(connection, outcome, detail)
     with b.reading() as connection:
@@ -373,10 +360,7 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Finds the parameters that have one value throughout sweep A and another throughout sweep B.
-
-    Two trainings that are compared as a pair may differ in these parameters only.
-    """
+    """Finds the parameters that have one value throughout sweep A and another throughout sweep B."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name, values in before.parameters.items():
         old, new = list(dict.fromkeys(values)), list(dict.fromkeys(after.parameters.get(name, ())))
@@ -411,8 +395,7 @@ def _common(
 def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Finds the pairs of trainings with equal configuration and seed in two sweeps. Returns three arrays with one entry
-    per pair: the indices of its two trainings, in `before` and in `after`, and the number of its configuration."""
+    """Finds the pairs of trainings with equal configuration and seed in two sweeps."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # Parameters that have the same value in all trainings of both sweeps, A and B, are left out. They are not needed to
     # find pairs of trainings with equal configurations.
@@ -436,8 +419,6 @@ def _pairs(
 def _crossing(
     names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
 ) -> Crossing:
-    """Divides the trials of both compared sweeps into groups: a group has the trials whose values of the named
-    parameters lie in the same bins (ranges of values)."""
     axes, trials = [], [trial for side in sides for trial in side.ends.trial.tolist()]
     for name in names:
         for side in sides:

@@ -148,8 +148,6 @@ def mcnemar(n_up: int, n_down: int) -> float:
 
 
 def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float, float]:
-    """Combines the intervals of two rates into the interval of their difference `plus - minus`, by the square-and-add
-    method."""
     assert plus.interval is not None
     assert minus.interval is not None
     (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
@@ -159,12 +157,7 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns how two counts of pairs correlate over the configurations of trainings. A pair is one training of sweep A
-    and one of sweep B; counted are the pairs in which only B's training has a property, and those in which only A's has
-    it.
-
-    A positive correlation counts as 0: it would narrow the interval.
-    """
+    """Returns how two counts of pairs correlate over the configurations of trainings."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0
@@ -180,9 +173,6 @@ def _rate(pool: Pooling, n_G: NDArray[np.int64], has: NDArray[np.bool_], cluster
 
 
 def _resampled(change_KG: NDArray[np.float64], n_G: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Computes each rate's difference between two sweeps on bootstrap samples of configurations, (n_rates, n_samples).
-    A drawn configuration brings all its pairs: two trainings with the same seed, one from each sweep. With a single
-    configuration the result is `None`."""
     n_clusters = len(n_G)
     if n_clusters == 1:
         return None

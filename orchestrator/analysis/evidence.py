@@ -71,14 +71,6 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
-    """Returns what one training adds to the log likelihood ratio of two pairs of rates, for each of four kinds of
-    training: in the group `lower` or `upper`, with the property whose rates are compared or without it. `ordered` needs
-    these numbers.
-
-    The result is (4, P). Each of the P columns compares a pair of rates with `lower < factor * upper` to the nearest
-    pair with `lower = factor * upper`. The four rows are for a training of group `lower` with the property, for one
-    without it, and the same for `upper`.
-    """
     rates = np.sin(np.pi / 2 * (np.arange(_N_RATES) + 0.5) / _N_RATES) ** 2
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
     below_line_P = lower_P < factor * upper_P

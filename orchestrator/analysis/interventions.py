@@ -155,8 +155,6 @@ def _median(steps: NDArray[np.int64]) -> int | None:
 
 
 def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_Place, _Place]]]:
-    """Returns, for each intervention, pairs of trainings that are equal except that one has the intervention and the
-    other has not."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     own = param_column(INTERVENTION)
     if f"param_{INTERVENTION}" not in columns:
@@ -176,11 +174,6 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
 ) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool, int]]]]:
-    """Yields each goal that trainings may reach, such as an outcome, an event or a role, with the step at which each
-    training reached it, or was last seen without having reached it.
-
-    The values of a training are those of `paired_ratio`.
-    """
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()

@@ -180,16 +180,6 @@ def _step_before(step: int | None) -> int | None:
 def _effective_n(
     share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    """Returns how many independent trainings would estimate the given share as precisely as the trainings that were
-    made, which are not independent within a trial. Also returns a lower bound of this number.
-
-    The bound is one training per trial, or less where trainings are censored.
-
-    Args:
-        spread, spread_of_trials: Greenwood's variance, and the same variance with the terms of a trial's trainings
-            summed first.
-        n_informed: The number of trainings to use if the share is 0 or 1, where the variance is 0.
-    """
     binomial = share * (1.0 - share)
     if n_trials == 1 or spread == 0:
         alone = binomial / spread if spread else float(n_informed)
@@ -342,13 +332,6 @@ def _read_times(
     start: tuple[str, str] = ("-1", "0"),
     trainings: str = "trainings",
 ) -> OnsetTimes:
-    """Reads for each training in a ledger the steps between which it reached an outcome, a role or an event, or up to
-    which step it did not. Failed and pruned trainings are left out.
-
-    A training that ended for good without reaching it counts as not having reached it up to the last step of all
-    trainings. `before` and `step` are SQL expressions of the two ends, both null if it was not reached; `start` are
-    those of the time from which steps count.
-    """
     before_start, start_step = start
     query = _TIMES.format(
         before=before, step=step, before_start=before_start, start=start_step, trainings=trainings, judged=IS_JUDGED

@@ -131,8 +131,6 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _best(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
 ) -> BestTrial | None:
-    """Returns the trial with the best value of the objective; of trials with equal values, the one with the lowest
-    median loss."""
     if not told:
         return None
     [objective] = spec.objectives

@@ -158,8 +158,7 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """Lists the pairs of a layer and a role of its attention heads for which it is computed when the role emerged. They
-    are sorted by layer; within a layer, built-in roles come before a workload's own."""
+    """Lists the pairs of a layer and a role of its attention heads for which it is computed when the role emerged."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))

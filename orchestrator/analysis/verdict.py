@@ -253,10 +253,7 @@ def _weigh(
 
 
 def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Quantity], Sample]) -> Evidence:
-    """Computes the evidence for and against a statement that compares one rate or median with a number.
-
-    A median is below a number if more than half of the trainings reached the goal before it.
-    """
+    """Computes the evidence for and against a statement that compares one rate or median with a number."""
     sample, bound, is_above = sample_of(quantity), statement.bound, statement.upper is not None
     assert bound is not None
     if quantity.kind == "median":
@@ -346,9 +343,6 @@ def _power(claim: Claim, margin: float, n_simulated: int) -> Power:
 
 
 def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    """Simulates trainings for which a claim about rates or medians is true with a margin to spare, and evaluates the
-    claim after more and more of them. Returns how many trainings each group that the claim compares has when the claim
-    is supported; infinity if it is refuted or stays undecided."""
     drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
     for n in sizes:
         firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
@@ -369,8 +363,7 @@ def _exactly(samples: Mapping[Quantity, Sample]) -> Callable[[Quantity, bool], S
 
 
 def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Simulates `n` trainings for each rate or median that a statement compares, and returns their results. The
-    simulated true rates or medians fulfil the statement, with `margin` to spare."""
+    """Simulates `n` trainings for each rate or median that a statement compares, and returns their results."""
     if statement.kind == "rate":
         return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
     apart, bound = NormalDist().inv_cdf(0.5 + margin), statement.bound
@@ -383,8 +376,6 @@ def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator
 
 
 def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    """Yields each rate that a statement compares, with an assumed true value for it, from which trainings are
-    simulated. With these values the statement holds, with `margin` to spare."""
     lower, upper, bound = statement.lower, statement.upper, statement.bound
     if bound is not None:
         yield statement.quantities[0], bound - margin if upper is None else bound + margin

@@ -126,9 +126,6 @@ def end(quantity: Quantity, rows: Sequence[Row]) -> float:
 
 
 def _step(quantity: Quantity, row: Row, soonest: bool) -> float:
-    """Returns the last (or first) step at which the event, role or outcome named by `quantity` may have occurred in a
-    training, or infinity if it never did.
-    """
     column, is_so = _column(quantity), True
     if quantity.what == "outcome":
         column, is_so = "onset_step", row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name
@@ -191,8 +188,7 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """Returns the step at which a role of attention heads emerged in each training. For the other trainings, returns
-    the last step at which its emergence could have been confirmed."""
+    """Returns the step at which a role of attention heads emerged in each training."""
     came: _Places = {}
     before: _Places = {}
     until: _Places = {}

@@ -237,11 +237,7 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
 
 
 def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """Draws a horizontal line at each reference level (a loss known in advance), with its name in the right margin.
-    Names that are too close are moved apart.
-
-    The height of a line is the median of the level over trainings.
-    """
+    """Draws a horizontal line at each reference level (a loss known in advance), with its name in the right margin."""
     bottom, top = panel.get_ylim()
     to_axis = math.log if panel.get_yscale() == "log" else float
     seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
@@ -262,10 +258,7 @@ def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Moves labels along an axis apart until none overlaps another, if possible without leaving the axis.
-
-    The positions are in ascending order.
-    """
+    """Moves labels along an axis apart until none overlaps another, if possible without leaving the axis."""
     moved = np.array(places)
     for _ in range(100):
         gaps = np.diff(moved)

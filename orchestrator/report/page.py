@@ -168,8 +168,7 @@ def _duration(seconds: float) -> str:
 
 
 def _own_file(place: LocalFolder) -> Path:
-    """Returns the path of the report in a sweep's directory. Raises an error if there is a link at this path, because
-    it could redirect the write elsewhere."""
+    """Returns the path of the report in a sweep's directory."""
     out = place.path / REPORT_FILE
     with reading(str(place)):
         refuse_link(out.parent)

@@ -124,11 +124,6 @@ class Picture:
 
     @property
     def _in_both_schemes(self) -> str:
-        """The figure's SVG with a dark mode, in which the background, letters and lines change their colours while the
-        data keep theirs.
-
-        Letters on top of coloured data keep their colour; they are recognized by a `gid` of their own.
-        """
         return self.svg.replace("</style>", f"{_DARK}</style>", 1)
 
 
@@ -141,8 +136,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Runs Matplotlib's layout engine once for a figure that is saved to several files. Otherwise every save would run
-    it again, and so draw the figure twice."""
+    """Runs Matplotlib's layout engine once for a figure that is saved to several files."""
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):

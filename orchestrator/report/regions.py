@@ -191,11 +191,6 @@ def _cell(
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
-    """Computes how much of the variance of trials' rates the bins of a parameter explain: epsilon squared, which is
-    corrected for chance (Kelley 1935).
-
-    `share` has each trial's rate, `place` the number of its bin.
-    """
     total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
     present, inverse = np.unique(place, return_inverse=True)
     n_left = len(share) - len(present)
@@ -207,8 +202,6 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    """Chooses the best cell (a pair of bins of two parameters): the one whose rate has the highest lower bound or, if a
-    low rate is better, the lowest upper bound. `Regions.best` describes the rule in full."""
     is_stuck, more = question.ending == STUCK, question.ending == STUCK or question.is_sought
 
     def merit(rated: tuple[Cell, Rate]) -> tuple[bool, float, float]:

@@ -84,9 +84,7 @@ class PhaseDiagram(DrawnAnswer):
         return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows. It has, for each cell of the plane of two parameters, the observed
-        and the predicted number of trainings that end in a certain way, such as stuck. If no model was fitted, the
-        table has the counts of each trial instead."""
+        """Returns the table that a notebook shows."""
         x, y = self.x.name, self.y.name
         if self.surface is None:
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}

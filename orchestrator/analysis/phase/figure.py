@@ -79,8 +79,6 @@ def _draw_model(
 
 
 def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Artist]:
-    """Draws the fitted probability that a training ends in the given way, such as stuck, over two parameters, and the
-    line where it is 1/2. Returns what was drawn for the legend, by the name to print there."""
     x, y, probability, _, _ = surface.grid
     panel.pcolormesh(
         x,
@@ -106,9 +104,7 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws a dot for each trial or, if `cells` are given, a square for each cell. The colour is the share of its
-    trainings that have the given ending (are stuck, or have a certain outcome). Returns the dot or square for the
-    legend, by its name there."""
+    """Draws a dot for each trial or, if `cells` are given, a square for each cell."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))
@@ -174,8 +170,6 @@ def _has_room(plane: Plane, cell: ResidualBin) -> bool:
 
 
 def _middle(plane: Plane, cell: ResidualBin) -> tuple[float, float]:
-    """Returns the middle of a cell in the drawing; on a logarithmic axis this is the geometric mean of the cell's
-    ends."""
     ends = zip(plane, (cell.x_low, cell.y_low), (cell.x_high, cell.y_high), strict=True)
     x, y = (float(np.sqrt(low * high)) if axis.log else (low + high) / 2 for axis, low, high in ends)
     return x, y

@@ -74,8 +74,7 @@ class Splines:
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """Evaluates at each of the given points the 4 splines of one axis that are not 0 there. Returns their indices
-        and their values, both (..., 4)."""
+        """Evaluates at each of the given points the 4 splines of one axis that are not 0 there."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -192,9 +191,6 @@ class _Regression:
 
     @classmethod
     def of(cls, x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> "_Regression":
-        """Prepares a regression of trials on two parameters: merges trials at nearly equal points, and computes at each
-        merged point the products of splines of which the fitted surface is a sum. The arguments are those of
-        `fit_smooth`."""
         from scipy import sparse
 
         cell_x, cell_y = (
@@ -260,9 +256,7 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Returns a weighted sum of matrices (B, B), one for each place (a group of trials at nearly equal points). A
-        place's matrix has the products of each two of the B basis functions there, and its weight is the place's entry
-        in `factor`."""
+        """Returns a weighted sum of matrices (B, B), one for each place (a group of trials at nearly equal points)."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -280,8 +274,6 @@ class _Regression:
         return _Fit(smoothing, coefficients, penalty, inverse, spread, logit, without, score)
 
     def with_covariance(self, fit: _Fit) -> SmoothLogit:
-        """Returns the function that `fit` describes (the logit of a rate, given two parameters), with the covariance of
-        its coefficients."""
         place, weight = self.place, self.weight
         probability = expit(fit.logit)
         leverage = self.weight_P * probability * (1 - probability) * fit.spread
@@ -304,19 +296,11 @@ class _Regression:
 
 
 def _quadratic(matrix: Floats, number: Ints, value: Floats) -> Floats:
-    """Computes the quadratic form `value @ matrix @ value` at each point, with one row of the matrix at a time to save
-    memory.
-
-    `value` has only the terms that are not 0 at the point, and `number` has their indices.
-    """
     rows = ((matrix[number[..., at, None], number] * value).sum(axis=-1) for at in range(number.shape[-1]))
     return np.asarray(sum(value[..., at] * row for at, row in enumerate(rows)))
 
 
 def _summed(place: Ints, values: Floats) -> Floats:
-    """Sums values over trials: those of trials with nearly equal parameters, which have the same number in `place`, are
-    added up.
-    """
     return np.asarray(np.bincount(place, values), dtype=np.float64)
 
 

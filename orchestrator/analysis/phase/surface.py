@@ -157,10 +157,7 @@ def _cell(
 
 
 def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Divides values into up to `n_bins` ranges that hold about equally many of them.
-
-    Returns (low, high, mask of the values) for each range; only the last range includes its upper end.
-    """
+    """Divides values into up to `n_bins` ranges that hold about equally many of them."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     if len(edges) == 1:
         return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]

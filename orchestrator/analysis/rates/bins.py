@@ -141,8 +141,7 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
 
 
 def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Splits every bin of a parameter in halves, and returns the edges of the new bins. Bins outside the parameter's
-    range are dropped; a bin of an `Int` is not split if one half would contain no whole number."""
+    """Splits every bin of a parameter in halves, and returns the edges of the new bins."""
     halves = [edges[0]]
     for low, high in itertools.pairwise(edges):
         middle = (low + high) / 2
@@ -161,8 +160,7 @@ def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ..
 
 
 def _value(dimension: Float | Int, edge: float) -> float:
-    """Converts a bin's edge to a value of the parameter. On a logarithmic scale the edge is an exponent of ten; a whole
-    exponent gives an exact value."""
+    """Converts a bin's edge to a value of the parameter."""
     if not dimension.log:
         return edge
     return float(f"1e{edge:.0f}") if edge == round(edge) else 10**edge

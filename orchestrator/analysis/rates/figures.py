@@ -140,8 +140,7 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
 
 
 def _some(names: Sequence[str]) -> list[str]:
-    """Returns the labels for an axis. If there is not enough room for all, some are replaced by empty texts at regular
-    distances."""
+    """Returns the labels for an axis."""
     every = math.ceil(len(names) / _MOST_NAMES)
     return [name if at % every == 0 else "" for at, name in enumerate(names)]
 

@@ -222,8 +222,6 @@ def spread_of_estimate(n_trials: int) -> float:
 
 
 def _effective_n(share: float, variance: float, n_trials: int, total: float) -> float:
-    """Returns the effective number of trainings: how many independent trainings would give a rate with the given
-    variance."""
     if share in (0, 1):
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
@@ -258,8 +256,6 @@ def exact_interval(k: int, n: int) -> tuple[float, float]:
 
 
 def _exact(share: float, n: float) -> tuple[float, float]:
-    """Returns the exact (Clopper-Pearson) interval of a share that was observed in a sample of size `n` and is strictly
-    between 0 and 1. The size need not be a whole number."""
     from scipy import special
 
     k, tail = share * n, NormalDist().cdf(-_Z)
