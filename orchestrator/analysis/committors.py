@@ -33,10 +33,7 @@ _TAILS = (0.025, 0.975)
 @dataclass(frozen=True, slots=True)
 class Decided(Record):
     """How far the state of trainings at one step decides whether they end with an outcome: from 0 (not at all) to 1
-    (entirely), with a 95% interval.
-
-    `share` is `None` if all their continuations have the outcome, or all lack it.
-    """
+    (entirely), with a 95% interval."""
 
     share: float | None
     low: float

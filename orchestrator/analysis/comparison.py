@@ -47,11 +47,7 @@ _ENOUGH_PAIRS = 0.5
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
     """The difference between the rates of two sweeps over one group of trials: those in one bin of a parameter, or in
-    one bin of each of two parameters.
-
-    `n` is the number of pairs of trainings in the group or, if the sweeps are not compared on pairs, the number of
-    trainings of both sweeps.
-    """
+    one bin of each of two parameters."""
 
     label: str
     n: int
@@ -67,16 +63,9 @@ class SweepComparison(DrawnAnswer, Record):
 
     Attributes:
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
-        n_configurations: The number of distinct configurations of the pairs.
-        paired: Whether only the pairs are compared.
         changed: The parameters that have one value in all of A and another value in all of B. The trainings of a pair
             are equal in all other parameters.
-        spaces: How the search spaces and samplers differ. Only trials that lie in both spaces are compared.
-        ending: Which rate is compared: that of stuck trainings, or that of one outcome.
-        rate, stuck: The difference in the rate of the ending, and in the stuck rate.
-        outcomes: The difference in the rate of each outcome that occurs, the most frequent in A first.
         by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
-        groups: The difference in the rate in each group.
         machines: The types of machine that trained A and B, in words; empty if there is one type only.
     """
 
@@ -131,11 +120,7 @@ class SweepComparison(DrawnAnswer, Record):
         return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row for each rate that is compared between two sweeps, such as the share of stuck trainings. The
-        columns are the rates of both sweeps, their difference, its interval and its p-value.
-
-        The compared rates are the stuck rate, each outcome, the outcome detail if one was asked for, and each group.
-        """
+        """Returns one row for each rate that is compared between two sweeps, such as the share of stuck trainings."""
         columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
         rows = (
             (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
@@ -264,9 +249,6 @@ def compare(
     """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). Only
     trials that lie in the ranges of both are compared. If enough trainings have a partner of equal configuration and
     seed in the other sweep, only these pairs are compared; otherwise all trainings are.
-
-    Raises a `UserError` for a directory without a sweep, sweeps of different workloads or without a common trial, an
-    unknown parameter, outcome or detail.
 
     Args:
         by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two.

@@ -46,7 +46,6 @@ class RateDifference(Record):
 
     Attributes:
         before, after: The rates in A and in B; if there are pairs, both are over the same pairs.
-        value, low, high: The difference and its 95% interval; `None` if nothing was counted.
         p: The p-value of McNemar's exact test, which assumes independent pairs; `None` without pairs.
     """
 
@@ -95,7 +94,7 @@ def paired_differences(
     pool: Pooling,
 ) -> tuple[RateDifference, ...]:
     """Computes how several rates differ between two sweeps, over the same pairs of trainings (one of each sweep). The
-    result is deterministic: the bootstrap that gives the intervals always draws the same random numbers.
+    bootstrap always draws the same random numbers.
 
     Args:
         before, after: (K, P) for each of K rates and P pairs, whether the pair's training in A, or in B, has the
@@ -127,11 +126,7 @@ def paired_differences(
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """Computes the difference between the rates of two sweeps whose trainings do not form pairs.
-
-    `before` (sweep A) and `after` (sweep B) have two numbers for each trial: its trainings, and those with the
-    property.
-    """
+    """The difference between the rates of two sweeps whose trainings do not form pairs, from each trial's `(n, k)`."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)

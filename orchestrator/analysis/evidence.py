@@ -56,13 +56,7 @@ def below(k: Any, n: Any, rate: Any) -> Any:
 
 def ordered(lower: int, upper: int, n: int, factor: float) -> float:
     """Computes the evidence (natural logarithm of an e-value) that the true rate of a property in the group `lower` is
-    below `factor` times its rate in the group `upper`, from how many trainings of each group have the property.
-
-    Args:
-        lower, upper: The number of trainings with the property in each group.
-        n: The number of trainings in each group.
-        factor: A factor above 0.
-    """
+    below `factor` times its rate in the group `upper`, from how many trainings of each group have the property."""
     ratios_PR = _ratios(factor)
     logs_P = np.array([lower, n - lower, upper, n - upper]) @ ratios_PR
     most = float(logs_P.max())
@@ -71,6 +65,7 @@ def ordered(lower: int, upper: int, n: int, factor: float) -> float:
 
 @lru_cache(maxsize=64)
 def _ratios(factor: float) -> Numbers:
+    """(4, P): what a training adds to the log likelihood ratio of P pairs of rates, by its group and property."""
     rates = np.sin(np.pi / 2 * (np.arange(_N_RATES) + 0.5) / _N_RATES) ** 2
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
     below_line_P = lower_P < factor * upper_P
@@ -102,10 +97,7 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
     """Computes the evidence against a claim: that trainings of the group `lower` reach a goal at an earlier median step
-    than those of the group `upper`. The evidence is the natural logarithm of an e-value.
-
-    The arguments are those of `medians_ordered`, but `last` is the last step of group `lower`.
-    """
+    than those of the group `upper`. The arguments are those of `medians_ordered`, but `last` is that of `lower`."""
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
     steps_C = np.concatenate([[-np.inf], lower_R])
     n_lower_C, n_upper_C = (np.searchsorted(group_R, steps_C, side="right") for group_R in (lower_R, upper_R))
@@ -113,11 +105,7 @@ def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> floa
 
 
 def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
-    """Returns a confidence interval of the median step at which trainings reach a goal. It may be computed again
-    whenever further trainings have ended, and remains valid.
-
-    Each end is a step in `steps_R`, `lowest`, or infinity.
-    """
+    """A confidence interval of the median step at which trainings reach a goal, valid however often it is computed."""
     least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
     seen_C = np.concatenate([[lowest], sorted_R, [np.inf]])
     is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least

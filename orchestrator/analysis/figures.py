@@ -54,8 +54,7 @@ def share_colours(outcome: str) -> str:
 
 
 def group_style(number: int) -> tuple[str, str, str]:
-    """Returns the colour, dashes and marker of the line of a group of trials, by the group's number. The styles repeat
-    after seven groups."""
+    """Returns the colour, dashes and marker of the line of a group of trials, by the group's number."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
 
 
@@ -69,10 +68,7 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
 
 
 def letters_on(colour: ColorType) -> str:
-    """Returns black or white for letters on a coloured background: the one with more contrast.
-
-    The contrast is at least 4.58 as WCAG 2, the accessibility guidelines of the web, computes it.
-    """
+    """Returns black or white for letters on a coloured background: the one with more contrast."""
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
@@ -132,8 +128,7 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Scales a panel's horizontal axis for the steps of a curve. If early steps are close together, the axis is
-    logarithmic from the first step above 0 on."""
+    """Scales a panel's horizontal axis for the steps of a curve."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)

@@ -47,15 +47,9 @@ class InterventionRatio:
         what: The goal: the outcome `solved`, a reference level that the loss falls below, an event, or a role with its
             layer.
         n_pairs: Pairs for which it is known of both trainings when they reached the goal or ended.
-        n_with, n_without: Trainings of these pairs that reached the goal, with the intervention and without.
-        median_with, median_without: The step by which half of these trainings have reached the goal; `None` if there
-            are none.
         before_with, before_without: The last step by which fewer than half of them may have.
         n_sooner, n_later: Pairs in which the training with the intervention is known to have reached the goal first,
             and pairs in which the training without it is.
-        ratio: `n_sooner / n_later`; `None` if it is infinite, or without informative pairs.
-        low, high: The 95% interval of the ratio; a bound is `None` where the interval is open, or without informative
-            pairs.
     """
 
     what: str
@@ -102,10 +96,7 @@ class InterventionRatios(Answer):
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
     """Reads from a ledger how much sooner or later trainings reach each goal with an intervention than without, from
-    pairs of trainings with the same seed.
-
-    Goals that no training of a pair reached are left out; without pairs there are no ratios.
-    """
+    pairs of trainings with the same seed."""
     pairs = _read_pairs(connection)
     ratios = []
     for what, ends in _reached(connection, workload) if pairs else ():

@@ -59,11 +59,7 @@ def outcome_order(outcome: str) -> tuple[bool, int, str]:
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
-    """Raises a `UserError` if a name that the user gave is not among the known names.
-
-    The error says what the name stands for (`subject`, such as `outcome`), what is expected if no name is known
-    (`if_none`), and the advice if no known name is similar (`otherwise`).
-    """
+    """Raises a `UserError` if a name that the user gave is not among the known names."""
     if given not in known:
         expected = f"one of {', '.join(known)}" if known else if_none
         raise UserError(subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise=otherwise))

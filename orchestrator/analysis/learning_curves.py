@@ -51,11 +51,7 @@ one with an infinite loss."""
 
 @dataclass(frozen=True, slots=True)
 class CurveQuartiles:
-    """The quartiles of the loss over a group of trainings at one step.
-
-    A diverged training counts with an infinite loss, so a quartile may be infinite; `n` is the number of trainings with
-    a finite loss.
-    """
+    """The quartiles of the loss over a group of trainings at one step."""
 
     step: int
     n: int
@@ -66,8 +62,7 @@ class CurveQuartiles:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The quartiles of the loss by step, over the trainings with one outcome. Steps at which fewer than half of these
-    trainings have a finite loss are left out."""
+    """The quartiles of the loss by step, over the trainings with one outcome."""
 
     outcome: str
     points: tuple[CurveQuartiles, ...]
@@ -90,16 +85,12 @@ def quartile_curves(
     has a finite loss.
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
-    late steps would show the slow trainings alone. If more than 100 distinct steps were probed, there are four points
-    per doubling of the step, each with the loss of the last probe in its range of steps. Of a group of more than 10,000
-    trainings, 10,000 are drawn at random.
+    late steps would show the slow trainings alone.
 
     Args:
         group: A column of `trainings`.
         value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
             `trainings`.
-        where: Which trainings count: an SQL condition on `trainings`.
-        metric: The metric in `curves` that takes the place of the loss.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
     query = _QUARTILES.format(
@@ -116,7 +107,6 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """Computes the quartiles of the loss by step for each outcome, in the order of `OUTCOMES`. Outcomes for which no
-    training has a measured loss are left out."""
+    """Computes the quartiles of the loss by step for each outcome, in the order of `OUTCOMES`."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))

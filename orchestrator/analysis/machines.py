@@ -17,11 +17,7 @@ def environments_in(connection: duckdb.DuckDBPyConnection) -> dict[str | None, i
 
 def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[SweepDirectory]) -> str:
     """Lists how many trainings each type of machine trained, the most frequent type first: `600 on x86_64, AVX512,
-    PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`.
-
-    `trainings` gives the number of trainings by the id of their environment; records in `directories` describe the
-    environments.
-    """
+    PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`."""
     n_by_type: Counter[str] = Counter()
     for name, environment in _named(trainings, directories).items():
         n_by_type[environment.type_in_words] += trainings[name]

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """A division of trainings into groups, such as by the bins of a parameter. `labels` names the groups, and `place`
-    has for each training the index of its group."""
+    """A division of trainings into groups, such as by the bins of a parameter."""
 
     name: str
     labels: tuple[str, ...]
@@ -33,11 +32,8 @@ class OnsetCurve:
     """The share of the trainings of one group that have reached the goal (an outcome, role or event), by step.
 
     Attributes:
-        labels: The labels of the group's bins, one for each parameter.
         n_came, median_before, median_step: The number of trainings that reached the goal, and the steps between which
             half of these have (`OnsetTimes`).
-        half: Where half of all the group's trainings have reached the goal.
-        curve: The share by step, up to 64 points.
     """
 
     label: str
@@ -59,8 +55,6 @@ class Onset(DrawnAnswer):
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
             trials.
-        curves: One for each group that has trainings.
-        note: What a reader must know to judge the curves; empty if there is nothing.
     """
 
     what: str
@@ -88,11 +82,7 @@ class Onset(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per group of trials and step: the `share` of trainings that have by then reached an outcome,
-        a role or an event, with its pointwise 95% interval `low` to `high`. `most` also counts trainings that may have
-        reached it since their last probe.
-
-        If there are two parameters, each has a column `param_<name>` with the label of the group's bin.
-        """
+        a role or an event, with its pointwise 95% interval `low` to `high`."""
         crossed = self.by.split(",") if "," in self.by else []
         columns: dict[str, type] = {"group": str, **{f"param_{name}": str for name in crossed}}
         columns |= {"step": int, "share": float, "most": float, "low": float, "high": float}
@@ -152,10 +142,7 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
     """Estimates by step the share of trainings that have reached a goal, such as an outcome: one curve for each group
-    of trainings that are in the same bin of every factor, such as a parameter. Groups without trainings have no curve.
-
-    The curves are sorted by the bin of the first factor, then by that of the next.
-    """
+    of trainings that are in the same bin of every factor, such as a parameter."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)

@@ -82,11 +82,7 @@ class CurvePoint:
 @dataclass(frozen=True, slots=True)
 class HalfReached:
     """Where half of the trainings of a group have reached a goal, such as an outcome: after step `before`, by `step`;
-    with 95% confidence after `low`, by `high`.
-
-    `step` and `high` are `None` if the curve, or the lower end of its band, stays below 1/2; `before` and `low` if half
-    may have reached the goal at the start, or if `most`, or the band's upper end, stays below 1/2.
-    """
+    with 95% confidence after `low`, by `high`. `None` where the curve, or that end of its band, does not cross 1/2."""
 
     before: int | None
     step: int | None
@@ -103,11 +99,7 @@ def share_by_step(
     once_per_trial: bool = False,
 ) -> tuple[CurvePoint, ...]:
     """Computes the share of trainings that have reached a goal, such as an outcome, at up to 64 steps from 0 to the
-    last step of any training.
-
-    Without trainings there are no points. The first arguments are those of `OnsetTimes`; without `before`, the steps
-    are exact.
-    """
+    last step of any training."""
     if len(step) == 0:
         return ()
     ends = [step] if before is None else [step, _first_possible(step, came, before)]
@@ -220,11 +212,7 @@ class OnsetTimes:
     @property
     def median_step(self) -> int | None:
         """The step by which half of the trainings that ever reach the goal (an outcome, a role or an event) have
-        reached it; `None` if no training does.
-
-        Only steps of the sweep count. Like the curve, it takes into account that censored trainings might have reached
-        the goal later.
-        """
+        reached it; `None` if no training does."""
         return self._median(self.step)
 
     @property
@@ -269,8 +257,7 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
     a training that ended for good (solved, diverged or converged) can never change its outcome. If that is another
     outcome, the training counts as not having reached this one up to the last step of all trainings. The curve is
-    therefore the cumulative incidence, and if all budgets are equal it ends at the outcome's rate. Censoring these
-    trainings too would instead estimate the share if no other outcome existed.
+    therefore the cumulative incidence, and if all budgets are equal it ends at the outcome's rate.
     """
     steps = (
         f"case when outcome = {literal(outcome)} then {column} end" for column in ("before_onset_step", "onset_step")
@@ -286,9 +273,7 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
     """Reads for each training the steps between which an event (one of `event_names`) first held, or the step up to
-    which the event did not hold. Failed and pruned trainings are left out.
-
-    Which trainings are censored is as in `outcome_onsets`.
+    which the event did not hold.
 
     Args:
         after: Another event. If it is given, steps count from the step at which this other event first held, and
@@ -310,11 +295,7 @@ def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
     """Finds for each training the first probe at which `eval_loss` is more than 1% below a reference level (one of
-    `level_names`), and the probe before it. If there is none, finds the step up to which it is known that there was
-    none. Failed and pruned trainings are left out.
-
-    Which trainings are censored is as in `outcome_onsets`.
-    """
+    `level_names`), and the probe before it."""
     trainings = _WITH_LEVELS.format(level=identifier(f"level_{level}"), share=AT_LEVEL)
     return _read_times(connection, "below.before", "below.step", trainings=trainings)
 

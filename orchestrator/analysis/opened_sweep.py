@@ -217,7 +217,6 @@ class SweepData:
         parameter is unknown, or if there are more than two parameters.
 
         Args:
-            event: The event's name.
             by: A parameter whose bins are the groups, or two; default one group of all trials.
             after: Another event. If it is given, steps count from the step at which this other event first held (the
                 delay), and trainings in which it never held are left out. If `event` held before it, or at the same

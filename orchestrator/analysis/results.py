@@ -56,10 +56,7 @@ class BestTrial(Record):
 @dataclass(frozen=True, slots=True)
 class FrontTrial(Record):
     """A trial on the Pareto front of several objectives: no other trial is better in one objective and at least as good
-    in the others.
-
-    `values` has the value of each objective by name, `parameters` the values of the parameters that the sweep varies.
-    """
+    in the others."""
 
     trial: int
     values: dict[str, float]
@@ -80,8 +77,6 @@ class Preferred:
         told: With several objectives, the values that are reported to the study (Optuna's record of the trials) for
             each complete trial, by trial number.
         n_complete: The number of complete trials, except trials whose trainings all failed.
-        n_feasible: The number of complete trials that meet the constraints; `None` without constraints.
-        constraints: The texts of the constraints.
     """
 
     best: BestTrial | None
@@ -114,10 +109,7 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Marks the points on the Pareto front: those for which no other point is lower in one coordinate and at most equal
-    in all others. Equal points are treated alike.
-
-    `losses` has a row per point and a column per objective; less is better.
-    """
+    in all others."""
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
@@ -180,13 +172,7 @@ _WELL_PAST = 2.0
 class StuckOrSlow(Record):
     """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow.
 
-    This is judged by a prediction, from a training's initialization, of the number of steps until it leaves the initial
-    plateau of the loss.
-
     Attributes:
-        stuck: Trainings that took at least twice the predicted number of steps: more steps would not have helped.
-        slow: Trainings that are still on the initial plateau after fewer steps than predicted: more steps would free
-            them.
         unknown: Trainings without a prediction, and trainings that are neither `stuck` nor `slow` by these rules.
         ratio: The median ratio of trained to predicted steps; infinite if most of the trainings are predicted to leave
             at once.
@@ -208,8 +194,7 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and the merely slow trainings. Returns `None` unless the step at which the loss leaves its
-    plateau was predicted for at least one stuck training."""
+    """Counts the stuck and the merely slow trainings."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     if "predicted_escape_step" not in columns:
         return None  # Rows from old versions of attnsweep lack this column.
@@ -239,12 +224,6 @@ class SweepResults(Record):
     attention heads.
 
     Attributes:
-        outcomes: The number of trainings by outcome.
-        stuck, solved: The stuck rate and the solved rate over all trials.
-        loss_median: The median over trials of their `loss_median`; `None` if that is not finite.
-        by_parameter: The stuck rate by each swept parameter.
-        preferred: The best trial or, with several objectives, the Pareto front.
-        roles: The roles of attention heads; `None` if no head could have a role.
         stuck_or_slow: How many stuck trainings would be freed by more steps; `None` without predictions.
         negative_note: How many trainings ended at a negative loss, in a sentence; `None` if none did.
     """
@@ -292,8 +271,7 @@ class SweepResults(Record):
 
     def markdown(self) -> str:
         """Formats the sweep's results as Markdown paragraphs and tables: outcomes, stuck rates, best trials, and roles
-        of attention heads.
-        """
+        of attention heads."""
         return "\n\n".join(self._blocks()) + "\n"
 
     def _blocks(self) -> Iterator[str]:

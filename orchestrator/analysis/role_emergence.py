@@ -80,13 +80,7 @@ class RoleHistory:
     """When a role of attention heads, such as `previous_token`, emerged in one layer, for each of R trainings; and how
     many heads of the layer have the role at the last measured step.
 
-    A role that has emerged may be lost by the last probe. A role that heads first have at the last probe has not
-    emerged, because no later probe confirms it.
-
     Attributes:
-        layer: The layer's number; `None` for any layer.
-        trial, replicate: (R,) the numbers of trial and replicate.
-        emerged: (R,) whether the role emerged.
         step: (R,) the step of the probe at which the role emerged. If it did not, the step of the last probe at which
             an emergence could have been confirmed, where the training is censored, or -1 if there is none.
         before: (R,) if the role emerged, the step of the probe before `step`; -1 if there is none.
@@ -114,8 +108,7 @@ class RoleHistory:
 
     @property
     def onsets(self) -> OnsetTimes:
-        """For each training, the steps between which the role of attention heads emerged, or up to which it had not.
-        Trainings with too few measured steps to confirm it are left out."""
+        """For each training, the steps between which the role of attention heads emerged, or up to which it had not."""
         return OnsetTimes(self.trial, self.step, self.emerged, self.before).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
@@ -128,7 +121,7 @@ class RoleHistory:
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
     """Reads from the ledger at which step each role of attention heads (such as `positional`) emerged in each training,
-    for each layer separately. With `any_layer`, the heads of all layers are taken together.
+    for each layer separately.
 
     A layer has a history for a role if some head of the layer ever has the role, or if the role's score is measured in
     the layer. A role without a score has a history in all layers if it occurs in one.
@@ -186,8 +179,7 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
 def layer_names_of(workload: str) -> tuple[str, ...]:
     """Returns the names of the layers with attention heads; empty if the workload has none, or is not installed.
 
-    A workload that a sweep directory names by its file is not loaded, so that reading another person's sweep runs none
-    of its code.
+    A workload that a sweep directory names by its file is not loaded: reading a sweep runs none of its code.
     """
     # The workload registry is imported only if there are attention heads, because it imports PyTorch.
     from attnsweep.workloads.registry import load_workload, registered_names
@@ -203,15 +195,12 @@ class RoleEmergence:
     """When one role of attention heads (such as `positional`) emerges in one layer, over the trainings of a sweep.
 
     Attributes:
-        layer: The layer's number; `None` for any layer.
         n_trainings, n_emerged: The number of trainings with enough probes to confirm an emergence, and of those in
             which the role emerged.
         median_before, median_step: The probes between which the role has emerged in half of the trainings in which it
             emerges, by the curve; `None` if it emerges in none.
         median_share: `median_step` divided by the number of steps that the trainings took; `None` if they took
             different numbers, or without `median_step`.
-        curve: The share of trainings in which the role has emerged, by step, up to 64 points; no points without
-            trainings.
     """
 
     layer: int | None
@@ -228,12 +217,7 @@ def role_emergence(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> tuple[RoleEmergence, ...]:
     """Estimates when each role of attention heads emerges, for each layer in which the role occurs or its score is
-    measured.
-
-    Failed and diverged trainings, and those without heads, are left out. Under `Sequential` replication, where the
-    number of a trial's trainings depends on how they end, all trials have equal weight in the curve. With `any_layer`,
-    the heads of all layers are taken together.
-    """
+    measured."""
     return emergence_of(role_histories(connection, any_layer=any_layer), spec)
 
 
@@ -255,11 +239,7 @@ def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEme
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
-    """Estimates when a role of attention heads emerges, for each group of trials.
-
-    The arguments are those of `SweepData.emergence`; `names` are the parameters whose bins are the groups; the name
-    `layer` among them means one group per layer.
-    """
+    """Estimates when a role of attention heads emerges, for each group of trials."""
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})

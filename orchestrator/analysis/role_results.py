@@ -44,12 +44,7 @@ _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 @dataclass(frozen=True, slots=True)
 class RoleRate:
     """How often one role of attention heads occurs in one layer at the end of training; the layer is `None` for any
-    layer.
-
-    Attributes:
-        rate: The share of trainings in which at least one head of the layer has the role at the last probe.
-        head_share: The share of the layer's heads that have the role at the last probe.
-    """
+    layer."""
 
     layer: int | None
     role: str
@@ -60,10 +55,7 @@ class RoleRate:
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
     """How often one role of attention heads occurs in one layer at the end of training, by bins of each swept
-    parameter.
-
-    The layer is `None` for any layer. Trials without trainings that count are left out.
-    """
+    parameter."""
 
     layer: int | None
     role: str
@@ -111,16 +103,8 @@ class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
-    """Computes how often each role of attention heads occurs in each layer: the share of trainings in which some head
-    has it, and the share of heads that have it.
-
-    All roles that occur or could occur are included. With `any_layer`, the heads of all layers are taken together.
-    `connection` is from `Ledger.connect`.
-
-    The interval does not treat the trainings of one trial as independent. Failed and diverged trainings, and those
-    without heads, are left out. Under `Sequential` replication, where the number of a trial's trainings depends on how
-    they end, all trials have equal weight.
-    """
+    """Computes how often each role of heads occurs in each layer: the share of trainings in which some head has it, and
+    the share of heads that have it. Failed and diverged trainings, and those without heads, are left out."""
     return _rates(role_histories(connection, any_layer=any_layer), spec)
 
 
@@ -156,11 +140,7 @@ def _rates_by(
 
 @dataclass(frozen=True, slots=True)
 class RoleResults(Record):
-    """The roles of a sweep's attention heads: how often, when and under which hyperparameters they occur.
-
-    All tuples have one element per layer and role, in the same order. `layer_names` are the workload's names for layers
-    0, 1, ...; empty if the workload has none, or is not installed.
-    """
+    """The roles of a sweep's attention heads: how often, when and under which hyperparameters they occur."""
 
     rates: tuple[RoleRate, ...]
     emergence: tuple[RoleEmergence, ...]
@@ -173,8 +153,7 @@ class RoleResults(Record):
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
-        """Returns the name of a layer, or its number if it has no name. `None` stands for all layers together, with the
-        name `any`."""
+        """Returns the name of a layer, or its number if it has no name."""
         if layer is None:
             return "any"
         return self.layer_names[layer] if layer < len(self.layer_names) else str(layer)
@@ -233,8 +212,7 @@ class RoleResults(Record):
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the results on the roles of a sweep's attention heads. Returns `None` if no role occurs and no role's score
-    is measured."""
+    """Reads the results on the roles of a sweep's attention heads."""
     histories = role_histories(connection)
     if not histories:
         return None
@@ -258,10 +236,7 @@ def step_label(when: RoleEmergence) -> str:
 
 def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> "Figure":
     """Draws the share of trainings in which each role of attention heads has emerged, by step, with 95% bands: one
-    panel for each of the given layers, by default all.
-
-    Lines connect the probes. The axis of steps is logarithmic if the first probes are close together.
-    """
+    panel for each of the given layers, by default all."""
     from attnsweep.orchestrator.analysis import figures
 
     layers = layers or list(dict.fromkeys(emergence.layer for emergence in roles.emergence))

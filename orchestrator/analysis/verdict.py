@@ -40,18 +40,14 @@ _LAST = 2**30
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The evidence for (`pro`) and against (`contra`) a claim, or one of the statements that make up the claim, each as
-    the natural logarithm of an e-value.
-
-    An e-value is a likelihood ratio that is averaged over possible rates or medians (see `analysis.evidence`).
-    """
+    the natural logarithm of an e-value."""
 
     pro: float
     contra: float
 
     def decision(self, confidence: float) -> Decision:
         """Returns `supported` or `refuted` if the evidence for or against the claim suffices at the given confidence,
-        otherwise `undecided`. It never suffices for both.
-        """
+        otherwise `undecided`."""
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
@@ -61,12 +57,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured(Record):
-    """A rate or a median that was measured from `n` trainings of one of a claim's groups, which differ in parameters.
-
-    Its interval stays valid however often it is computed again with more trainings.
-
-    `is_value` marks the median of a metric, which is neither a rate nor a step.
-    """
+    """A rate or a median of `n` trainings of one of a claim's groups; `is_value` marks the median of a metric."""
 
     group: str
     value: float
@@ -107,7 +98,6 @@ class Verdict:
 
     Attributes:
         decision: The decision of the first evaluation (look) that decided, else `undecided`.
-        looks: All evaluations up to the one that decided.
         statements: The statements with their evidence at the last evaluation.
         n_failed: The number of trainings that failed; they count as if they had not been drawn.
     """
@@ -176,12 +166,9 @@ def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides from the trainings of a claim's sweep whether the claim is supported, refuted or undecided. Nothing but
-    their rows in the ledger counts, so a sweep that was interrupted and resumed leads to the same decision as an
-    uninterrupted one. Raises a `UserError` if a training belongs to none of the claim's groups.
+    """Decides from the trainings of a claim's sweep whether the claim is supported, refuted or undecided.
 
     Args:
-        trainings: The rows of the claim's sweep, as `read_rows` returns them.
         sizes: The number of trainings of each group at each evaluation (look).
     """
     rows = by_group(claim, trainings)
@@ -205,11 +192,7 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
 
 
 def together(evidence: Sequence[Evidence]) -> Evidence:
-    """Combines the evidence on the statements of a claim into the evidence on the claim.
-
-    The evidence for the claim is the smallest e-value for one of its statements. The evidence against the claim is the
-    mean of the e-values against its statements, which is an e-value too.
-    """
+    """Combines the evidence on the statements of a claim: for it the smallest e-value, against it their mean."""
     contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
     return Evidence(min(statement.pro for statement in evidence), mean)
@@ -218,12 +201,10 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
 def weigh(
     statement: Statement, sample_of: Callable[[Quantity, bool], Sample], end_of: Callable[[Quantity], float]
 ) -> Evidence:
-    """Computes the evidence for one statement of a claim and against it. Each takes the steps that are known only up to
-    the interval between two probes at the end that weakens it.
+    """Computes the evidence for one statement of a claim and against it.
 
     Args:
         sample_of: Returns the data on a side of the statement, from `sample`, at the first or last possible steps.
-        end_of: Returns the last step at which the trainings of a side could have reached the goal.
     """
     # Soonest steps make a rate the largest and a median the smallest that it may be.
     is_rate = statement.kind == "rate"
@@ -302,7 +283,6 @@ class Power(Record):
         margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far
             apart their rates are, around one half. For medians, the margin is that of the share of trainings that have
             reached the goal by the step.
-        share: The share of simulated claims that are supported within the budget.
         n_median, n_most: The number of trainings, of all groups, by which half and by which 90% of the simulated claims
             are supported; `None` if fewer claims are supported.
     """
@@ -321,10 +301,7 @@ class Power(Record):
 
 def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
     """Forecasts by simulation how often a claim is supported, and after how many trainings, for several distances
-    (margins) by which the true rates may fulfil it.
-
-    A margin that would need a rate below 0 or above 1 is left out.
-    """
+    (margins) by which the true rates may fulfil it."""
     return [
         _power(claim, margin, n_simulated)
         for margin in MARGINS

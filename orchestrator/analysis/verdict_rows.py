@@ -37,8 +37,7 @@ diverged has no such value."""
 
 
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
-    """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need. Raises a
-    `SpecError` if no training has a metric that a statement names."""
+    """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need."""
     # In a sweep without rows, the ledger lacks the columns that the workload adds, such as its metrics and events. So
     # no columns are requested from it.
     n = ledger.trainings(columns=["replicate"]).num_rows
@@ -72,8 +71,7 @@ def quantities(claim: Claim) -> list[Quantity]:
 
 
 def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """Returns the rows of each group of a claim, sorted by replicate, up to the first training that has not ended.
-    Raises a `UserError` if a row belongs to none of the claim's groups."""
+    """Returns the rows of each group of a claim, sorted by replicate, up to the first training that has not ended."""
     group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
     found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
     for row in trainings.to_pylist():
@@ -97,8 +95,6 @@ def is_judged(row: Row) -> bool:
 
 def sample(quantity: Quantity, rows: Sequence[Row], *, soonest: bool = False) -> Sample:
     """Extracts from the ledger's rows of several trainings the data of a rate or a median, one entry for each training.
-    For a rate, the entry says whether the training has what the rate counts, such as an event; for a median, it is the
-    step of this event, or the value of a metric.
 
     A step is known up to the interval between two probes: `soonest` takes its first step, else its last.
     """
@@ -175,8 +171,7 @@ def no_metric(name: str, known: Sequence[str]) -> SpecError:
 
 
 def layer_number(workload: str, layer: str | None) -> int | None:
-    """Returns the number of the layer with the given name, or whose number is given as a text. `None`, which stands for
-    any layer, stays `None`. Raises a `SpecError` if no layer of the workload has this name."""
+    """Returns the number of the layer with the given name, or whose number is given as a text."""
     if layer is None or layer.isdecimal():
         return None if layer is None else int(layer)
     names = layer_names_of(workload)

@@ -51,9 +51,6 @@ class OutcomeShare:
     """What the report says about one outcome: its meaning, and the share of all trainings that ended with it.
 
     Attributes:
-        outcome: The outcome's label.
-        kind: The outcome's meaning, its colour in figures, and whether it counts as stuck.
-        rate: The share of all trainings with this outcome, failed ones included.
         details: The number of these trainings by `outcome_detail`.
         example: The id of the first of these trainings.
     """
@@ -67,8 +64,7 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """How often a certificate (a test of second derivatives, such as `promotion`) confirms one stuck outcome. The rate
-    is over the trainings that ended with this outcome and were tested."""
+    """How often a certificate (a test of second derivatives, such as `promotion`) confirms one stuck outcome."""
 
     test: str
     outcome: str
@@ -77,10 +73,7 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss known in advance, such as that of a simple predictor, against which outcomes are judged.
-
-    Its value may differ between trainings: `low`, `median` and `high` are over the `n` trainings that have this level.
-    """
+    """A loss known in advance, such as that of a simple predictor, against which outcomes are judged."""
 
     name: str
     n: int
@@ -95,9 +88,6 @@ class Totals:
 
     Attributes:
         first, last: When the first and the last training finished; `None` without trainings.
-        n_trials, n_trainings: The numbers of trials and trainings.
-        seconds: The core-seconds that all trainings took together.
-        machines: (host, device, trainings), most trainings first.
     """
 
     first: datetime | None
@@ -109,13 +99,10 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """Computes the share of each label in the total count, such as the share of trainings with each outcome. Intervals
-    allow for dependence within a trial.
+    """Computes the share of each label in the total count, such as the share of trainings with each outcome.
 
     Args:
         rows: (label, trial, count), such as the number of trainings with an outcome.
-        labels: The labels; one that no row has gets a share of 0.
-        pool: How to combine trials: from `pooling`.
     """
     sizes: dict[int, int] = {}
     counts: dict[tuple[str, int], int] = {}
@@ -126,8 +113,7 @@ def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str],
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    """Computes the share of trainings with each outcome that occurs. Intervals allow for dependence between trainings
-    of one trial."""
+    """Computes the share of trainings with each outcome that occurs."""
     known = outcomes_of(connection)
     details: dict[str, dict[str, int]] = {}
     for outcome, detail, n in connection.execute(
@@ -148,11 +134,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Computes quantiles of measurements over the trainings with each outcome. The measurements are the probes between
-    which the outcome came, and the workload's own metrics.
-
-    The metrics are the first 20 by name, with their values at the last probe.
-    """
+    """Computes quantiles of measurements over the trainings with each outcome."""
     rows = _rows(connection, _MEASURES)
     onsets = ("before_onset_step", "onset_step")
     shown = [*onsets, *sorted({row["name"] for row in rows}.difference(onsets))[:_MOST_METRICS]]
@@ -162,10 +144,7 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
     """Computes, for each stuck outcome and each test of second derivatives (certificate) that confirms or contradicts
-    it, the share of the tested trainings in which the test confirms the outcome.
-
-    Intervals allow for dependence between trainings of one trial.
-    """
+    it, the share of the tested trainings in which the test confirms the outcome."""
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
         " where certified is not null group by all order by trial"
@@ -177,8 +156,7 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
-    """Lists the reference levels (losses known in advance) for which the ledger has a value of some training. The level
-    `solved` comes first, then the others from the highest down."""
+    """Lists the reference levels (losses known in advance) for which the ledger has a value of some training."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     levels = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
@@ -193,8 +171,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Sums the core-seconds of trainings by pack size (the number of trainings in one batched program). If there are
-    more than 12 sizes, they are grouped into ranges between powers of two."""
+    """Sums the core-seconds of trainings by pack size (the number of trainings in one batched program)."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     return _rows(
@@ -221,8 +198,7 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Groups the errors of failed trainings by the last line of their traceback. Returns the 20 most frequent groups,
-    each with the traceback of its first error."""
+    """Groups the errors of failed trainings by the last line of their traceback."""
     return _rows(connection, _FAILURES)
 
 

@@ -62,10 +62,6 @@ def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, st
     """Draws the share of trainings that end in a certain way, such as stuck, over two parameters, with one cell for
     each pair of bins.
 
-    Args:
-        regions: Regions with two axes.
-        ending: The ending whose share is drawn: that of the report, or `solved`.
-
     Returns:
         The figure, and the full text of each cell by the `gid` of the cell's patch.
     """
@@ -112,10 +108,6 @@ def shares_figure(
     """Draws several shares, such as those of outcomes, with their 95% intervals, one row per share.
 
     Args:
-        names: The names of the rows, from top to bottom.
-        rates: The rate of each row.
-        colours: The colour of each row.
-        title: The title of the axis.
         counted: What is counted by the numbers beside the rows, such as `trainings`.
     """
     figure, panel = new_figure(height=0.75 + 0.27 * max(len(names), 2), grid="x")
@@ -171,9 +163,7 @@ def curve_figures(
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
     """Draws the loss by step in one figure per outcome: the median over trainings, a band with the middle half, and
-    horizontal lines at the reference levels (losses known in advance). All figures have the same axes, except that of
-    diverged trainings.
-    """
+    horizontal lines at the reference levels (losses known in advance)."""
     common = [curve for curve in curves if curve.outcome != "diverged"]
     highest = sorted(levels, key=lambda level: level.median)[-1:]
     return [
@@ -297,12 +287,7 @@ def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
 
 @house_style()
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
-    """Draws all complete trials by their first two objectives. Different marks show which trials are on the Pareto
-    front, which are not, and which violate a constraint.
-
-    If more than 2,000 trials have the same mark, only every second, third, ... one is drawn. Trials with the worst
-    possible value of an objective, such as the step of an onset that never came, are left out.
-    """
+    """Draws all complete trials by their first two objectives."""
     on_front = {trial.trial for trial in preferred.front or ()}
     points = {
         trial: (told.values[0], told.values[1])

@@ -28,23 +28,14 @@ select layer, role, trial, count(*) from ended group by all order by all
 
 @dataclass(frozen=True, slots=True)
 class MetricCurves:
-    """The quartiles over trainings of one of the workload's own metrics, by step.
-
-    Attributes:
-        metric: The metric's name.
-        curves: The quartiles of the metric for each outcome whose trainings measured it, except `diverged`.
-    """
+    """The quartiles over trainings of one of the workload's own metrics, by step."""
 
     metric: str
     curves: tuple[LearningCurve, ...]
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """Reads the quartiles over trainings of the workload's own metrics at each step. Metrics that were measured at only
-    one step are left out.
-
-    Of the others, the first `MOST_METRICS` in alphabetical order are read.
-    """
+    """Reads the quartiles over trainings of the workload's own metrics at each step."""
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"
@@ -61,12 +52,7 @@ def read_events(
     connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
     """Reads the steps at which the events that a workload declares happen in trainings, and the delay from each event
-    to the next.
-
-    Returns:
-        The share of trainings in which each event has held, by step; and the same share by the delay since the
-        preceding event. A curve's label is its event.
-    """
+    to the next."""
     events = event_names(connection)
     times = {event: event_times(connection, event) for event in events}
     delays = {
@@ -84,8 +70,7 @@ def read_events(
 
 @dataclass(frozen=True, slots=True)
 class RoleShare:
-    """The share of a layer's attention heads that have one role when the heads were last measured. `none` (no role)
-    counts as a role here."""
+    """The share of a layer's attention heads that have one role when the heads were last measured."""
 
     layer: int
     role: str
@@ -93,8 +78,7 @@ class RoleShare:
 
 
 def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
-    """Computes what share of each layer's attention heads has each role. Intervals allow for dependence between heads
-    of one trial."""
+    """Computes what share of each layer's attention heads has each role."""
     rows = connection.execute(_ROLES_AT_THE_END).fetchall()
     known = [*ROLES]
     roles = sorted(

@@ -51,19 +51,11 @@ def write_report(
     out: Path | None,
     outcome: str | None = None,
 ) -> Path:
-    """Writes the report on one or several sweeps as an HTML file. PNG and SVG files of its figures go to the folder
-    `<name>_figures` beside it.
+    """Writes the report on one or several sweeps as an HTML file.
 
     Args:
-        directories: The sweeps, at least one.
         out: The file; `None` means `report/report.html` in the directory of the one sweep.
         outcome: The outcome whose rate the report is about; by default that of each sweep's objective.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        UserError: For a directory without a sweep, a ledger or a file that cannot be read or written.
     """
     if out is None:
         place = place_of(directories[0])
@@ -97,15 +89,13 @@ class VectorReport:
         return cls(*_drawn([report]))
 
     def write(self, out: Path) -> None:
-        """Writes the page and, in the folder beside it, the figures. Removes PNG files that an earlier report has left
-        there."""
+        """Writes the page and, in the folder beside it, the figures."""
         _write(out, self.page, self.pictures)
         for picture in self.pictures:
             (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
 
     def keep(self, place: Place) -> None:
-        """Writes the report into the sweep's directory: the page and the files of the figures. A sweep in an object
-        store gets the page alone, which contains the figures too."""
+        """Writes the report into the sweep's directory: the page and the files of the figures."""
         if isinstance(place, LocalFolder):
             self.write(_own_file(place))
         else:

@@ -68,10 +68,6 @@ class Picture:
     """One figure of the report. Its files are rendered when they are first needed.
 
     Attributes:
-        section: The section of the page that shows the figure.
-        name: The name of the figure's files, without extension.
-        alt: A description for readers who cannot see the figure.
-        figure: The figure.
         hover: For the `gid` of an artist, the text that a browser shows when the mouse rests on the artist.
     """
 
@@ -113,10 +109,7 @@ class Picture:
     @property
     def drawing(self) -> Markup:
         """The figure as SVG inside the page's HTML, the only form in which the texts in `hover` appear under the
-        pointer.
-
-        The ids get a prefix, so that they differ from those of other figures.
-        """
+        pointer."""
         own = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{self.name}-", self._in_both_schemes)
         for size in ("height", "width"):
             own = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", own, count=1)

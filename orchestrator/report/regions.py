@@ -34,7 +34,6 @@ class Explained:
     """How well one parameter explains why trials differ in a rate, such as the share of stuck trainings.
 
     Attributes:
-        rates: The rate that the report is about, by the parameter.
         share: Epsilon squared: the share of the variance that lies between bins, corrected for chance; at least 0.
     """
 
@@ -48,10 +47,6 @@ class Cell:
 
     Attributes:
         place: The number of the bin on each axis.
-        n_trials: The number of trials in the cell.
-        asked: The rate that the report is about, over the trainings of these trials; failed and pruned ones are left
-            out.
-        solved: The solved rate.
     """
 
     place: tuple[int, ...]
@@ -68,7 +63,6 @@ class Regions:
     Attributes:
         explained: How much each parameter that varies unconditionally explains of the differences between the rates of
             trials, in falling order.
-        question: The rate that the report is about.
         measure: The ending whose spread is explained: that of `question`, or `solved` if the rate of the former is the
             same in all trials.
         axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
@@ -87,8 +81,7 @@ class Regions:
 
     def rows(self) -> list[list[Cell]]:
         """Returns the cells of a grid over two parameters as the rows of a table that looks like a plot: the first
-        parameter increases to the right, the second upwards.
-        """
+        parameter increases to the right, the second upwards."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
@@ -99,8 +92,7 @@ class Regions:
 
     @property
     def best_by(self) -> str:
-        """Names the criterion by which the best combination of parameter ranges was chosen. It is the highest lower
-        bound of a rate that should be high, or the lowest upper bound of one that should be low."""
+        """Names the criterion by which the best combination of parameter ranges was chosen."""
         if not self.is_more_better:
             return f"the lowest upper bound of the {self.question.ending.share_label}"
         return f"the highest lower bound of the {self.sought.share_label}"
@@ -108,11 +100,7 @@ class Regions:
     @property
     def sought(self) -> Ending:
         """The ending that should be frequent, such as solved: the share of trainings that end so decides which
-        combination of parameter ranges is the best.
-
-        It is `solved` in a report about stuck trainings, else the ending that the report is about. It is not used if
-        this ending should be rare.
-        """
+        combination of parameter ranges is the best."""
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property
@@ -126,15 +114,7 @@ def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
     """Reads from a ledger how the rate that the report is about depends on two parameters, with one rate for each pair
-    of their bins. They are the parameters that best explain why the rate differs between trials.
-
-    Returns `None` if the sweep varies no parameter that all trials have.
-
-    Args:
-        by_parameter: The rate that the report is about, by each parameter, in the bins of `fine_bins`.
-        pool: How to combine trials: from `pooling`.
-        question: The rate that the report is about.
-    """
+    of their bins; `None` if the sweep varies no parameter that all trials have."""
     swept = [rates for rates in by_parameter if not rates.where]
     if not swept:
         return None
@@ -220,7 +200,6 @@ class Plane:
     show probabilities as smooth functions of the parameters.
 
     Attributes:
-        outcomes: The rate of each outcome in each cell.
         asked: The phase diagram of the rate that the report is about; `None` if the values of a parameter are not
             numbers.
         by_outcome: The diagram of each outcome that some trainings have and some have not.
@@ -233,11 +212,7 @@ class Plane:
 
 def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Plane | None:
     """Reads the rates of outcomes, and phase diagrams, over the two parameters that explain most from a ledger; `None`
-    if the sweep varies fewer than two.
-
-    Args:
-        regions: The regions. Their two axes are those of the plane.
-    """
+    if the sweep varies fewer than two."""
     if regions is None or len(regions.axes) < 2:
         return None
     x, y = (axis.parameter for axis in regions.axes)

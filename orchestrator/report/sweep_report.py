@@ -45,27 +45,12 @@ class SweepReport:
     """Everything that the report on one sweep shows.
 
     Attributes:
-        directory: The sweep's directory.
         parts: All its directories, if several drivers trained its shards; else the same one.
-        results: Rates, the best trial, roles.
-        question: The ending whose rate the report is about, and whether a higher rate is better.
         asked: The rate that the report is about, over all trials.
-        by_parameter: The rate that the report is about, by each parameter that the sweep varies.
         drawn: Those of `by_parameter` with a figure: the eight that account for most of the spread between trials.
-        regions: The rates along the parameters that matter most; `None` if none varies unconditionally.
-        plane: The phase diagrams and outcomes over two of these parameters; `None` if there are not two.
-        outcomes: The share of each outcome.
-        stuck_outcomes: The outcomes that count as stuck.
-        measures: The workload's own metrics and the onset steps, by outcome.
         certificates: For each certificate (a test of a stuck outcome), the share of trainings that it confirms.
-        curves, metric_curves: Curves of the loss by outcome, and of the workload's own metrics by metric and outcome.
-        events, delays: When events of the workload come: from `read_events`, which explains them.
-        levels: The reference levels (losses known in advance).
-        costs: Core-seconds by pack size (how many trainings shared a batched program).
-        failures: The errors, by kind.
         composition: The share of heads in each role by layer; empty if no head could have a role.
         ending_note: What the curves of roles assume about trainings that ended early.
-        interventions: How much sooner trainings reach outcomes, events and roles with an intervention than without.
     """
 
     directory: SweepDirectory
@@ -118,8 +103,7 @@ class SweepReport:
 
     @property
     def planned(self) -> str:
-        """The number of trainings that the spec plans, as text, such as `1,000`. If the number depends on how trainings
-        end, the text is `at most 1,000`."""
+        """The number of trainings that the spec plans, as text, such as `1,000`."""
         spec = self.directory.spec
         most = f"{sum(part.own_spec.trials for part in self.parts) * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
@@ -187,9 +171,6 @@ def read_sweep_report(
     Args:
         outcome: The outcome whose rate the report is about; by default that of the sweep's objective.
         parts: All shards of the sweep; by default the directory is the whole sweep.
-
-    Raises:
-        UserError: For a ledger that cannot be read, or an outcome that cannot occur.
     """
     spec = directory.spec
     parts = tuple(parts) or (directory,)

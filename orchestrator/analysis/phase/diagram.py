@@ -35,9 +35,7 @@ class PhaseDiagram(DrawnAnswer):
     the parameters `x` and `y`.
 
     Attributes:
-        trials: The observed numbers of trainings of each trial.
         surface: The model; `None` if there is nothing to fit; `note` then says why.
-        note: What a reader must know to judge the diagram.
     """
 
     x: PlaneAxis
@@ -59,11 +57,7 @@ class PhaseDiagram(DrawnAnswer):
 
     def contour(self) -> list[Floats]:
         """Returns the lines on which the probability that a training has the diagram's ending (is stuck, or has a
-        certain outcome) is 1/2. Each line is an array (n, 2) of values of the two parameters, x and y.
-
-        The 95% band of these lines is the region where the band of the probability contains 1/2. There are no lines if
-        the surface disagrees with the observed shares in some cell; `note` then begins by saying so.
-        """
+        certain outcome) is 1/2."""
         return [] if self.surface is None else self.surface.contour()
 
     def residuals(self) -> tuple[ResidualBin, ...]:
@@ -73,8 +67,7 @@ class PhaseDiagram(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns the fitted probability that a training ends stuck (or with the chosen outcome) on a grid of the two
-        parameters. Each row has the parameters' values, `probability`, and its 95% band from `low` to `high`; there are
-        no rows if nothing was fitted."""
+        parameters."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:
@@ -126,9 +119,7 @@ class PhaseDiagram(DrawnAnswer):
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the probability that a training ends stuck, or with one outcome, as a function of two parameters. Leaves out
-    trials where a parameter is null. Raises a `UserError` for an unknown parameter, or one whose values are not
-    numbers."""
+    """Fits the probability that a training ends stuck, or with one outcome, as a function of two parameters."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
@@ -163,10 +154,7 @@ def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
     """Makes the phase diagram of two parameters: fits how probable it is, depending on them, that a training ends stuck
-    or with one outcome.
-
-    `trials` has each trial's number of trainings, and of those that ended so. The arguments are those of `fit_surface`.
-    """
+    or with one outcome."""
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 

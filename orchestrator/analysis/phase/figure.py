@@ -42,12 +42,7 @@ def phase_figure(
     note: str = "",
 ) -> Figure:
     """Draws a phase diagram, which shows over two parameters how probable it is that a training ends stuck or with one
-    outcome: the panels named in `parts`, with `note` above them.
-
-    The part `model` is the probability of the ending with its 50% line and band, and the observed shares in the same
-    colours (without a surface, the trials alone). The part `residuals` shows observed beside expected shares in cells
-    of the plane.
-    """
+    outcome: the panels named in `parts`, with `note` above them."""
     figure, panels = figures.new_planes(len(parts), figures.WIDTH * len(parts), _HEIGHT + 0.3 * (len(parts) - 1))
     for panel, part in zip(panels, parts, strict=True):
         if part == "model":

@@ -66,8 +66,7 @@ class Splines:
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """Evaluates at each of the given points the 16 products of splines that are not 0 there. Returns their indices
-        and their values, both (..., 16)."""
+        """Evaluates at each of the given points the 16 products of splines that are not 0 there."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
@@ -97,7 +96,6 @@ class SmoothLogit:
     Attributes:
         coefficients, covariance: (B,) a coefficient for each of B products of splines, and their covariance (B, B). Use
             it with Student's t and, for T trials, T - `n_effective` degrees of freedom.
-        smoothing: The factor of the penalty, chosen by cross-validation.
         n_effective: The effective number of coefficients: the sum of the leverages.
         dispersion: The spread between trials over that of independent trainings, at least 0. It is near 1 if trainings
             are independent and the surface fits.
@@ -113,8 +111,7 @@ class SmoothLogit:
     held_out: Floats
 
     def at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Returns the fitted logit and its standard deviation at each of the points (`x`, `y`). Both coordinates are
-        parameters that were scaled so that all trials lie in -1..1; outside of this range the results are NaN."""
+        """Returns the fitted logit and its standard deviation at each of the points (`x`, `y`)."""
         number, value = self.splines.at(*(np.clip(np.nan_to_num(coordinates), -1, 1) for coordinates in (x, y)))
         logit = (self.coefficients[number] * value).sum(axis=-1)
         deviation = np.sqrt(_quadratic(self.covariance, number, value))
@@ -124,12 +121,10 @@ class SmoothLogit:
 
 def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> SmoothLogit:
     """Fits the logit of the probability that a training ends in a certain way as a smooth surface over two parameters.
-    Cross-validation chooses how smooth the surface is.
 
     Args:
         x, y: (T,) the places of the trials, in -1..1.
         n, k: (T,) the number of trainings, at least 1, and the number of trainings with the ending.
-        weight: (T,) the weight of each trial, in trainings.
     """
     regression = _Regression.of(x, y, n, k, weight)
     best, since_best = None, 0
@@ -151,9 +146,7 @@ class _Fit:
     Attributes:
         penalty, inverse: (B, B) the matrix of the penalty for B coefficients, and the inverse of the penalized
             information.
-        spread: (P,) the variance of the logit at each of P places, according to `inverse`.
         logit, without: (P,) the logit, and the logit predicted from all other places.
-        score: The log-likelihood of the held-out places.
     """
 
     smoothing: float

@@ -42,8 +42,7 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Maps values of the parameter linearly, so that the range of values that was tried becomes -1..1. On a
-        logarithmic axis, it maps their logarithms."""
+        """Maps values of the parameter linearly, so that the range of values that was tried becomes -1..1."""
         if self.log:
             # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):
@@ -84,7 +83,6 @@ class ResidualBin:
     plane of two parameters.
 
     Attributes:
-        n_trials, n, k: The numbers of trials, of trainings, and of trainings with the ending.
         expected: The number of trainings with the ending that the trials at other places predict.
         z: (k - expected) over its standard deviation; `None` for one trial. The standard deviation is the larger of
             two: that of independent trainings, and that from the spread between trials, which alone would be far too
@@ -113,11 +111,7 @@ class ResidualBin:
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
     """Compares, in rectangles of the plane of two parameters, the share of trainings that ended in a certain way with
-    the share that a fit predicts. Each rectangle (cell) holds about equally many trials.
-
-    `expected` (T,) has the expected share of each of T trials, `weight` (T,) the number of trainings for which a trial
-    counts.
-    """
+    the share that a fit predicts."""
     n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
     cells = []
     for x_low, x_high, in_column in _cells(trials.x, n_bins):
@@ -176,9 +170,7 @@ class Surface:
     parameters, `x` and `y`.
 
     Attributes:
-        logit: The logit over both parameters, scaled to -1..1.
         quantile: The 97.5% quantile of Student's t, for 95% intervals.
-        residuals: Observed and expected shares in cells of the plane.
     """
 
     x: PlaneAxis
@@ -196,14 +188,12 @@ class Surface:
     @property
     def fits(self) -> bool:
         """Whether the fitted surface agrees with the observed share of trainings that ended stuck (or with the chosen
-        outcome) in every cell of the plane of two parameters. If it does not, the line of probability 50% is not drawn.
-        """
+        outcome) in every cell of the plane of two parameters."""
         return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the fitted probability that a training ends in a certain way, such as stuck, at the given values of
-        the two parameters, and the ends of its pointwise 95% band. All are NaN outside of the range of values that was
-        tried."""
+        the two parameters, and the ends of its pointwise 95% band; NaN outside of the range that was tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
         logit, deviation = self.logit.at(*places)
         spread = self.quantile * deviation
@@ -211,9 +201,7 @@ class Surface:
 
     @cached_property
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """The fitted probability on a grid of G values of each of two parameters. Returns the values x (G,) and y (G,),
-        the probability (G, G), and the lower and the upper bound of its 95% band, (G, G) each. The rows of the matrices
-        belong to the values of y."""
+        """The fitted probability on a grid of G values of each of two parameters."""
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])
@@ -222,9 +210,8 @@ class Surface:
         """Returns, at each point of a grid over the two parameters, how far the value 1/2 lies inside the 95% band of
         the fitted probability: the distance to the band's nearer end, negative where 1/2 is outside.
 
-        The result is (G, G). Where all trials end alike the band may contain 1/2 far from any line of probability 1/2
-        (border), since the logit of a share near 0 is hardly known. So only the parts of the band that a border crosses
-        count as inside.
+        Where all trials end alike the band may contain 1/2 far from any border, since the logit of a share near 0 is
+        hardly known. So only the parts of the band that a border crosses count as inside.
         """
         from scipy import ndimage
 
@@ -236,8 +223,7 @@ class Surface:
 
     def contour(self) -> list[Floats]:
         """Returns the lines on which the fitted probability of an ending, such as stuck, is 1/2, in the plane of the
-        two parameters: each (n, 2) with columns x and y. There are none if the fitted surface does not agree with the
-        data."""
+        two parameters: each (n, 2) with columns x and y. There are none if the surface disagrees with the data."""
         if not self.fits:
             return []
         axis = np.linspace(-1, 1, _GRID)
@@ -249,14 +235,7 @@ class Surface:
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters.
-    Each trial must have at least one training. Nothing is fitted if the trials are too few or all trainings end alike.
-
-    `weight` has the number of trainings for which each trial counts.
-
-    Returns the surface (`None` if nothing was fitted), and a note that says what was fitted and whether it fits, or why
-    nothing was fitted.
-    """
+    """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters."""
     from scipy import special
 
     n_trials, total, n_with = len(trials.n), int(trials.n.sum()), int(trials.k.sum())

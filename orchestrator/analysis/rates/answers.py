@@ -46,10 +46,7 @@ def cell_rates(
 @dataclass(frozen=True, slots=True, repr=False)
 class StuckRates(DrawnAnswer):
     """The share of trainings that are stuck, or that have one outcome: over all trials, and in the bins of each
-    parameter.
-
-    If exactly two parameters were named, `cells` has the rates in their cells (a bin of each).
-    """
+    parameter."""
 
     overall: Rate
     by_parameter: tuple[ParameterRates, ...]
@@ -61,12 +58,7 @@ class StuckRates(DrawnAnswer):
         return f"{self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table of how often trainings have a certain ending, such as stuck. The first row is for all trials;
-        then there is one row per bin of each parameter, and, for two parameters, one per pair of their bins.
-
-        The row of a pair has the labels of both bins. `n` is the number of trainings, `k` the number of those with the
-        ending; `rate` has a 95% interval.
-        """
+        """Returns a table of how often trainings have a certain ending, such as stuck."""
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [
             (rates.title, bin_.label, bin_.n_trials, bin_.rate) for rates in self.by_parameter for bin_ in rates.bins
@@ -96,13 +88,9 @@ class OutcomeRates(DrawnAnswer):
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
             trials.
-        groups: The labels of the groups.
-        outcomes: The outcomes that occur except `failed` and `pruned`, the most frequent first.
         rates: For each group the rate of each outcome among its trainings that neither failed nor were pruned.
         bins, places: The labels of the bins of each parameter, and for each group the number of its bin of each
             parameter.
-        n_failed, n_pruned: The numbers of failed and of pruned trainings in all groups.
-        colours: The colour of each outcome, by label.
     """
 
     by: str
@@ -121,8 +109,7 @@ class OutcomeRates(DrawnAnswer):
         return f"{', '.join(self.outcomes)}{where}{pruned}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """Returns the most frequent outcome of each group of trials, and that outcome's rate. Groups without trainings
-        are left out. The key of a group has the index of its bin for each parameter."""
+        """Returns the most frequent outcome of each group of trials, and that outcome's rate."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]
@@ -132,10 +119,7 @@ class OutcomeRates(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns one row per group of trials and outcome: the number of trainings `n`, those with the outcome `k`, and
-        the `rate` with its 95% interval.
-
-        If there are two parameters, each has a column `param_<name>` with the label of the group's bin.
-        """
+        the `rate` with its 95% interval."""
         crossed = self.by.split(",") if len(self.bins) > 1 else []
         columns = {"group": str, "outcome": str, **{f"param_{name}": str for name in crossed}, **RATE_COLUMNS}
         rows = []
@@ -145,8 +129,7 @@ class OutcomeRates(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws the rate of each outcome with its 95% interval, for each group of trials. With two parameters it draws
-        a map instead: each cell has the colour of its most frequent outcome."""
+        """Draws the rate of each outcome with its 95% interval, for each group of trials."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure
 
         if len(self.bins) > 1:
@@ -183,8 +166,7 @@ def commonest_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
     """Says how many trainings were pruned and so are not counted in the sweep's rates of outcomes; `None` if none were
-    pruned.
-    """
+    pruned."""
     if not (n_pruned := outcomes.get(PRUNED, 0)):
         return None
     return (

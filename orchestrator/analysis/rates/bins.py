@@ -44,8 +44,7 @@ trials crowd in a part of the range."""
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The bins into which the values of one parameter are divided. A bin excludes its upper end, except for the last
-    bin.
+    """The bins into which the values of one parameter are divided.
 
     Attributes:
         edges: In rising order, on the scale of the axis: powers of ten if it is logarithmic. A bin of whole numbers
@@ -59,15 +58,13 @@ class Bins:
         return len(self.dimension.choices) if isinstance(self.dimension, Categorical) else len(self.edges) - 1
 
     def ranges(self) -> list[tuple[str, float | None, float | None]]:
-        """Returns (label, low, high) for each bin. The ends `low` and `high` are `None` for the choices of a
-        categorical parameter."""
+        """Returns (label, low, high) for each bin."""
         if isinstance(self.dimension, Categorical):
             return [(value_label(choice), None, None) for choice in self.dimension.choices]
         return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
 
     def place(self, values: Sequence[object]) -> list[int]:
-        """Returns the index of each value's bin. Raises a `UserError` for a value that is not among the parameter's
-        choices."""
+        """Returns the index of each value's bin."""
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
@@ -85,8 +82,7 @@ class Bins:
 
 
 def has_bin(dimension: Varied, value: object) -> bool:
-    """Returns whether a value has a bin. Null has one only as a choice: it also marks trials that do not use the
-    parameter."""
+    """Whether a value has a bin: null, which also marks trials that do not use the parameter, only as a choice."""
     return value is not None or (isinstance(dimension, Categorical) and None in dimension.choices)
 
 
@@ -219,12 +215,9 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Returns how a parameter varies (its range or its choices), and its value in each trial. Trials where the
-    parameter is null are left out, unless null is one of its choices.
+    """Returns how a parameter varies (its range or its choices), and its value in each trial.
 
-    How it varies is taken from the specs if they agree, else from the values, and is `None` if there are no trials. If
-    it is taken from the values, few distinct values, or values that are not all numbers, are choices; null is a choice
-    too if it occurs among these.
+    How it varies is taken from the specs if they agree, else from the values, and is `None` if there are no trials.
     """
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)
@@ -243,8 +236,7 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Returns whether figures show a parameter on a logarithmic axis. A range has to be declared as logarithmic;
-    choices have to be positive numbers that span a factor of ten."""
+    """Returns whether figures show a parameter on a logarithmic axis."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
@@ -274,10 +266,7 @@ def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A grouping of trials by the bins of up to two parameters; without parameters, all trials are one group.
-
-    `everything` has all trials; `axes` has, for each parameter, its bins that hold trials.
-    """
+    """A grouping of trials by the bins of up to two parameters; without parameters, all trials are one group."""
 
     names: tuple[str, ...]
     axes: tuple[tuple[Group, ...], ...]
@@ -295,11 +284,7 @@ class Crossing:
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
     def cells(self) -> dict[tuple[int, ...], Group]:
-        """Returns the groups of trials whose parameters lie in the same bins; groups without trials are left out. They
-        are sorted by the first parameter's bin and then by the second's.
-
-        The keys are the indices of the bins.
-        """
+        """Returns the groups of trials whose parameters lie in the same bins; groups without trials are left out."""
         cells = {}
         for place in itertools.product(*(range(len(axis)) for axis in self.axes)):
             parts = [axis[at] for axis, at in zip(self.axes, place, strict=True)]
@@ -327,11 +312,7 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
 def read_crossing(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], binning: Binning = coarse_bins
 ) -> Crossing:
-    """Groups the trials of a ledger by the bins of the given parameters. Raises a `UserError` for a parameter that the
-    ledger has no column for.
-
-    For rates, use the binning `fine_bins` with one parameter and `cell_bins` with two.
-    """
+    """Groups the trials of a ledger by the bins of the given parameters."""
     trials = frozenset(trial for (trial,) in connection.execute("select distinct trial from trainings").fetchall())
     axes = tuple(tuple(groups_by(specs, name, values_of(connection, name), binning)) for name in names)
     return Crossing(tuple(names), axes, trials)

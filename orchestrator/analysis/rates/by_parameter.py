@@ -27,7 +27,6 @@ class Ending:
 
     Attributes:
         outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.
-        detail: An `outcome_detail`; `None` for any.
     """
 
     outcome: str = _STUCK
@@ -42,8 +41,7 @@ class Ending:
 
     @property
     def label(self) -> str:
-        """The name of the outcome that a rate counts, without underscores. If only one detail of the outcome counts, it
-        follows in parentheses: `stuck`, `marginal`, `marginal (mean)`."""
+        """The name of the outcome that a rate counts, without underscores."""
         words = self.outcome.replace("_", " ")
         return words if self.detail is None else f"{words} ({self.detail.replace('_', ' ')})"
 
@@ -71,8 +69,7 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The rate that a report is about: the share of trainings with one ending (an outcome, or `stuck`). `is_sought`
-    says whether a higher rate is better."""
+    """The rate that a report is about: the share of trainings with one ending (an outcome, or `stuck`)."""
 
     ending: Ending = STUCK
     is_sought: bool = False
@@ -80,11 +77,7 @@ class Question:
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
     """Chooses the rate that a report is about: the rate of the given outcome; without one, the first objective that is
-    a rate; without such an objective, the stuck rate. Raises a `UserError` for an outcome that cannot occur.
-
-    A higher rate of a given outcome counts as better if the outcome is `solved`, or is one that the workload defines
-    and that does not count as stuck.
-    """
+    a rate; without such an objective, the stuck rate."""
     if outcome is not None:
         known = outcomes_of(connection).get(outcome)
         is_good = outcome == "solved" or (outcome not in OUTCOMES and known is not None and not known.is_stuck)
@@ -99,10 +92,7 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
     """Returns the `Ending` (what a rate counts) for the trainings with one outcome, or for all that are `stuck`; with
-    `detail`, only for those of them with this `outcome_detail`.
-
-    Raises a `UserError` for an outcome that cannot occur, or a detail that does not occur in the ledger.
-    """
+    `detail`, only for those of them with this `outcome_detail`."""
     if (outcome, detail) == (_STUCK, None):
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
@@ -147,7 +137,6 @@ class ParameterRates(Record):
 
     Attributes:
         where: For a conditional parameter, the condition under which it varies (`variant=positions_only`); else empty.
-        dimension: How the parameter varies in these trials.
         bins: In the order of the parameter's values; bins without trials are included.
     """
 
@@ -175,8 +164,7 @@ def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the share of solved trainings over all trials of the opened sweeps. Failed and pruned trainings are left
-    out."""
+    """Computes the share of solved trainings over all trials of the opened sweeps."""
     return pooling(*specs)(connection.execute("select n_judged, n_solved from trials").fetchall())
 
 
@@ -193,10 +181,7 @@ def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
     """Computes a rate, such as the stuck rate, in the bins of each parameter that the sweep varies, in the order of the
-    search space.
-
-    A conditional parameter has separate rates for each condition under which it varies.
-    """
+    search space."""
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
@@ -231,12 +216,7 @@ def binned_rates(
     pool: Pooling,
     binning: Binning = coarse_bins,
 ) -> tuple[ParameterRates, ...]:
-    """Computes the share of trainings with a given ending (stuck, or a certain outcome) in the bins of each parameter.
-    Like `rates_by`, but from given counts instead of a ledger.
-
-    `rows` has each trial's values of the parameters `swept_names`; `counts` has each trial's `(n, k)`, the trainings
-    that count and those with the ending.
-    """
+    """Like `rates_by`, from each trial's values of `swept_names` and its `(n, k)`."""
     values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
     rates = []
     for name in filter(values.__contains__, spec.parameters()):
@@ -260,11 +240,7 @@ def rates_in_bins(
     parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
 ) -> ParameterRates:
     """Computes the share of trainings that ended in a certain way, such as stuck, in each bin of one parameter, from
-    counts of the trainings of each trial.
-
-    `counted` has for each trial the parameter's value and `(n, k)`: the trainings that count, and those with the
-    ending. `where` is the condition that selected the trials.
-    """
+    counts of the trainings of each trial."""
     counted = [(value, count) for value, count in counted if has_bin(dimension, value)]
     values = [value for value, _ in counted]
     bins = binning(dimension, values)

@@ -42,11 +42,7 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: s
 def grouped_rates_figure(
     names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
 ) -> Figure:
-    """Draws several rates for each group of trials, with their intervals.
-
-    `names` are the places of the horizontal axis; `groups` has each group's rate at each place, where the groups are
-    drawn side by side. If the legend's title is empty, there is no legend.
-    """
+    """Draws several rates for each group of trials, with their intervals."""
     figure, panel = figures.new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
     apart = 0.7 / max(len(groups), 1)
     for number, (group, rates) in enumerate(groups.items()):
@@ -101,10 +97,7 @@ def outcome_map_figure(
     colours: Mapping[str, str],
 ) -> Figure:
     """Draws a map of the cells of two parameters: each has the colour of its most frequent outcome, and that outcome's
-    share and interval written in.
-
-    `cells` has the outcome and its rate by the numbers of the cell's bins.
-    """
+    share and interval written in."""
     figure, panel = new_cells(names, bins)
     handles = {}
     for place, (outcome, rate) in cells.items():
@@ -161,12 +154,9 @@ def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
 def draw_cell(
     panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
 ) -> None:
-    """Draws one cell in a map of two parameters, hatched if it has no trainings. Its numbers are written in unless the
-    cells are too many.
+    """Draws one cell in a map of two parameters, hatched if it has no trainings.
 
     Args:
-        place: The numbers of the cell's bins.
-        gid: The name of the patch in an SVG file.
         colour: The colour of the patch; default by the share, from the colour map of the outcome.
     """
     x, y = place

@@ -71,7 +71,6 @@ class Rate(Record):
 
     Attributes:
         n, k: The number of trainings counted, and of those with the property.
-        low, high: The bounds; `None` if nothing was counted.
         mean: The mean of the trials' shares, if that is the estimate instead of `k / n`.
     """
 
@@ -111,18 +110,14 @@ def binomial_rate(k: int, n: int) -> Rate:
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Returns the rate over the trainings of one trial, with an interval. If `replicates` is `Sequential`, the number
-    of trainings depends on how the first ones end, and the interval allows for this."""
+    """Returns the rate over the trainings of one trial, with an interval."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """Computes the share of trainings with a property over all trainings of several trials, with its 95% interval.
-
-    `counts` has for each trial `(n, k)`: the trainings that count, and those with the property.
-    """
+    """Computes the share of trainings with a property over all trainings of several trials, with its 95% interval."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials, share = len(trials), k / max(n, 1)
@@ -133,10 +128,7 @@ def pooled_rate(counts: Counts) -> Rate:
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """Computes the mean, over several trials, of the share of trainings with a property, with its 95% interval.
-
-    `counts` has for each trial `(n, k)`: the trainings that count, and those with the property.
-    """
+    """Computes the mean, over several trials, of the share of trainings with a property, with its 95% interval."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
@@ -164,17 +156,13 @@ def pooling(*specs: Sweep) -> Pooling:
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Whether all trials have equal weight in rates. This is necessary if a trial's number of trainings depends on how
-    the trainings end."""
+    """Whether all trials have equal weight in rates."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
     """Returns the weight of each training in a rate: 1 or, with `once_per_trial`, weights that have the same sum in
-    every trial.
-
-    `trial` has the trial of each training. The sum of all weights is the number of trainings.
-    """
+    every trial."""
     if not once_per_trial:
         return np.ones(len(trial))
     trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
@@ -182,8 +170,7 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weight of each trial in a rate: its number of trainings. If trials have to count equally, each weight
-    is the mean number of trainings per trial."""
+    """Returns the weight of each trial in a rate: its number of trainings."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
@@ -212,10 +199,7 @@ def decimals(low: float, high: float) -> int:
 
 def spread_of_estimate(n_trials: int) -> float:
     """Returns a factor below 1 that makes an interval wider, because the rate's variance is estimated from only
-    `n_trials` trials. The factor multiplies the number of independent trainings from which the interval is computed.
-
-    It is (z / t)^2, from quantiles of the normal and Student's t distributions.
-    """
+    `n_trials` trials: (z / t)^2, from quantiles of the normal and Student's t distributions."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
@@ -231,9 +215,7 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the 95% interval of the share of trainings with some property, over several trials. It is Wilson's
-    interval, or the exact one if only few trials have any training with the property, or only few have any training
-    without it.
+    """Returns the 95% interval of the share of trainings with some property, over several trials.
 
     Args:
         n: The effective number of trainings.

@@ -222,7 +222,6 @@ def test_the_command_prints_and_exits_by_the_limit(pair: tuple[Path, Path]) -> N
     assert _run(*pair, "--at-most", 0.9).exit_code == 0
     done = _run(*pair, "--by", "init_sigma,learning_rate", "--json")
     assert "init_sigma ×" in done.stderr
-    assert "Does the change, as a factor of the odds, differ between these groups? " in done.stderr
     assert json.loads(done.stdout)["by"] == "init_sigma,learning_rate"
 
 
