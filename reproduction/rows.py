@@ -66,20 +66,14 @@ def rate_text(rate: Rate, decimals: int = 3) -> str:
 
 
 def bins(values: NDArray[np.float64], per_decade: int) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Groups positive values into logarithmic bins. Yields for each bin that has values a label with its ends, and a
-    mask of the values in the bin.
-    """
+    """Groups positive values into logarithmic bins."""
     place = np.floor(per_decade * np.log10(values))
     for left in np.unique(place):
         yield "..".join(f"{10 ** (end / per_decade):.1g}" for end in (left, left + 1)), place == left
 
 
 def mean_interval(values: Sequence[float], others: Sequence[float] | None = None) -> tuple[float, float, float]:
-    """Returns a sample's mean with Student's 95% interval. For two samples, returns the difference of their means with
-    Welch's interval.
-
-    If all values are equal, both bounds are that value. For a single value, both bounds are infinite.
-    """
+    """A sample's mean with Student's 95% interval; of two samples, their difference with Welch's."""
     from scipy import special
 
     samples = [np.asarray(sample, dtype=np.float64) for sample in (values, others) if sample is not None]
@@ -100,9 +94,7 @@ def mean_interval(values: Sequence[float], others: Sequence[float] | None = None
 def mean_row(
     name: str, values: Sequence[float], *, possible: Bounds = (-math.inf, math.inf), **claim: Unpack[Claim]
 ) -> ComparedValue:
-    """Returns a row of a reproduction's table: the mean of `values`, one per seed, with its interval. The interval is
-    cut off at the smallest and largest possible value.
-    """
+    """Returns a row of a reproduction's table: the mean of `values`, one per seed, with its interval."""
     mean, low, high = mean_interval(values)
     if math.isfinite(low):
         low, high = max(low, possible[0]), min(high, possible[1])
@@ -113,18 +105,14 @@ def mean_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str | None = None
 ) -> ComparedValue:
     """Returns a row with the difference of two samples' means and its interval: the mean of the first sample minus that
-    of the second.
-
-    The published claim, if there is one, is that the first mean is larger.
-    """
+    of the second."""
     within = None if published is None else ABOVE_ZERO
     return estimate_row(name, *mean_interval(values, others), published=published, agrees_within=within)
 
 
 def share_row(name: str, n_with: int, n_seeds: int, **claim: Unpack[Claim]) -> ComparedValue:
     """Returns a row with the rate of a configuration's seeds that have some property (such as solved), and Wilson's
-    interval.
-    """
+    interval."""
     interval = binomial_rate(n_with, n_seeds).interval
     assert interval is not None
     return estimate_row(name, *interval, **claim)
@@ -162,10 +150,7 @@ def median_row(
 def median_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], *, published: str
 ) -> ComparedValue:
-    """Returns a row with the difference of two samples' medians, and a bootstrap interval (BCa, 10,000 resamples).
-
-    The published claim is that the first median is larger.
-    """
+    """Returns a row with the difference of two samples' medians, and a bootstrap interval (BCa, 10,000 resamples)."""
     from scipy import stats
 
     def difference(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -179,10 +164,7 @@ def median_difference_row(
 
 def ratio_row(name: str, values: Sequence[float], others: Sequence[float], **claim: Unpack[Claim]) -> ComparedValue:
     """Makes a row of a reproduction's table: the ratio of the geometric means of two samples, with Welch's interval,
-    which is computed on the logarithms.
-
-    Unlike in the other rows, a published claim is undecided if the interval lies partly inside `agrees_within`.
-    """
+    which is computed on the logarithms. Unlike in the other rows, a claim partly inside is undecided."""
     logarithms = ([math.log(value) for value in sample] for sample in (values, others))
     ours, low, high = (math.exp(logarithm) for logarithm in mean_interval(*logarithms))
     row, within = estimate_row(name, ours, low, high, **claim), claim.get("agrees_within")
@@ -233,9 +215,7 @@ def bounded_mean_intervals(values: ArrayLike, ends: Bounds) -> tuple[Floats, Flo
 
 
 def bounded_mean_row(name: str, values: Sequence[float], ends: Bounds, **claim: Unpack[Claim]) -> ComparedValue:
-    """Returns a row of a comparison with a mean over seeds and its interval. The values must lie between two known
-    ends, such as 0 and 1 for accuracies.
-    """
+    """Returns a row of a comparison with a mean over seeds and its interval."""
     mean, low, high = (float(numbers[0]) for numbers in bounded_mean_intervals([values], ends))
     return estimate_row(name, mean, low, high, **claim)
 
@@ -244,8 +224,7 @@ def bounded_difference_row(
     name: str, values: Sequence[float], others: Sequence[float], ends: Bounds, **claim: Unpack[Claim]
 ) -> ComparedValue:
     """Returns a row with the difference of two samples' means and its interval, for values that lie between two known
-    ends, such as accuracies.
-    """
+    ends, such as accuracies."""
     sample, other_sample = np.array([values]), np.array([others])
     low, high = (
         float(np.quantile(_drawn_means(sample, end)[0] - _drawn_means(other_sample, opposite, 1)[0], tail))

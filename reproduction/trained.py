@@ -39,23 +39,13 @@ def swept(
     local: bool = False,
     changed: Sweep | None = None,
 ) -> SweepDirectory:
-    """Runs a sweep that is shipped with attnsweep to its end, or resumes it if its directory exists. A finished sweep
-    is only opened, so published sweeps, which cannot be resumed, can be used too.
+    """Runs a sweep that is shipped with attnsweep to its end, or resumes it if its directory exists.
 
     Args:
-        name: The name of the shipped sweep.
         directory: The directory of the reproduction. The sweep is in its folder `name`, which may hold the sweep with
             another seed.
-        console: Shows progress and summary.
         engine: The engine with which the documents' numbers were measured; other engines differ in the last digits.
         seed: The seed of a new sweep; by default that of the shipped sweep.
-        local: Whether to train in this process, without Ray.
-        changed: A sweep to run instead of the shipped one.
-
-    Raises:
-        UserError: If the folder holds another sweep.
-        SweepError: If the sweep cannot continue.
-        KeyboardInterrupt: If a signal stopped the sweep early; it can be resumed.
     """
     path, spec, resources = directory / name, changed or load_sweep(name), Resources(engine=engine, local=local)
     if (path / SWEEP_FILE).exists():
@@ -80,10 +70,7 @@ def swept(
 
 
 def is_same_but_for_seed(one: Sweep, other: Sweep) -> bool:
-    """Returns whether two sweeps differ in nothing but their seeds.
-
-    That is how the documents' numbers and their second measurement differ.
-    """
+    """Returns whether two sweeps differ in nothing but their seeds."""
     return one.but(seed=other.seed) == other
 
 
@@ -157,8 +144,7 @@ _known: dict[str, Programs] = {}
 
 
 def block_programs(workload: str) -> Programs | None:
-    """Returns the compiled programs that train a workload's models, or `None` if this machine cannot compile. Each
-    program is compiled only once.
+    """Returns the compiled programs that train a workload's models, or `None` if this machine cannot compile.
 
     Args:
         workload: The workload's name.

@@ -4,7 +4,6 @@ it from that step many times."""
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,15 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from attnsweep.orchestrator.analysis.answer import Answer, Record, table
-from attnsweep.orchestrator.analysis.committors import Decided, share_decided
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, binomial_rate, share_label
 from attnsweep.orchestrator.inspection.continuation import DRAWS, Change, Origin, Source
-from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.errors import UserError, did_you_mean
-from attnsweep.workloads.vocabulary import PRUNED, Outcome, with_own
+from attnsweep.workloads.errors import UserError
 
 DEFAULT_N, DEFAULT_SIZE = 256, 0.01
 
@@ -169,21 +164,6 @@ def _forked(source: Source, states: Mapping[int, Checkpoint], step: int, n: int,
     )
 
 
-def check_outcome(outcome: str, own: Mapping[str, Outcome]) -> None:
-    """Checks that a name is one of a workload's outcomes.
-
-    Args:
-        own: The outcomes that the workload declares in addition to those of all workloads.
-
-    Raises:
-        UserError: If the name is no outcome of the workload.
-    """
-    known = [*with_own(own)]
-    if outcome not in known:
-        advice = did_you_mean(outcome, known, otherwise="leave it out for the training's own")
-        raise UserError("--outcome", given=outcome, expected=f"one of {', '.join(known)}", fix=advice)
-
-
 def check_numbers(n: int, size: float) -> None:
     """Checks that the number of continuations and the size of a kick (noise added to the parameters) are above 0.
 
@@ -201,139 +181,3 @@ def check_numbers(n: int, size: float) -> None:
             expected="a size above 0 of the kick (noise added to the weights)",
             fix=f"write for example --size {DEFAULT_SIZE}",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Committor(Record):
-    """The chance of an outcome given the state of one training at a step, estimated from continuations.
-
-    Attributes:
-        replicate: The training's replicate.
-        recorded: The outcome with which the training itself ended.
-        step: The step.
-        rate: The number of continuations with the outcome, with Wilson's 95% interval. If the training had ended before
-            the step, all continuations count with its own outcome.
-    """
-
-    json_keys = ("replicate", "recorded", "step", "**rate")
-
-    replicate: int
-    recorded: str
-    step: int
-    rate: Rate
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Committors(Answer, Record):
-    """The chance of an outcome for each training of one trial, given the training's state at each of several steps. It
-    is estimated by continuing the training many times from the step.
-
-    Attributes:
-        sweep, trial: The sweep's name, and the trial.
-        outcome: The outcome in question.
-        redraw: What differs in continuations: `data`, `noise` (dropout masks) or `kick` (noise added to the
-            parameters).
-        size: The size of a kick; `None` without a kick.
-        n: The number of continuations of each training from each step.
-        decided: By step, the share of the outcome that the states at this step decide.
-        committors: One for each step and training.
-        differences: How trainings that are continued with their own draws end otherwise than recorded.
-    """
-
-    sweep: str
-    trial: int
-    outcome: str
-    redraw: Change
-    size: float | None
-    n: int
-    decided: Mapping[int, Decided]
-    committors: tuple[Committor, ...]
-    differences: tuple[str, ...]
-
-    def at(self, step: int) -> tuple[Committor, ...]:
-        """Returns, for each training of the trial in the order of replicates, the estimated chance that it ends with a
-        certain outcome, given its state at a step."""
-        return tuple(committor for committor in self.committors if committor.step == step)
-
-    def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each step and training: the estimated chance of the outcome, given the
-        training's state at the step."""
-        columns = {"step": int, "replicate": int, "recorded": str, **RATE_COLUMNS}
-        rows = [(each.step, each.replicate, each.recorded, *each.rate.row) for each in self.committors]
-        return table(columns, rows)
-
-    def _in_words(self) -> str:
-        shares = ", ".join(f"{share.label} at step {step}" for step, share in self.decided.items())
-        return f"{self.outcome} in trial {self.trial} of {self.sweep}, {self.redraw}: decided {shares}"
-
-
-def committors(
-    directory: SweepDirectory,
-    trial: int,
-    *,
-    steps: Sequence[int],
-    outcome: str = "solved",
-    redraw: Change = "data",
-    n: int = 16,
-    size: float = DEFAULT_SIZE,
-    say: Callable[[str], None] = lambda _: None,
-) -> Committors:
-    """Estimates the chance of an outcome for each training of one trial, given the training's state at each of `steps`,
-    by continuing the training many times from the step.
-
-    Args:
-        trial, outcome, redraw, n, size: As in `OpenedSweep.committors`.
-        steps: The steps from which continuations begin.
-        say: Gets a line of progress for each training.
-
-    Raises:
-        UserError: As `fork`; if the trial has fewer than two trainings, one of them failed or was pruned, or the
-            workload has no such outcome.
-    """
-    check_numbers(n, size)
-    if n < 2:
-        raise UserError(
-            "n",
-            given=n,
-            expected="at least 2 continuations, because one cannot show the effect of chance",
-            fix="write for example n=16",
-        )
-    check_outcome(outcome, load_workload_of(directory).outcomes)
-    rows = _trainings(directory, trial)
-    found, differences = [], []
-    for row in rows:
-        name = f"{trial}/{row['replicate']}"
-        say(f"{name} of {len(rows)} trainings: {n} continuations from each of {len(steps)} steps ...")
-        while_training = [step for step in steps if step < row["n_steps"]]
-        found_forks = forks(directory, name, steps=while_training, redraw=redraw, n=n, size=size)
-        by_step = {fork.step: fork for fork in found_forks}
-        differences += [f"{name} {fork.difference}" for fork in found_forks if fork.difference]
-        ended = binomial_rate(n if row["outcome"] == outcome else 0, n)
-        rates = {step: by_step[step].rate(outcome) if step in by_step else ended for step in steps}
-        found += [Committor(row["replicate"], row["outcome"], step, rate) for step, rate in rates.items()]
-    counts = {step: [each.rate.k for each in found if each.step == step] for step in steps}
-    return Committors(
-        sweep=directory.sweep,
-        trial=trial,
-        outcome=outcome,
-        redraw=redraw,
-        size=size if redraw == "kick" else None,
-        n=n,
-        decided={step: share_decided(k, [n] * len(k)) for step, k in counts.items()},
-        committors=tuple(sorted(found, key=lambda each: (each.step, each.replicate))),
-        differences=tuple(differences),
-    )
-
-
-def _trainings(directory: SweepDirectory, trial: int) -> list[dict[str, Any]]:
-    trainings = Ledger(directory.place).trainings(filter=pc.field("trial") == trial)
-    rows: list[dict[str, Any]] = trainings.sort_by("replicate").to_pylist()
-    cut = [row for row in rows if row["outcome"] in ("failed", PRUNED)]
-    if len(rows) < 2 or cut:
-        raise UserError(
-            "trial",
-            given=f"{trial}, with {len(rows)} trainings, {len(cut)} of them failed or pruned",
-            expected="a trial with two trainings or more, none of them failed or pruned",
-            fix='see: attnsweep query DIR "select trial, outcome, count(*) from trainings group by all"',
-        )
-    return rows

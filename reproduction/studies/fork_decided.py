@@ -3,6 +3,13 @@
 All trainings of one configuration are continued from several steps, with other data after the step. Where a problem
 draws no data after its start, noise is added to the weights instead (a kick). `share_decided` estimates how much of the
 outcome the state at the step decides.
+
+A training's committor q is the chance that it is solved, given its state at the step; the mean of q is the solved rate
+p. The share decided is Var(q) / (p (1 - p)): each of R trainings is continued n times from the step, k of these are
+solved, and u = k (n - k) / (n (n - 1)) estimates q (1 - q) without bias (Fleiss & Cuzick 1979), so the estimate is
+1 - mean(u) / (p (1 - p)). The interval is Rubin's bootstrap, which weights the trainings at random (Rubin 1981). If few
+trainings all look decided, or all open, it would have no width, so each bound has one training added: as open as
+possible for the lower, decided for the upper. Axes: D draw of weights, R training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +19,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.figures import VERMILION, group_style, house_style, scale_shares
 from attnsweep.orchestrator.inspection.continuation import Change
-from attnsweep.orchestrator.inspection.fork import Committor, Committors, committors
+from attnsweep.orchestrator.inspection.fork import forks
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
 from attnsweep.reproduction.rows import estimate_row
 from attnsweep.reproduction.trained import one_thread, swept
@@ -25,6 +35,89 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.vocabulary import OUTCOMES
 
+_N_DRAWS = 4_000
+_TAILS = (0.025, 0.975)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The share decided, with a 95% interval; `None` if all continuations are solved, or none."""
+
+    share: float | None
+    low: float
+    high: float
+
+    @property
+    def label(self) -> str:
+        return "-" if self.share is None else f"{self.share:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def share_decided(k: Sequence[int], n: Sequence[int]) -> Decided:
+    """Estimates the share decided; each training has `k` solved among `n` continuations, at least 2."""
+    k_R, n_R = np.asarray(k, np.float64), np.asarray(n, np.float64)
+    assert len(k_R) > 1
+    assert n_R.min() > 1
+    q_R, open_R = k_R / n_R, k_R * (n_R - k_R) / (n_R * (n_R - 1))
+    if q_R.mean() in (0, 1):
+        return Decided(None, 0.0, 1.0)
+    most = 0.25 * n_R.mean() / (n_R.mean() - 1)
+    added = (0.5, most), (float(q_R.mean() < 0.5), 0.0)
+    low, high = (
+        np.quantile(_drawn(np.append(q_R, q), np.append(open_R, is_open)), tail)
+        for (q, is_open), tail in zip(added, _TAILS, strict=True)
+    )
+    share = 1 - open_R.mean() / (q_R.mean() * (1 - q_R.mean()))
+    return Decided(*(float(np.clip(value, 0, 1)) for value in (share, low, high)))
+
+
+def _drawn(q_R: NDArray[np.float64], open_R: NDArray[np.float64]) -> NDArray[np.float64]:
+    weights_DR = np.random.default_rng(0).standard_exponential((_N_DRAWS, len(q_R)))
+    weights_DR /= weights_DR.sum(axis=1, keepdims=True)
+    p_D = weights_DR @ q_R
+    return np.asarray(1 - weights_DR @ open_R / (p_D * (1 - p_D)))
+
+
+@dataclass(frozen=True, slots=True)
+class Committor:
+    """Of `n` continuations of a training from a step, `k` are solved; `recorded` is how the training itself ended."""
+
+    replicate: int
+    recorded: str
+    step: int
+    k: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committors:
+    """Those of all trainings of a trial, and the share decided by step."""
+
+    decided: Mapping[int, Decided]
+    committors: tuple[Committor, ...]
+    differences: tuple[str, ...]
+
+    def at(self, step: int) -> tuple[Committor, ...]:
+        return tuple(committor for committor in self.committors if committor.step == step)
+
+
+def committors(directory: SweepDirectory, case: "Case", console: Console) -> Committors:
+    """Continues all trainings of a sweep's only trial from the steps of the case."""
+    found, differences, n = [], [], case.n
+    for row in Ledger(directory.place).trainings().sort_by("replicate").to_pylist():
+        name, ended = f"0/{row['replicate']}", row["outcome"]
+        console.print(f"{name}: {n} continuations from each of {len(case.steps)} steps ...")
+        steps = [step for step in case.steps if step < row["n_steps"]]
+        several = forks(directory, name, steps=steps, redraw=case.redraw, n=n, size=case.size)
+        differences += [f"{name} {fork.difference}" for fork in several if fork.difference]
+        k_of = dict.fromkeys(case.steps, n * (ended == "solved")) | {
+            fork.step: fork.rate("solved").k for fork in several
+        }
+        found += [Committor(row["replicate"], ended, step, k, n) for step, k in k_of.items()]
+    of_step = {step: [each.k for each in found if each.step == step] for step in case.steps}
+    decided = {step: share_decided(k, [n] * len(k)) for step, k in of_step.items()}
+    return Committors(decided, tuple(found), tuple(differences))
+
+
 OPEN_BETWEEN = 0.1, 0.9
 """A training's outcome is open at a step where its probability of being solved lies between these two numbers."""
 
@@ -32,18 +125,7 @@ OPEN_BETWEEN = 0.1, 0.9
 @dataclass(frozen=True, slots=True)
 class Case:
     """A configuration whose trainings are continued from several steps, and what is random in the continuations: later
-    data, or noise added to the weights.
-
-    Attributes:
-        name: The problem and configuration, as the tables name it.
-        sweep: The shipped sweep.
-        values: The parameter values of the configuration, `n_steps` among them.
-        replicates: The number of trainings.
-        steps: The steps from which the trainings are continued.
-        n: The number of continuations of each training from each step.
-        redraw: What is drawn anew in continuations: the data, or a kick of the weights.
-        size: The size of kicks (noise added to the weights).
-    """
+    data, or noise added to the weights."""
 
     name: str
     sweep: str
@@ -56,25 +138,19 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """The name of the sweep that trains this case (a configuration whose trainings are continued), and of the
-        sweep's folder. Cases that differ only in the size of the noise added to the weights share one sweep."""
+        """The sweep's name: cases that differ only in the size of the kick share one sweep."""
         return "fork_" + "_".join(self.name.lower().replace(",", "").split())
 
     def spec(self, seed: int) -> Sweep:
-        """Returns a sweep of one trial, which trains the parameter values of this case with several seeds. Its
-        trainings are later continued from several steps.
-        """
         one = load_sweep(self.sweep).fix(dict(self.values))
         return one.but(name=self.folder, trials=1, replicates=self.replicates, seed=seed)
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of each training; a training that is solved ends sooner."""
         return int(self.values["n_steps"] or 0)
 
     @property
     def change(self) -> str:
-        """What differs between the continuations of a training, in words."""
         return f"kick {self.size:g}" if self.redraw == "kick" else self.redraw
 
 
@@ -105,21 +181,12 @@ _DRAWN = ("induction", "FIRST")
 
 def reproduce(directory: Path, console: Console, seed: int = 0, cases: Sequence[Case] = CASES) -> Comparison:
     """Continues all trainings of several configurations from several steps, and reports how much of the final outcome
-    the state at each step decides.
-    """
+    the state at each step decides."""
     found: list[tuple[Case, Committors]] = []
     for case in cases:
         sweep = swept(case.folder, directory, console, changed=case.spec(seed), local=True)
         with one_thread():
-            answer = committors(
-                sweep,
-                0,
-                steps=case.steps,
-                redraw=case.redraw,
-                n=case.n,
-                size=case.size,
-                say=lambda line: console.print(line),
-            )
+            answer = committors(sweep, case, console)
         found.append((case, answer))
     differences = [f"{case.name} {line}" for case, answer in found for line in answer.differences]
     return Comparison(
@@ -151,17 +218,16 @@ def _table(found: Found) -> list[list[str]]:
             q = [_share(committor) for committor in answer.at(step)]
             n_open = sum(OPEN_BETWEEN[0] < each < OPEN_BETWEEN[1] for each in q)
             ends = f"{np.mean(q):.2f}", f"{n_open} of {len(q)}", f"{min(q):.2f}", f"{max(q):.2f}"
-            lines.append([case.name, case.change, str(step), decided.label, f"{len(q)} x {answer.n}", *ends])
+            lines.append([case.name, case.change, str(step), decided.label, f"{len(q)} x {case.n}", *ends])
     return lines
 
 
 def _share(committor: Committor) -> float:
-    return committor.rate.k / committor.rate.n
+    return committor.k / committor.n
 
 
 @house_style()
 def _figure(found: Found) -> Figure:
-    """Draws for two configurations the probability that a training will be solved, given its state at a step."""
     drawn = [(case, answer) for case, answer in found if case.name in _DRAWN]
     figure = Figure(figsize=(3.2 * (len(drawn) + 1), 2.9), layout="constrained", dpi=110)
     *panels, last = figure.subplots(1, len(drawn) + 1, squeeze=False)[0]
@@ -178,12 +244,11 @@ def _figure(found: Found) -> Figure:
 
 
 def _draw_committors(panel: Axes, case: Case, answer: Committors) -> None:
-    """Draws the probability that each training will be solved (its committor) against the step, as a line."""
     of_training: dict[int, list[Committor]] = {}
     for committor in answer.committors:
         of_training.setdefault(committor.replicate, []).append(committor)
     for several in of_training.values():
-        is_solved = several[0].recorded == answer.outcome
+        is_solved = several[0].recorded == "solved"
         steps, q = [*(each.step for each in several), case.n_steps], [*map(_share, several), float(is_solved)]
         panel.plot(steps, q, color=OUTCOMES["solved"].colour if is_solved else VERMILION, alpha=0.6, linewidth=1.0)
     for label, colour in (("solved itself", OUTCOMES["solved"].colour), ("not solved", VERMILION)):

@@ -38,8 +38,6 @@ class Judged:
     """The trainings of a ledger with their metrics, from which their outcomes can be decided again with other
     thresholds.
 
-    Failed trainings are left out.
-
     Attributes:
         rows: The rows of the table `trainings`.
         metrics: The metrics by name, (n_trainings, n_probes); NaN after a training had ended.
@@ -72,8 +70,7 @@ class Judged:
 
     def groups(self, column: str) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
         """Yields the distinct values of a column in order, null last, each with a mask (n_trainings,) of the trainings
-        that have the value.
-        """
+        that have the value."""
         values = self.column(column)
         for value in sorted(set(values), key=lambda item: (item is None, str(type(item)), item or 0)):
             yield value, np.array([item == value for item in values])
@@ -91,10 +88,7 @@ class Judged:
             return self.at_end("train_grad_norm") * self.at_end("param_norm") / self.at_end("loss")
 
     def outcome(self, solved_factor: float = 1.0) -> NDArray[np.str_]:
-        """Decides the outcome of each training anew from its recorded numbers, by the present thresholds. Returns the
-        outcomes, (n_trainings,).
-
-        Within the context manager `cut_off`, one of the thresholds is multiplied by a factor.
+        """Decides the outcome of each training anew from its recorded numbers, by the present thresholds.
 
         Args:
             solved_factor: Multiplies the loss below which a training is solved.
@@ -125,9 +119,7 @@ def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
 
 @contextmanager
 def cut_off(module: ModuleType, name: str, factor: float) -> Iterator[None]:
-    """Multiplies one of the thresholds by which outcomes are decided by a factor, while this context manager is
-    active.
-    """
+    """Within the block, one of the thresholds by which outcomes are decided is multiplied by a factor."""
     original = getattr(module, name)
     setattr(module, name, factor * original)
     try:
@@ -170,11 +162,9 @@ Table = list[list[str]]
 
 
 def reproduce_kicks(directory: Path, console: Console) -> Comparison:
-    """Trains the models of the sweep `stuck_full` in float64. Then adds noise (a kick) to the final weights of some
-    stuck trainings and continues them, to see whether they are still stuck.
+    """Trains the models of `stuck_full` in float64 and kicks some stuck ones, to see whether they are still stuck.
 
-    Training must be in float64, because in float32 some trainings are stuck only by rounding. The descent after a kick
-    is in float64, and would free them even without the kick.
+    In float32 some trainings are stuck only by rounding: the descent after a kick, in float64, would free them anyway.
     """
     in_float64 = load_sweep("stuck_full").fix({"dtype": "float64"})
     sweep = swept("stuck_full", directory / "float64", console, changed=in_float64)
@@ -183,8 +173,7 @@ def reproduce_kicks(directory: Path, console: Console) -> Comparison:
 
 
 def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
-    """Reports the rate of each outcome in a finished sweep, and draws the outcomes. To show how much the rates depend
-    on the thresholds that decide between outcomes, each threshold is also halved and doubled."""
+    """Reports the rate of each outcome in a finished sweep, and draws the outcomes."""
     judged = Judged(sweep)
     recorded = judged.column("outcome").astype(str)
     n_alike = int((recorded == judged.outcome()).sum())
@@ -213,10 +202,7 @@ def compare(sweep: SweepDirectory, directory: Path) -> Comparison:
 
 
 def compare_kicks(sweep: SweepDirectory, n_zeros: int) -> Comparison:
-    """Adds noise to the weights of stuck trainings of a finished sweep, and counts those that it frees.
-
-    `n_zeros` of the stuck trainings ended at zeros of the gradient, and a quarter as many stood still on plateaus.
-    """
+    """Adds noise to the weights of stuck trainings of a finished sweep, and counts those that it frees."""
     # Training ids say nothing about the trainings, so the trainings with the first ids are a random sample.
     rows = sorted(Judged(sweep).rows, key=lambda row: str(row["training_id"]))
     zeros = [row for row in rows if row["outcome"] == "degenerate_zero"]
@@ -385,8 +371,7 @@ def _draw_cluster(
 
 def by_sigma_figure(judged: Judged, outcome: NDArray[np.str_]) -> Figure:
     """Draws the rate of each outcome against `init_sigma`, in a plot for each combination of softmax and skip
-    connection.
-    """
+    connection."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=160)
     axes = figure.subplots(1, 4, sharey=True)
     cases = [("identity", True), ("identity", False), ("softmax", True), ("softmax", False)]

@@ -74,11 +74,7 @@ def fastest_rate(N: int, M: int) -> float:
 
 def reproduce(directory: Path, console: Console, size: Size = FULL_SIZE) -> Comparison:
     """Trains some thousand small models whose attention depends on positions only, and draws their losses in three
-    figures.
-
-    The figures show plateaus, the valley at infinity (a descent along which the weights grow without end), and softmax
-    attention.
-    """
+    figures."""
     rows: list[ComparedValue] = []
     figures: list[Path] = []
     with one_thread():
@@ -170,8 +166,7 @@ def _followed(size: Size) -> tuple[Figure, list[ComparedValue]]:
 
 def runaways(size: Size, sigma: float, learning_rate: float) -> ComparedValue:
     """Returns a row with the rate of runaways (trainings whose weights grow without end) at one init_sigma and one
-    learning rate.
-    """
+    learning rate."""
     n_steps = round(size.valley_time / learning_rate)
     values: dict[str, Value] = {"init_sigma": sigma, "learning_rate": learning_rate, "n_steps": n_steps}
     ended = _train(size.n_valley, size.first_seed, **values)

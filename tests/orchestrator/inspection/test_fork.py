@@ -1,15 +1,14 @@
 """Forks: planted committors are found, the training itself goes on as recorded, and bad input gets one sentence."""
 
 import math
-import re
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 
 from attnsweep import Sweep, open_sweep
-from attnsweep.orchestrator.inspection.continuation import Change, Source
-from attnsweep.orchestrator.inspection.fork import Committors, Fork, committors, fork
+from attnsweep.orchestrator.inspection.continuation import Source
+from attnsweep.orchestrator.inspection.fork import Fork, fork
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
@@ -73,12 +72,6 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("pairs") / "s", small_sweep("pairs", trials=2, replicates=2))
 
 
-def _committors(
-    sweep: SweepDirectory, trial: int, steps: list[int], *, n: int, outcome: str = "solved", redraw: Change = "data"
-) -> Committors:
-    return committors(sweep, trial, steps=steps, outcome=outcome, redraw=redraw, n=n, size=0.01)
-
-
 def _name(coins: SweepDirectory, decided_by: str, replicate: int = 0) -> str:
     (row,) = records(coins, param_decided_by=decided_by, replicate=replicate)
     return f"{row['trial']}/{replicate}"
@@ -106,47 +99,6 @@ def test_once_it_has_fallen_or_where_the_start_decides_nothing_is_open(coins: Sw
     for decided_by, replicate, step in (("coin", 0, COIN_AT + 1), ("start", 0, 0), ("start", 1, COIN_AT)):
         found = fork(coins, _name(coins, decided_by, replicate), step=step, n=30)
         assert found.rate(found.origin.recorded).k == 30
-
-
-def test_how_much_is_decided_is_nothing_before_the_coin_and_all_after_it_or_at_the_start(coins: SweepDirectory) -> None:
-    trial = {each: int(_name(coins, each).partition("/")[0]) for each in ("coin", "start")}
-    found = _committors(coins, trial["coin"], [0, COIN_AT + 1], n=30)
-    assert not found.differences
-    before, after = found.decided[0], found.decided[COIN_AT + 1]
-    assert before.share is not None
-    assert before.low == 0
-    assert before.share < 0.1
-    assert after.share == 1
-    assert [each.rate.share for each in found.at(COIN_AT + 1)] == [
-        float(each.recorded == "solved") for each in found.at(COIN_AT + 1)
-    ]
-    assert found.to_arrow().num_rows == 2 * 8
-    assert f"Committors(solved in trial {trial['coin']} of coin-" in repr(found)
-    assert f"data: decided {before.label} at step 0, 1.00 [" in repr(found)
-    assert _committors(coins, trial["start"], [0], n=4).decided[0].share == 1
-
-
-def test_what_ended_before_a_step_has_the_committor_of_its_own_outcome(pairs: SweepDirectory) -> None:
-    own = records(pairs, trial=0, replicate=0)[0]["outcome"]
-    found = _committors(pairs, 0, [0, 10_000], outcome=own, redraw="kick", n=2)
-    beyond = found.at(10_000)
-    assert beyond[0].rate.k == 2
-    assert [each.rate.k for each in beyond] == [2 * (each.recorded == own) for each in beyond]
-
-
-@pytest.mark.parametrize(
-    ("trial", "n", "outcome", "said"),
-    [
-        (7, 4, "solved", "trial: got '7, with 0 trainings, 0 of them failed or pruned', expected a trial with two"),
-        (0, 1, "solved", "n: got 1, expected at least 2 continuations"),
-        (0, 4, "solvd", "did you mean solved?"),
-    ],
-)
-def test_bad_input_of_committors_gets_one_sentence(
-    trial: int, n: int, outcome: str, said: str, pairs: SweepDirectory
-) -> None:
-    with pytest.raises(UserError, match=re.escape(said)):
-        _committors(pairs, trial, [0], outcome=outcome, redraw="kick", n=n)
 
 
 def test_kicked_rows_have_the_escape_that_the_law_predicts_for_their_weights(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.committors import Decided, share_decided
+from attnsweep.reproduction.studies.fork_decided import Decided, share_decided
 
 
 def _continued(rng: np.random.Generator, share: float, rate: float, rows: int, n: int) -> Decided:
