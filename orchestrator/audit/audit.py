@@ -96,8 +96,6 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
 
 
 def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the trainings that the sweep's self-check repeated alone: each must end exactly as it first did, when
-    it was trained together with others."""
     try:
         replays = read_replays(directory)
     except DamagedRecordError as damage:
@@ -116,8 +114,7 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """Reads the study (Optuna's record of the trials) and the rows of a sweep. Also returns a problem for each
-    disagreement between tables of the ledger."""
+    """Reads the study (Optuna's record of the trials) and the rows of a sweep."""
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
@@ -140,8 +137,7 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
 
 
 def _is_untouched(directory: SweepDirectory, *, finished: bool) -> bool:
-    """Returns whether a sweep has neither a study (Optuna's record of its trials) nor any trainings in its ledger. A
-    run that was killed at its start leaves such a sweep."""
+    """Returns whether a sweep has neither a study (Optuna's record of its trials) nor any trainings in its ledger."""
     place = directory.place
     has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
     return not (finished or has_study or place.names("trainings"))
@@ -203,8 +199,7 @@ def check_machines(trainings: Mapping[str | None, int], directory: SweepDirector
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """Returns the result of the function `reading`. If the function raises an error, returns a problem that describes
-    the error."""
+    """Returns the result of the function `reading`."""
     try:
         return reading()
     except UserError as damage:

@@ -60,16 +60,13 @@ def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
 
 
 def _is_behind(child: Child, books: Books) -> bool:
-    """Returns whether rows of a trial changed after the trial was logged to MLflow. If so, MLflow's values are
-    corrected when the sweep is resumed."""
+    """Returns whether rows of a trial changed after the trial was logged to MLflow."""
     if books.directory.retried_of(child.trial):
         return True
     return child.values.metrics.get("n_trainings") != books.values[child.trial].metrics["n_trainings"]
 
 
 def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
-    """Describes the first value of a trial's run in MLflow that differs from the ledger's; values that only MLflow has
-    do not count."""
     for name, param in recorded.params.items():
         if (found := logged.params.get(name)) != param:
             differ = (at for at, (a, b) in enumerate(zip_longest(found or "", param)) if a != b)

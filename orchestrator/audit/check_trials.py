@@ -189,11 +189,6 @@ def _in_words(told: Told | None) -> str:
 
 
 def _may_be_told(directory: SweepDirectory, trial: int, ended: EndedTrainings) -> list[Told | None]:
-    """Returns all results of a trial that the study (Optuna's record) may contain: the present one, and those from
-    before replicates were added or failed trainings were retried.
-
-    The results from before a retry leave out the trainings that had failed by then.
-    """
     results = [*(ended.without(retried) for retried in directory.retried_of(trial)), ended]
     earlier = [trainings.first(n) for trainings in results for n in directory.stages[:-1]]
     return [trainings.told(directory.spec) for trainings in (*earlier, *results)]
@@ -280,8 +275,6 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[Problem, NDArray[np.bool_]]]:
-    """Yields each kind of fault that rows of the ledger may have, with a mask that is true for the rows that have
-    it."""
     trainings = [task.training for task in tasks]
     yield _OTHER_SWEEP, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])

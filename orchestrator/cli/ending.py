@@ -100,8 +100,7 @@ def drawing() -> Iterator[None]:
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Keeps the final weights of the trials that the user chose, once the sweep is finished. Returns `None` or, on
-    failure, a text about the error."""
+    """Keeps the final weights of the trials that the user chose, once the sweep is finished."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights

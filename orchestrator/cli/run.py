@@ -331,8 +331,6 @@ def _stored(directory: str) -> "Claim":
 
 
 def _print_sweeps() -> None:
-    """Prints a table of the shipped sweeps: workload, number of trainings, the question that a sweep answers, and the
-    parameters that it varies."""
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.search_spaces.loading import load_sweep, shipped_names
 

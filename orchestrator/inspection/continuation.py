@@ -190,13 +190,7 @@ class Source:
 
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """A context for training a recorded training again. If the training raises an error, the user sees only the
-        last line of its traceback.
-
-        Raises:
-            PoolError: If this machine cannot compile the program that trained the row.
-            UserError: If the training raises.
-        """
+        """A context for training a recorded training again."""
         try:
             with training_settings():
                 yield
@@ -294,11 +288,7 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Adds noise to the weights of all continuations of a training but number 0, which is the training itself.
-        Returns for each continuation the step at which it is predicted, from its weights, to leave the initial plateau.
-
-        The prediction is NaN where `predicted_escapes` has no formula.
-        """
+        """Adds noise to the weights of all continuations of a training but number 0, which is the training itself."""
         seeds = torch.tensor([_seed(self._training.seed, number) for number in numbers], device=self._setting.device)
         is_kicked = np.flatnonzero(np.array(numbers))
         for name, value in kick(pack.parameters, Streams(seeds), self.size).items():
@@ -316,6 +306,5 @@ class Source:
 
 
 def _seed(of_training: int, number: int) -> int:
-    """Returns the seed of one of the continuations of a training. Continuations with the same number have the same
-    seed, whatever step they begin from."""
+    """Returns the seed of one of the continuations of a training."""
     return generator_seed(of_training, f"fork/{number}")

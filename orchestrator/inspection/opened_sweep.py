@@ -67,12 +67,7 @@ class OpenedSweep(SweepData):
         return fork(directory, name, step=at, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Finds a training in the opened sweeps. Returns the directory of the sweep that holds it, and its name or id
-        there.
-
-        If several sweeps are opened as one, their trials are renumbered, so the given name TRIAL/REPLICATE differs
-        from the name in the directory.
-        """
+        """Finds a training in the opened sweeps."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():

@@ -171,8 +171,7 @@ class _Repetition:
     at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
-        """Trains a pack of recorded trainings again. Returns what each of them gives this time, such as its ledger
-        rows, by (trial, replicate). If the pack raises an error, each training is repeated alone."""
+        """Trains a pack of recorded trainings again."""
         context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
         try:
             with training_settings():

@@ -144,8 +144,6 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
 
 
 def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None:
-    """Raises an error if an intervention replaces or scales the attention of heads at the step to export, because other
-    libraries cannot do that."""
     ledger = Ledger(directory.place)
     (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
     at = row["n_steps"] if step is None else step
@@ -166,8 +164,6 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
 
 
 def _about(trained: TrainedModule) -> dict[str, Any]:
-    """Describes how an exported module was trained: its sweep, parameters, seed, step, outcome and the version of
-    attnsweep."""
     return {
         **{name: trained.row[name] for name in ("training_id", "sweep", "trial", "replicate")},
         "workload": trained.workload.name,

@@ -79,11 +79,7 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """Returns the SQL that selects all columns of an answer. A column for which `stays` returns false is converted to
-    text.
-
-    Columns are selected by position, because names may repeat.
-    """
+    """Returns the SQL that selects all columns of an answer."""
     columns = enumerate(zip(names, stays, strict=True), 1)
     return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
 
@@ -177,8 +173,6 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """Converts to text the columns with times that Python's datetime cannot represent, such as `infinity` or
-    `0044-03-15 (BC)`."""
     readable = [_is_readable(column) for column in table.columns]
     if all(readable):
         return table

@@ -336,8 +336,6 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Converts the values of a column to integers that sort in the same order: integers stay, texts become their
-    ranks."""
     chunk = values.combine_chunks()
     if not pa.types.is_dictionary(chunk.type):
         return np.asarray(chunk, np.int64)

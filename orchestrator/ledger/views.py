@@ -160,8 +160,6 @@ def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], tria
 
 
 def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
-    """Returns a table with one row for each outcome that a training may have, in the order that all tables and figures
-    use."""
     own: dict[str, Outcome] = {}
     for tables in reversed(sweeps):
         own |= outcomes_in(tables["trainings"].schema)
@@ -183,14 +181,5 @@ def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
 
 
 def _trials_view(columns: Sequence[str]) -> str:
-    """Returns the SQL of the view `trials`, which has one row per trial: counts, rates and losses over its trainings.
-
-    A `param_<name>` column is null if the trial's trainings differ in it. Failed and pruned trainings count only in
-    `n_trainings`, `n_failed`, `n_pruned` and `seconds`. Losses are `eval_loss`; a loss that is not finite counts as the
-    largest, and a quartile that is not finite is null.
-
-    Args:
-        columns: Names of the columns of `trainings`.
-    """
     parameters = (_CONSTANT.format(name=identifier(name)) for name in columns if name.startswith("param_"))
     return _TRIALS.format(parameters="".join(parameters), is_judged=IS_JUDGED)

@@ -169,11 +169,6 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    """Returns the number of rows of each fragment (the files of one commit), grouped by how far the curves in the
-    fragment have been thinned. Only fragments of one group may be merged.
-
-    The key of a group is the k for which the curves keep every k-th measured point.
-    """
     rows = snapshot.rows_of_all_tables()
     return {
         every: {name: rows[name] for name in names if name not in without}

@@ -185,10 +185,7 @@ class Ahead:
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns why compiling a sweep's steps does not pay or is impossible; `None` if it pays.
-
-    Only the sweep's first training is examined.
-    """
+    """Returns why compiling a sweep's steps does not pay or is impossible; `None` if it pays."""
     training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
@@ -216,10 +213,7 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns why the steps of a sweep's first training cannot be compiled; `None` if they can.
-
-    An error in the step itself is no such reason.
-    """
+    """Returns why the steps of a sweep's first training cannot be compiled; `None` if they can."""
     try:
         Pack(workload, [_first_training(spec, workload)]).compiled_graph()
     except STOPS:

@@ -310,8 +310,6 @@ class JournalFile:
             self._n_bytes += len(content)
 
     def _pass_notes(self, file: BinaryIO) -> None:
-        """Accepts notes that a user has added to the journal (the file of an Optuna study) with `optuna-dashboard`;
-        raises an error if the file was changed in any other way."""
         is_cut = file.seek(0, os.SEEK_END) < self._n_bytes
         file.seek(self._n_bytes)
         added = file.read()

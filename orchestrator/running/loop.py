@@ -99,9 +99,6 @@ class Found:
 
 @dataclass
 class _UnderWay:
-    """What is known of a pack (trainings in one batched program) in training: its type of accelerator, and the last
-    report of its trainer."""
-
     accelerator: str
     reached: Progress | Probed | None = None
 
@@ -254,17 +251,12 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        """How many of the remaining trainings each trainer gets if they are shared equally.
-
-        Trainings remain if they are queued or in training, or belong to trials that will still be drawn. Such a trial
-        counts with the number of trainings that it has at first.
-        """
+        """How many of the remaining trainings each trainer gets if they are shared equally."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
-        """Gives packs of trainings to idle trainers, and draws new trials for them as needed. Returns whether it
-        stopped early because the time limit for drawing had passed."""
+        """Gives packs of trainings to idle trainers, and draws new trials for them as needed."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.idle[0].accelerator
@@ -292,15 +284,12 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        """Returns the type of machine that should train a pack of trainings: the type that trained the pack before, if
-        a trainer of this type is idle, else the type of the first idle trainer."""
         begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]
 
     def _environment_on(self, machine: str) -> str | None:
-        """Returns the id of the environment (machine and versions) on a type of machine. A new environment is added to
-        the sweep's record first."""
+        """Returns the id of the environment (machine and versions) on a type of machine."""
         if machine not in self._environments:
             latest = self._directory.environments.get(self._directory.environment or "")
             on_machine = latest and latest.on(machine)
@@ -313,8 +302,7 @@ class SweepLoop:
         return self._environments[machine]
 
     def _ask(self, is_enough: Callable[[], bool], until: float) -> bool:
-        """Draws trials until `is_enough()` returns `True` or no trial is left to draw. Returns `False` if the time
-        limit passed first."""
+        """Draws trials until `is_enough()` returns `True` or no trial is left to draw."""
         while self._n_to_ask and not is_enough():
             self._trials.ask()
             if time.monotonic() >= until:
@@ -322,12 +310,7 @@ class SweepLoop:
         return True
 
     def _ask_ahead(self) -> bool:
-        """Draws trials in advance, so that trainers that finish together find new trainings at once. Returns whether it
-        stopped early because the time limit had passed.
-
-        It draws until as many trainings wait as are being trained. While trainers start, it draws trials for a first
-        pack. It draws none if trials depend on earlier results, or if a time or results may end the sweep.
-        """
+        """Draws trials in advance, so that trainers that finish together find new trainings at once."""
         spec = self._directory.spec
         if self._study.learns or spec.seconds is not None or spec.ends_early:
             return False
@@ -396,8 +379,6 @@ class SweepLoop:
         self._plan.got_further(order.pack)
 
     def _commit_due(self, is_asking: bool) -> bool:
-        """Writes the results of packs of trainings that have ended to the ledger, unless `is_commit_due` says to wait
-        for further packs. Returns whether anything was written."""
         is_due = bool(self._ended) and is_commit_due(
             [order for order, _ in self._ended],
             time.monotonic() - self._committed,
@@ -416,8 +397,6 @@ class SweepLoop:
             self._committed = time.monotonic()
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
-        """Writes the results of some packs of trainings to the ledger in one commit, then reports to the study the
-        values of trials that became complete."""
         self._writer.confirm()
         # The study is saved before the rows, because a trial with rows in the ledger must not be drawn again.
         self._study.save()

@@ -95,8 +95,6 @@ class OneRun:
 
     @property
     def _seconds_to_end(self) -> float | None:
-        """The seconds that logging to MLflow may still take; `None` (no limit) if all training is done and nobody has
-        stopped the run."""
         return None if self._finished and not self._stop.requested else self._stop.seconds_left
 
     def run(self, directory: SweepDirectory, workload: Workload[Any], start_pool: StartPool, enter: Entry) -> Summary:
@@ -144,8 +142,7 @@ class OneRun:
             yield _OpenSweep(recorded, directory, workload, study, writer, rows)
 
     def _writer(self, directory: SweepDirectory, workload: Workload[Any]) -> LedgerWriter:
-        """Opens the ledger for writing. If another process holds the lock, waits until the lock is released or its
-        holder is found dead."""
+        """Opens the ledger for writing."""
         is_said = False
         while True:
             try:
@@ -159,8 +156,7 @@ class OneRun:
             time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
-        """Trains until the budget is spent or the user stops the run. Then shuts down what it has started, such as the
-        trainers and MLflow's process, and summarizes the sweep."""
+        """Trains until the budget is spent or the user stops the run."""
         directory = sweep.directory
         is_as_before = directory.spec == sweep.recorded.spec and not sweep.retries_failed
         replays = earlier_replays(sweep.recorded) if is_as_before else None

@@ -103,8 +103,6 @@ def _drawn_together(spec: Sweep, n_trainers: int) -> list[int]:
 
 
 def _step_seconds(sample: Sample, seconds: float = _STEP_SECONDS) -> tuple[float, float] | None:
-    """Returns the seconds of a step of any pack, and for each training in it, as the mean over shapes until the time is
-    up; `None` if steps raise or modules are large."""
     until, found = time.monotonic() + seconds, list[tuple[float, float]]()
     with training_settings():
         for training, *_ in sample.shapes:

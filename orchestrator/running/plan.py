@@ -105,8 +105,6 @@ class PackSizer:
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
-        """Limits the number of trainings in later packs to what fits into the free memory, predicted from the peak
-        memory of the packs so far."""
         self._peaks[memory.width] = memory.peak
         narrow, wide = min(self._peaks), max(self._peaks)
         # Packs of only one width (number of trainings, rounded up to a power of two) do not show which part of the
@@ -208,11 +206,7 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns how many of the waiting trainings the next pack (batched program) takes, at most `n_lanes`. If trials
-        must not be split, it takes fewer, so that the pack ends with a whole trial.
-
-        Only a trial of more than `n_lanes` trainings is split nevertheless.
-        """
+        """Returns how many of the waiting trainings the next pack (batched program) takes, at most `n_lanes`."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 

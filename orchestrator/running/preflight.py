@@ -210,12 +210,6 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> NDArray[np.float64]:
-    """Draws the data of a few trainings, measures and labels them at their start, and does it again with other states
-    of the global generators. Returns the norms of first gradients, NaN where one or the loss is not finite.
-
-    Raises:
-        SpecError: If the second time gives anything else.
-    """
     evidence, values = _measured(workload, trainings, seed=0)
     check_spelling(f"{workload.name}: metrics", evidence.metrics)
     judged(workload, trainings[0].parameters, evidence)
@@ -236,8 +230,6 @@ def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> ND
 def _measured(
     workload: Workload[Any], trainings: Sequence[Training[Any]], seed: int
 ) -> tuple[Evidence, dict[str, NDArray[Any]]]:
-    """Returns the first measurements of trainings, and by subject of an error all numbers that were drawn and measured:
-    the data of the first and of the last step among them."""
     lanes, data = Lanes(trainings, torch.device("cpu")), workload.terms.get("`batch`", "batch").strip("`")
     n_steps = lanes.shared.n_steps
     with seeded_generators(seed):
@@ -256,10 +248,7 @@ def _measured(
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Checks that two trainings of a user's workload give the same results in one batch as alone in plain PyTorch.
-
-    These are the first training and the one that differs from it in most parameters.
-    """
+    """Checks that two trainings of a user's workload give the same results in one batch as alone in plain PyTorch."""
     first, *others = trainings
     values = first.parameters.values()
 
@@ -300,11 +289,7 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
 
 
 def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Predicts the step at which each training leaves the initial plateau. Stops early, with fewer predictions, at
-    the time `until`, or if the workload's code raises an error.
-
-    All trainings have equal static parameters.
-    """
+    """Predicts the step at which each training leaves the initial plateau."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
     # The first prediction takes longer than the later ones, because it also loads programs. So the second prediction is

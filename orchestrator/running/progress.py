@@ -41,10 +41,7 @@ class _TwoLines(Progress):
 
 
 class _Cell:
-    """A progress bar in the output of a notebook cell, redrawn in place.
-
-    It works without the library ipywidgets, whose output is lost when the notebook is saved.
-    """
+    """A progress bar in the output of a notebook cell, redrawn in place."""
 
     def __init__(self, bar: Progress) -> None:
         # IPython is imported only here, because attnsweep does not depend on IPython.
@@ -126,8 +123,7 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts trainings by outcome. Every few seconds and at the end, computes the stuck rate (the share of stuck
-        trainings) with its confidence interval."""
+        """Counts trainings by outcome."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -206,8 +202,6 @@ class ProgressDisplay:
         return f"trials {self._n_told}/{self._n_trials}  {self._details()}"
 
     def _details(self) -> str:
-        """Returns the line below the progress bar: the stuck rate, the packs in training, and the numbers of outcomes
-        so far."""
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
         return "  ".join(part for part in (self._stuck, packs_in_words(self._packs), outcomes) if part)
 

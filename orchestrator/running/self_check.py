@@ -100,8 +100,6 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    """Returns the first waiting pack (trainings in one batched program) whose type of machine is that of an idle
-    trainer; `None` if there is none."""
     idle = [hardware.machine for hardware in pool.idle]
     return next((order for order in waiting if order.machine in (None, *idle)), None)
 
@@ -109,12 +107,7 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """Groups the trainings that the self-check repeats into packs (one batched program each). The longest trainings
-    come first.
-
-    `tasks` has the trainings by id. A pack is named after its first training. `machine_of` returns the type of machine
-    of an environment, by the environment's id.
-    """
+    """Groups the trainings that the self-check repeats into packs (one batched program each)."""
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}

@@ -269,11 +269,7 @@ class Study:
                 self._study.set_metric_names([objective.label for objective in self._spec.objectives])
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """Returns the values of all parameters of a trial. If a killed run had drawn only some of them, the others are
-        drawn now, as that run would have drawn them.
-
-        New values are written to the study, unless the trial has ended, because Optuna does not change ended trials.
-        """
+        """Returns the values of all parameters of a trial."""
         redrawn = self._drawn_again(trial.number)
         drawn: dict[str, Scalar] = trial.params
         while missing := undrawn(self._spec, drawn):
@@ -287,11 +283,7 @@ class Study:
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """Draws again all values of a trial that a killed run had only partly drawn. The missing values alone cannot be
-        drawn, because each draw depends on those before it.
-
-        The returned trial belongs to a copy of the study that has only the trials before it.
-        """
+        """Draws again all values of a trial that a killed run had only partly drawn."""
         storage_of_copy = InMemoryStorage()
         copy = optuna.create_study(
             storage=storage_of_copy,

@@ -106,8 +106,7 @@ class JournalPieces:
             raise self._taken(self._number)
 
     def _create(self, lines: list[str]) -> bool:
-        """Creates the journal's next piece (an object of the store). Returns `False` if another writer has already
-        created a piece with this number."""
+        """Creates the journal's next piece (an object of the store)."""
         self._number += 1
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)

@@ -137,8 +137,7 @@ class OpenTrials:
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        """Queues those trainings of a trial that have not ended. If all have ended, ends the trial and returns
-        `True`."""
+        """Queues those trainings of a trial that have not ended."""
         trial = tally.configuration.trial
         self._tallies[trial] = tally
         try:
@@ -150,8 +149,7 @@ class OpenTrials:
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
-        """Queues the trainings that a trial still needs. If it needs none, reports the trial's value to the study and
-        returns `True`."""
+        """Queues the trainings that a trial still needs."""
         wanted = n_wanted(self._directory.spec.replicates, tally.ended.stuck)
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate
@@ -254,8 +252,6 @@ class Pruning:
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        """Reports the value of the trial's objective at a step to the Optuna study, once all trainings of the trial
-        have reached the step."""
         if trial in self._closed or trial in self._study.pruned:
             return
         if len(reached) < self._n_wanted:

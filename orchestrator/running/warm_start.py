@@ -162,16 +162,11 @@ def _check(earlier: SweepDirectory, spec: Sweep) -> None:
 
 
 class _MisfitError(Exception):
-    """Raised for a trial of an earlier sweep that the new sweep could not have drawn. The message names the value that
-    does not fit and the values that the new sweep has."""
+    """Raised for a trial of an earlier sweep that the new sweep could not have drawn."""
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the values that the new sweep would have to draw to repeat a given trial of an earlier sweep. Raises
-    `_MisfitError` if the new sweep cannot draw them.
-
-    `row` contains the trial's columns.
-    """
+    """Returns the values that the new sweep would have to draw to repeat a given trial of an earlier sweep."""
     recorded = parameters.recorded(row)
     has = recorded.values()
     drawn: dict[str, Scalar] = {}

@@ -135,11 +135,6 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Returns for each trial, by metric name: the values of its objectives, and 1 or 0 for whether it meets the
-    constraints.
-
-    A sweep with one objective and no constraint has no such metrics, as in versions without several objectives.
-    """
     if len(spec.objectives) == 1 and not spec.constraints:
         return {}
     metrics = {}
@@ -213,13 +208,7 @@ def _content(
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Returns for each trial the median and the other quartiles of the loss over its trainings. Each of them is a
-    curve, by metric name: up to `MAX_CURVE_STEPS` pairs of a step and a loss.
-
-    Args:
-        chosen: The numbers of the trials, as an SQL list.
-        alone: The trials with one training, whose quartiles coincide.
-    """
+    """Returns for each trial the median and the other quartiles of the loss over its trainings."""
     curves = {}
     for trial, points in quartile_curves(connection, "trial", where=f"trial in ({chosen})").items():
         thinned = np.unique(np.linspace(0, len(points) - 1, MAX_CURVE_STEPS).round().astype(int))

@@ -83,11 +83,6 @@ class Mirror:
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
-        """Returns the trials in which failed trainings were repeated, each with the time at which its last training
-        ended.
-
-        The time is `None` while one of the trainings is missing.
-        """
         trials = {trial for by_trial in self.directory.retried for trial in by_trial}
         if not trials:
             return {}
@@ -235,8 +230,7 @@ class Follower:
         return self._mirror
 
     def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
-        """Logs the complete trials that MLflow, or another store, does not have yet. Returns how many seconds the
-        search for these trials took."""
+        """Logs the complete trials that MLflow, or another store, does not have yet."""
         began = time.monotonic()
         missing = mirror.missing()
         seconds, n_missing = time.monotonic() - began, len(missing)
@@ -260,8 +254,7 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns a value that changes when the sweep's spec changes or trainings are repeated. Such a change alters which
-    trials are complete, so it must be looked up again which of them the MLflow store has."""
+    """Returns a value that changes when the sweep's spec changes or trainings are repeated."""
     return directory.spec, directory.retried
 
 
@@ -337,10 +330,5 @@ def mark_killed(directory: SweepDirectory, say: Callable[[str], object]) -> None
 
 
 def _may_have_ended(place: Place) -> bool:
-    """Returns whether the driver (the process that runs a sweep) may have ended, since it has reported no work
-    recently.
-
-    Only the ledger's lock could prove that no driver works on the sweep.
-    """
     progress = PROGRESS.read_if_sound(place)
     return progress is None or not progress.is_running(datetime.now(UTC))

@@ -85,8 +85,7 @@ class RunTables:
                     session.execute(table.__table__.insert(), table_rows)
 
     def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
-        """Returns the database rows that MLflow's client would insert for a run, by table. The table of runs comes
-        first, because the rows of the other tables refer to it."""
+        """Returns the database rows that MLflow's client would insert for a run, by table."""
         run_id = uuid.uuid4().hex
         all_tags = [RunTag(*tag) for tag in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
         latest: dict[str, Metric] = {}

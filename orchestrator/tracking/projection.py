@@ -131,8 +131,7 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits at most `timeout` seconds for the process that writes to MLflow to end. If `timeout` is `None`, waits
-        as long as the process keeps logging trials."""
+        """Waits at most `timeout` seconds for the process that writes to MLflow to end."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)

@@ -279,10 +279,7 @@ def experiment_name(workload: str) -> str:
 
 
 def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
-    """Returns as MLflow metrics how often each role of attention heads occurs in each layer, and when it emerges.
-
-    MLflow groups metrics with a common prefix in one section.
-    """
+    """Returns as MLflow metrics how often each role of attention heads occurs in each layer, and when it emerges."""
     if findings.roles is None:
         return {}
     metrics: dict[str, float | None] = {}

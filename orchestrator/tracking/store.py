@@ -166,11 +166,6 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
 
 
 def _artifact_location(uri: str, name: str) -> str | None:
-    """Returns the folder for the artifacts of MLflow's runs: beside a local database; `None` for a server, which
-    decides for itself.
-
-    MLflow's default would be the working directory.
-    """
     database = database_of(uri)
     if database is None:
         return None
@@ -190,12 +185,8 @@ def can_be_made(uri: str) -> bool:
 
 @functools.cache
 def _make_quick(database: Path) -> None:
-    """Makes commits to MLflow's local database fast: with SQLite's write-ahead logging they do not wait for the disk.
-    MLflow makes half a dozen commits for each run.
-
-    Readers (the UI) and the writer then do not block each other. A power cut can lose the last runs, which `sync`
-    writes again, but never damages the database.
-    """
+    # With SQLite's write-ahead log commits do not wait for the disk, and readers do not wait for the writer. A power
+    # cut can lose the last runs, which `sync` writes again, but never damages the database.
     from sqlalchemy import Engine, event
 
     connection = sqlite3.connect(database, timeout=20.0)
@@ -215,12 +206,7 @@ def _file_of(connection: sqlite3.Connection) -> Path:
 
 
 def _make_database(database: Path) -> None:
-    """Creates MLflow's local database. It gets its name only when it is complete, because MLflow never completes a
-    half-made one.
-
-    MLflow takes a second for this, since it runs all schema migrations since its first version. So an empty database is
-    kept in the user's state folder, and copied for the next sweep.
-    """
+    """Creates MLflow's local database."""
     from mlflow import MlflowClient
 
     kept = _place_kept()
@@ -246,8 +232,6 @@ def _make_database(database: Path) -> None:
 
 
 def _place_kept() -> Path | None:
-    """Returns the path of the empty MLflow database that is the template for new ones with this version of MLflow;
-    `None` if the user has no home folder."""
     import mlflow
 
     migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
@@ -259,8 +243,7 @@ def _place_kept() -> Path | None:
 
 
 def _copied_whole(kept: Path, draft: Path) -> bool:
-    """Copies the empty MLflow database that is kept as a template, and returns whether the copy is sound. A power cut
-    may have damaged the template; a damaged copy is removed."""
+    """Copies the empty MLflow database that is kept as a template, and returns whether the copy is sound."""
     with suppress(OSError, sqlite3.Error):
         shutil.copyfile(kept, draft)
         with closing(sqlite3.connect(draft)) as connection:
@@ -271,8 +254,7 @@ def _copied_whole(kept: Path, draft: Path) -> bool:
 
 
 def _keep(database: Path, kept: Path) -> None:
-    """Keeps a copy of a new MLflow database, without any experiments, as a template for further ones. A failure is
-    ignored."""
+    """Keeps a copy of a new MLflow database, without any experiments, as a template for further ones."""
     with suppress(OSError, sqlite3.Error):
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as folder:

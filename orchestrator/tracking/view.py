@@ -58,8 +58,6 @@ def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
 
 
 def _charts(swept: list[str], varied: dict[str, Varied]) -> list[dict[str, Any]]:
-    """Returns the charts of a sweep's saved view in MLflow: the share of stuck trainings against the first two varied
-    parameters, loss curves, and parallel coordinates of the parameters."""
     rate = {"key": "stuck_rate", "type": "METRIC"}
     axes = [{"key": name, "type": "PARAM"} for name in swept[:2]]
     charts: list[dict[str, Any]] = []

@@ -112,8 +112,6 @@ def start_here(preloaded: Sequence[str]) -> bool:
 
 
 def _keep_token_elsewhere() -> None:
-    """Makes Ray keep its access token in an environment variable of this process if the user's home folder is missing
-    or cannot be written, as in a container."""
     if has_token():
         return
     home = Path.home() / ".ray"
@@ -139,11 +137,10 @@ def _initialize(address: str, **further: Any) -> None:
 
 @contextmanager
 def _keeping_signals() -> Iterator[None]:
-    """A context for starting Ray that keeps the program's own SIGTERM handler. Otherwise Ray, when it starts in the
-    main thread, replaces it by a handler that exits.
+    """Keeps the program's own SIGTERM handler, which Ray would replace by one that exits.
 
-    Ray's processes inherit that schedulers' signals are blocked. These signals go to all processes of a job; by default
-    they would kill those that train before the driver has asked for their state.
+    Ray's processes inherit that schedulers' signals are blocked: sent to all processes of a job, they would kill those
+    that train before the driver has asked for their state.
     """
     before = signal.getsignal(signal.SIGTERM)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))

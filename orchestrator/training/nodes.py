@@ -113,8 +113,7 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of trainers for each node. Running trainers stay; each new trainer goes to the node with the
-    most room left."""
+    """Returns the number of trainers for each node."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
@@ -133,8 +132,6 @@ def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str,
 
 
 def _in_turns(nodes: Sequence[Node], number: int) -> Iterable[str]:
-    """Yields a node with GPUs for each of `number` additional trainers, so that these trainers are spread evenly over
-    all GPUs."""
     rounds = max(int(node.n_gpus) for node in nodes)
     gpus = [node.id for turn in range(rounds) for node in nodes if turn < int(node.n_gpus)]
     return (gpus[n % len(gpus)] for n in range(number))

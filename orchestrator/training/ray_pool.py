@@ -195,11 +195,7 @@ class TrainerPool:
         return reports
 
     def _look(self) -> None:
-        """Reads which nodes the cluster has; starts and ends trainers accordingly.
-
-        Raises:
-            PoolError: If Ray is gone, which would end this process within a minute; or if no node can train.
-        """
+        """Reads which nodes the cluster has; starts and ends trainers accordingly."""
         self._looked = time.monotonic()
         if (process := dead_process()) is not None:
             self._lose(f"Ray's process {process} has died")

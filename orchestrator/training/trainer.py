@@ -150,8 +150,7 @@ class Trainer:
         return self._reported(self._hand_back)
 
     def _reported(self, train: Callable[[], Report]) -> Report:
-        """Calls a function that trains, and returns its report. If the function raises an error, returns the report
-        `Raised`."""
+        """Calls a function that trains, and returns its report."""
         try:
             return train()
         except STOPS:
@@ -194,12 +193,6 @@ class Trainer:
         return Progress(self._pack.step, state, n_running, self._where, self._pack.metric(), self._pack.probe_share())
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        """Returns whether a measurement of the pack of trainings must be reported to the driver before training goes
-        on. It must if the driver decides after each measurement which trainings to prune, unless it was reported
-        already.
-
-        The measurement before the first step is never reported.
-        """
         return self._waits and pack.step > self._told_step
 
     @property
@@ -260,8 +253,6 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started, memory)
 
     def _train_slice(self, pack: Pack[Any]) -> None:
-        """Trains for one slice: until its time is over, all trainings have ended, the driver must decide on pruning, or
-        the trainer is asked to leave."""
         started = looked = time.perf_counter()
         n_probes = 1 if self._waits else None
         while not pack.advance(self._evaluations_per_look, n_probes):

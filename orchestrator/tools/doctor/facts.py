@@ -76,10 +76,7 @@ def _with_slices(n_seen: int) -> int:
 
 
 def _trained(device: str, index: int = -1) -> str:
-    """Trains a tiny batch of trainings, to show that the device works. Returns the error; empty if training succeeds.
-
-    A GPU is selected by its index, and becomes the current device as in a trainer with one GPU.
-    """
+    """Trains a tiny batch of trainings, to show that the device works."""
     workload = load_workload(_WORKLOAD)
     try:
         check_rounding()

@@ -181,8 +181,7 @@ def _ask_there() -> tuple[str, str]:
 
 
 def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
-    """Runs a new Python process on this node that collects the node's facts. Returns the facts as JSON, and the error;
-    one of the two is empty."""
+    """Runs a new Python process on this node that collects the node's facts."""
     try:
         process = subprocess.run(
             [python, *options, "-m", _MODULE], capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -93,11 +93,7 @@ def prepare_pairs(
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """Assigns each pair of sentences to training, validation or test. Returns each pair's part, and the number of pairs
-    in each part.
-
-    The part of a pair depends on the source sentence and the seed alone, not on the other rows of the file.
-    """
+    """Assigns each pair of sentences to training, validation or test."""
     share_N = shares(source, settings.seed)
     part_N = np.select([share_N < settings.held_out / 2, share_N < settings.held_out], [TEST, VALID], TRAIN)
     n_pairs = {name: int((part_N == number).sum()) for number, name in enumerate(PART_NAMES)}
@@ -119,8 +115,6 @@ def _with_vocabulary(
     is_trained_N: NDArray[np.bool_],
     settings: PreparationSettings,
 ) -> Sentences:
-    """Numbers the words of one language's sentences by a vocabulary that is learned from the training sentences
-    alone."""
     words = learn_vocabulary(
         texts.filter(pa.array(is_trained_N)).to_pylist(),
         "words",
