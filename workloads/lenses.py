@@ -32,7 +32,7 @@ class Lenses:
         maps: Returns complete maps of the sentence of a given number, or of a default one, where `attention` and
             `vocabulary` do not suffice. If it returns `None`, `attention` and `vocabulary` are used.
         least_examples: The smallest `batch_size` for which means over examples are meaningful.
-        loss: The loss written in basic operations, for workloads whose own loss is written for speed.
+        loss: The loss with second derivatives, if the workload's own has none.
     """
 
     attention: Callable[[nn.Module, Batch], Sequence[Tensor]] | None = None
@@ -43,11 +43,9 @@ class Lenses:
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
-    """Returns what a workload declares about its models for `attnsweep heads` and `attnsweep why`, such as how to
-    compute attention weights. If it declares nothing, returns the defaults.
+    """What a workload declares about its models; the defaults if it declares nothing.
 
-    A subclass of a workload inherits only the fields about attention heads, because its loss may differ from that of
-    its base class.
+    A subclass inherits only the fields about attention heads, because its loss may differ from that of its base class.
 
     Raises:
         SpecError: If the workload's attribute `lenses` is not a `Lenses`.
@@ -67,11 +65,7 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
 
 
 def loss_of(workload: Workload[Any]) -> Loss:
-    """Returns the function that computes one training's loss from a module and a batch, in the form that is best traced
-    as a graph.
-
-    It is `lenses.loss`, which is written in basic operations, if declared; else `workload.loss`.
-    """
+    """The loss that `attnsweep why` differentiates: `lenses.loss`, or else the workload's own."""
     return lenses_of(workload).loss or workload.loss
 
 

@@ -56,8 +56,7 @@ def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
-    """Computes how far each attention head plays each role, such as attending to the previous token, from the counts of
-    what heads attend to (`count_roles`). Returns these scores by name, in a fixed order.
+    """How far each attention head plays each role, by name of the score, in a fixed order.
 
     - `positional_offset`, `positional_share`, `positional_mass`: the offset k = key - query at which the strongest key
       is most often; among the queries that have a key at this offset, the share whose strongest key it is, and the mean
