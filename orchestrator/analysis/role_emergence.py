@@ -213,14 +213,6 @@ class RoleEmergence:
     curve: tuple[CurvePoint, ...]
 
 
-def role_emergence(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
-) -> tuple[RoleEmergence, ...]:
-    """Estimates when each role of attention heads emerges, for each layer in which the role occurs or its score is
-    measured."""
-    return emergence_of(role_histories(connection, any_layer=any_layer), spec)
-
-
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
     """Estimates when each role of attention heads emerges, from given histories: a history holds for one layer and one
     role at which step the role emerged in each training."""

@@ -179,8 +179,7 @@ def _checks(
 
 
 def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
-    """Reports trainings whose machine `sweep.json` does not name. If there are none, reports whether the machines are
-    of several types. Returns no check if they are all of one type.
+    """Reports trainings whose machine `sweep.json` does not name.
 
     Args:
         trainings: Number of trainings by the id of their environment; `None` if it was not recorded.

@@ -59,10 +59,7 @@ def count_files(place: Place) -> int:
 
 
 def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
-    """Finds damaged files of a sweep, files of other sweeps, and left-over files.
-
-    Left-over files count as problems only if the sweep is finished: before, a writer may still need them.
-    """
+    """Finds damaged files of a sweep, files of other sweeps, and left-over files."""
     for _ in range(_ATTEMPTS):
         names = fragment_names(place)
         problems = verify(place, spec_sha256)
@@ -76,8 +73,7 @@ def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Prob
 
 
 def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[bool | None, list[Check]]:
-    """Returns whether a sweep, or a merge of sweeps, is finished, and an empty list. If `course.json` cannot be read,
-    returns `None` and a list with the problem to report.
+    """Returns whether a sweep, or a merge of sweeps, is finished, and an empty list.
 
     Args:
         fix: What the user can do about a damaged file, if it is not the fix that the error names.
@@ -89,11 +85,7 @@ def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[boo
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the bytes of the journal of the study (Optuna's record of the trials). Each line of the journal has the
-    digest of all bytes before it.
-
-    Returns nothing if there is no journal: another check reports that.
-    """
+    """Checks the bytes of the journal of the study (Optuna's record of the trials)."""
     place = directory.place
     if directory.spec.storage:
         return []

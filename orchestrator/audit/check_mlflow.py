@@ -29,8 +29,7 @@ _VALUES = Problem("trials whose run has another value than the ledger", _LOG_AGA
 
 
 def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
-    """Finds values of trials in MLflow that differ from the ledger's. Until the sweep is finished, a trial that MLflow
-    lacks is no fault."""
+    """Finds values of trials in MLflow that differ from the ledger's."""
     trials = set(books.complete)
     n_trainings = books.rows.num_rows
     if len(logged.parents) > 1:

@@ -109,8 +109,7 @@ class Books:
 
     @cached_property
     def complete(self) -> list[int]:
-        """The numbers of the complete trials. A trial is complete if the ledger has a row for each training that the
-        trial requires."""
+        """The numbers of the complete trials."""
         return complete_among(self.rows, self.directory.spec.replicates)
 
     def count_trials(self) -> dict[str, int | None]:
@@ -124,8 +123,7 @@ class Books:
         }
 
     def count_wanted(self) -> int:
-        """Returns how many trainings all trials of the sweep should have together. If a rule decides from the outcomes
-        of a trial's trainings how many the trial gets, the number follows from the trainings that have ended so far."""
+        """Returns how many trainings all trials of the sweep should have together."""
         rule = self.directory.spec.replicates
         return sum(n_wanted(rule, self.ended(trial.number).stuck) for trial in self.asked)
 
@@ -206,11 +204,7 @@ def _compare_drawn(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
 
 def compare_pruned(books: Books) -> Iterator[Fault]:
     """Finds trainings whose pruning in the ledger disagrees with the pruning of their trial in the study (Optuna's
-    record).
-
-    If all trainings of a trial share one pack (one batched program), they end at the step of the decision. If they are
-    in several packs, some may end at a later probe.
-    """
+    record)."""
     if "pruned_step" not in books.rows.column_names:
         # Rows that were written before attnsweep had pruning lack the column `pruned_step`, so there is nothing to
         # compare.
@@ -230,11 +224,7 @@ def compare_pruned(books: Books) -> Iterator[Fault]:
 
 
 def changed_parameters(books: Books) -> Problem | None:
-    """Compares the parameters that the workload declares now with the columns for parameters in the ledger. Returns a
-    problem if they do not fit; else `None`.
-
-    Rows of earlier versions may lack a parameter that was added later, and may have a parameter that was retired.
-    """
+    """Compares the parameters that the workload declares now with the columns for parameters in the ledger."""
     parameters = books.workload.parameters
     declared = parameters.declared()
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}

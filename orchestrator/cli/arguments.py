@@ -57,8 +57,7 @@ def opened(directory: str) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep") -> "UserCode | None":
-    """Returns the user's code that a sweep needs, if the user named the sweep by a JSON file. Returns `None` if
-    `reference`, by which the user named it, is no JSON file, or if the sweep needs no such code.
+    """Returns the user's code that a sweep needs, if the user named the sweep by a JSON file.
 
     Raises:
         UserError: If a stored file is not the one that the sweep recorded.

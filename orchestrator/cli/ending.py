@@ -51,9 +51,6 @@ def conclude(
     """Prints the summary of a run and finishes it: calls the shell commands that the user has given, keeps weights,
     draws the report, and exits.
 
-    The summary is printed before these steps, so that a failure in one of them loses nothing of it; the seconds, and
-    the JSON, after them.
-
     Args:
         began: When the command began, by the monotonic clock.
     """

@@ -90,8 +90,7 @@ _OPTIONS = (
 
 
 def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns a decorator for the functions behind commands. It replaces a function's parameter `resources` by options
-    of the command line, such as `--trainers`.
+    """Returns a decorator for the functions behind commands.
 
     Args:
         without: The names of options that the command does not have.

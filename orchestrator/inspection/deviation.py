@@ -91,14 +91,12 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference between a recorded number and the repeated one. It can be large just because
-        the numbers are, as in a diverged training."""
+        """The largest absolute difference between a recorded number and the repeated one."""
         return max(difference.absolute for difference in self.differences)
 
     @property
     def relative(self) -> float:
-        """The largest relative difference between a recorded number and the repeated one. For numbers near 0 it may
-        come from rounding alone."""
+        """The largest relative difference between a recorded number and the repeated one."""
         return max(difference.relative for difference in self.differences)
 
     @property

@@ -127,8 +127,6 @@ def forks(
 ) -> list[Fork]:
     """Continues a training many times from each of several steps.
 
-    To get its states at these steps, the training is trained again only once.
-
     Args:
         steps: The steps from which continuations begin.
         directory, name, redraw, n, size, say: As in `fork`.

@@ -21,8 +21,6 @@ _NEARER_THAN_CHANCE = -2.0
 class Structure:
     """The family of matrices (diagonal, banded or in blocks) that a head's attention map is nearest to.
 
-    How near is judged by comparison with maps whose rows are shuffled.
-
     Attributes:
         family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/roles.md; `none` if no family is nearer than
             chance.
@@ -41,8 +39,7 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The name of the kind of matrix that the attention map resembles most, with the kind's sizes. For example,
-        `S3(4, 1)` is an identity matrix in which 1 block of 4 adjacent rows attends to one column instead."""
+        """The name of the kind of matrix that the attention map resembles most, with the kind's sizes."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 

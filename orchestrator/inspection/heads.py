@@ -37,8 +37,6 @@ class Heads(DrawnAnswer):
         layer_names: The names of its layers; a layer without a name is shown by its number.
         heads: All heads, layer by layer.
         note: Empty, or why the maps may not be those of the recorded training.
-
-    A notebook shows the table and the figure.
     """
 
     row: Mapping[str, Any]
@@ -64,10 +62,7 @@ class Heads(DrawnAnswer):
 
     def to_arrow(self) -> pa.Table:
         """Returns a table with a row for each attention head: its role, its scores, and the kind of matrix (diagonal,
-        banded or blocks) that its attention map resembles most.
-
-        The column of a score is `score_<name>`; `z` compares the distance to the nearest matrix with chance.
-        """
+        banded or blocks) that its attention map resembles most."""
         rows = []
         for head in self.heads:
             near = head.structure
@@ -121,8 +116,6 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
     """Returns the attention heads of a training at its end: attention maps on one sentence, roles, scores, and nearest
     structures (diagonal, banded or blocks).
 
-    The training is trained again, unless its weights were kept.
-
     Args:
         directory: The sweep directory.
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
@@ -137,8 +130,7 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
     """Returns the attention heads of a training at its end, as `trained_heads` does, from a sweep directory that is
-    already open.
-    """
+    already open."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # `looked_at` raises an error if the model has no attention heads, or the data have no such sentence. Therefore it
@@ -152,10 +144,7 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes the attention maps of a training on one sentence. Errors of the user's code become a `UserError`.
-
-    PyTorch has the settings that it has in training, such as one thread.
-    """
+    """Computes the attention maps of a training on one sentence."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 

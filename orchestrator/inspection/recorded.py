@@ -107,8 +107,7 @@ def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tup
 def ended_training(
     directory: SweepDirectory, workload: Workload[Any], name: str, query: str
 ) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
-    """Finds one training that ended with finite weights. Returns its row of `trainings`, its rows of all tables, and
-    its parameters and seed.
+    """Finds one training that ended with finite weights.
 
     Args:
         name: The training, as `find_training` accepts it.
@@ -129,10 +128,7 @@ def ended_training(
 
 
 def by_training(rows: Rows) -> dict[Place, Rows]:
-    """Splits the rows of several trainings: returns the rows of each training by (trial, replicate).
-
-    Ids are not used, because version 0.1 derived them from a parameter that no longer exists.
-    """
+    """Splits the rows of several trainings: returns the rows of each training by (trial, replicate)."""
     curves, no_curves = _by_place(rows.curves), rows.curves.slice(0, 0)
     heads = {} if rows.heads is None else _by_place(rows.heads)
     no_heads = None if rows.heads is None else rows.heads.slice(0, 0)

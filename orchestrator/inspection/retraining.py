@@ -93,8 +93,7 @@ class Retrained:
 @dataclass(frozen=True)
 class Setting:
     """What recorded trainings must have in common so that one batch (pack) can repeat all of them exactly: shape
-    (static parameters), device, engine and width of the batch.
-    """
+    (static parameters), device, engine and width of the batch."""
 
     shape: Shape
     device: str
@@ -108,8 +107,7 @@ def retrain(
     extra_probes: ExtraProbes | None = None,
     at_step: int | None = None,
 ) -> list[Retrained]:
-    """Trains some of a sweep's trainings again to their end. Trainings that can share a batched program are trained
-    together.
+    """Trains some of a sweep's trainings again to their end.
 
     Args:
         training_ids: Ids of trainings in the ledger.

@@ -43,8 +43,7 @@ them.
 
 
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
-    """Runs one SQL query over several sweeps. The rows of all sweeps are in the views `trainings`, `curves`, `heads`
-    and `trials`.
+    """Runs one SQL query over several sweeps.
 
     Raises:
         UserError: If `sql` is not one query, if DuckDB refuses it, or if a sweep is given twice.

@@ -55,51 +55,36 @@ class Ledger:
 
     def curves(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """Returns the table `curves`: the value of each metric, with one row per training, step of measurement and
-        metric.
-        """
+        metric."""
         return self._read("curves", columns, filter)
 
     def heads(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """Returns the table `heads`, with one row per training, step of measurement, layer and attention head; no rows
-        for a workload without heads.
-        """
+        for a workload without heads."""
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns 1 if all measured points of the curves are stored. If some curves keep only every k-th point,
-        returns k (the largest, if there are several)."""
+        """Returns 1 if all measured points of the curves are stored."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials` of the rows that are
-        committed now.
-
-        Compactions do not disturb the connection: the views are opened files, or tables in memory if the sweep is in an
-        object store. For one query, `ask` downloads less. SQL has no access to the file system.
-        """
+        committed now."""
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Calls the function `question` with a DuckDB connection to the ledger's views, as from `connect`, and returns
-        its result.
-
-        If a compaction removes a file meanwhile, `question` is called again.
-        """
+        its result."""
         return ask_all([self], question)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A context that yields a DuckDB connection to the ledger's views, as from `connect`. If a damaged file causes
-        an error inside the context, the error names this file."""
+        """A context that yields a DuckDB connection to the ledger's views, as from `connect`."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
     def tables(self) -> Tables:
-        """Returns all tables of the ledger with the rows that are committed now, by name.
-
-        They stay readable even when their files are removed. From an object store the tables are downloaded completely,
-        and again only when the files there have changed.
-        """
+        """Returns all tables of the ledger with the rows that are committed now, by name."""
         if self.place.pins_open_files:
             return open_snapshot(self.place).tables()
 
@@ -137,10 +122,7 @@ def allow_many_files() -> None:
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
     """Calls the function `question` with a DuckDB connection to the rows of several sweeps together, and returns its
-    result.
-
-    Everything else is as in `Ledger.ask`.
-    """
+    result."""
 
     if len(ledgers) > 1:
         allow_many_files()

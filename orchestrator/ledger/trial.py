@@ -22,11 +22,7 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended: some columns of its row in the ledger. A trial's objectives are computed from these
-    columns, and they decide whether the trial is complete.
-
-    `eval_loss` is `None` if the loss was not finite.
-    """
+    """How a training ended: some columns of its row in the ledger."""
 
     outcome: str
     stuck: bool
@@ -59,10 +55,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EndedTrainings:
-    """Those trainings of one trial that have ended, by replicate (their number in the trial).
-
-    A replicate that is recorded twice counts once.
-    """
+    """Those trainings of one trial that have ended, by replicate (their number in the trial)."""
 
     by_replicate: dict[int, Ending] = field(default_factory=dict)
 
@@ -79,8 +72,7 @@ class EndedTrainings:
     @property
     def stuck(self) -> Ended:
         """Whether each training of the trial ended with an outcome that counts as stuck, by replicate number; `None`
-        for a training that failed or was pruned.
-        """
+        for a training that failed or was pruned."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def first(self, n: int) -> "EndedTrainings":
@@ -95,8 +87,7 @@ class EndedTrainings:
 
     def told(self, spec: Sweep) -> Told | None:
         """Returns the trial's result for the Optuna study (values and violations); `None` if all trainings failed or
-        were pruned.
-        """
+        were pruned."""
         judged = self.judged
         if not judged:
             return None
@@ -126,10 +117,7 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
 
 def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
     """Yields the ended trainings of each trial, in the order of the trials' numbers, from rows of the table
-    `trainings`.
-
-    Converts the rows of a few trials at a time, because a million rows at once would take a gigabyte of memory.
-    """
+    `trainings`."""
     rows = rows.sort_by("trial")
     ends = [*(np.flatnonzero(np.diff(rows["trial"].to_numpy())) + 1).tolist(), rows.num_rows]
     start = 0
@@ -137,14 +125,6 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
         end = ends[min(bisect_left(ends, start + _ROWS_AT_ONCE), len(ends) - 1)]
         yield from ended_trainings(rows.slice(start, end - start)).items()
         start = end
-
-
-def objective_values(trials: Mapping[int, EndedTrainings], objective: Measured) -> dict[int, float]:
-    """Returns for each trial the value of one objective. Trials whose trainings all failed or were pruned are left
-    out.
-    """
-    values = {trial: ended.value(objective) for trial, ended in trials.items()}
-    return {trial: value for trial, value in values.items() if value is not None}
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
@@ -159,8 +139,7 @@ def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "tru
 
 
 def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:
-    """Returns the numbers of the complete trials in a ledger, in order. A trial is complete if all replicates
-    (trainings) that `rule` requires have ended.
+    """Returns the numbers of the complete trials in a ledger, in order.
 
     Args:
         connection: From `Ledger.connect`.
@@ -170,9 +149,7 @@ def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequentia
 
 
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
-    """Returns the numbers of the complete trials among rows of `trainings`, in order. A trial is complete if all
-    replicates (trainings) that `rule` requires have ended.
-    """
+    """Returns the numbers of the complete trials among rows of `trainings`, in order."""
     if isinstance(rule, int):
         # With a fixed number of replicates, outcomes do not matter, so trainings only have to be counted. Arrow counts
         # half a million rows faster than Python reads them.

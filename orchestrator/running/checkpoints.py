@@ -51,9 +51,7 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of a sweep's unfinished packs (trainings in one batched program). Only the sweep's driver writes
-    them.
-    """
+    """The checkpoints of a sweep's unfinished packs (trainings in one batched program)."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -78,15 +76,11 @@ class Checkpoints:
 
     def environment_of(self, pack: str) -> str | None:
         """Returns the id of the environment (machine and versions) in which a pack of trainings reached its last
-        checkpoint; `None` if it is not known.
-        """
+        checkpoint; `None` if it is not known."""
         return self._stored.get(pack, (None, None))[1]
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Returns the last stored state of a pack of trainings. Returns `None` if there is none, if its file is
-        damaged, or if another environment (machine and versions) trained it.
-
-        A ledger row names one environment, so a pack cannot continue in another environment: it begins again.
+        """Returns the last stored state of a pack of trainings.
 
         Raises:
             StoreError: If the file cannot be read now.

@@ -71,8 +71,6 @@ def decide(
 ) -> Verified:
     """Trains further batches until a claim is decided, its budget is spent, the user stops or the self-check fails.
 
-    The verdict's error rate does not depend on the budget, so each call may give another budget.
-
     Args:
         where: The sweep directory that `begin` has made.
         resources, console: As for `resume_sweep`.

@@ -10,8 +10,7 @@ import attnsweep as at
 
 
 class Model(nn.Module):
-    """A causal transformer of one block, built from attnsweep's parts. You may use modules of PyTorch or of another
-    library instead."""
+    """A causal transformer of one block, built from attnsweep's parts."""
 
     def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
         super().__init__()

@@ -69,8 +69,7 @@ class TrialContent:
 
 
 def has_runs_of_trials(spec: Sweep) -> bool:
-    """Returns whether each trial of a sweep gets its own run in MLflow. A sweep with very many trials gets one table of
-    all trials instead."""
+    """Returns whether each trial of a sweep gets its own run in MLflow."""
     return spec.trials <= MOST_RUNS
 
 

@@ -44,8 +44,7 @@ class MlflowStore:
         open_client(self.uri)
 
     def runs_of(self, directory: SweepDirectory) -> SweepRuns:
-        """Looks up the runs of a sweep in MLflow. This method, and every method of the result, may raise
-        MlflowException."""
+        """Looks up the runs of a sweep in MLflow."""
         return SweepRuns(directory, self.uri)
 
     @contextmanager
@@ -108,8 +107,7 @@ class Logged:
 
 
 def look_up(directory: SweepDirectory, uri: str) -> Logged:
-    """Looks up the MLflow runs of a sweep and of its trials. Finds none if the store does not have the sweep's
-    experiment.
+    """Looks up the MLflow runs of a sweep and of its trials.
 
     Raises:
         MlflowException: If the store cannot be reached.

@@ -56,8 +56,7 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Reads the messages of the driver (the process that runs a sweep). Puts its requests into one queue, and its
-    notices that the sweep's run has ended into another. Ends this process once the driver is gone."""
+    """Reads the messages of the driver (the process that runs a sweep)."""
     status = 1
     try:
         for line in lines:
@@ -74,11 +73,7 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Does what the driver (the process that runs a sweep) requests: logs a sweep to MLflow, or draws a report. Returns
-    why this failed, or `None`.
-
-    Sets the working directory and the environment to the driver's.
-    """
+    """Does what the driver (the process that runs a sweep) requests: logs a sweep to MLflow, or draws a report."""
     os.environ.clear()
     os.environ.update(request["variables"])
     set_environment()
@@ -92,8 +87,7 @@ def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[
 def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
-    """Logs a sweep's trials to MLflow while the sweep runs. When the process that runs the sweep reports the end of its
-    run, logs whatever is still missing and returns."""
+    """Logs a sweep's trials to MLflow while the sweep runs."""
     with closing(Follower(place_of(directory), MlflowStore(uri), say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())
@@ -103,10 +97,7 @@ def follow_until_told(
 
 
 def draw_report(directory: str, uri: str | None, keep: bool) -> str | None:
-    """Draws the report of a sweep. Returns in one line why this failed; `None` if it succeeded.
-
-    The arguments are those of `problem_drawing`.
-    """
+    """Draws the report of a sweep."""
     try:
         return problem_drawing(SweepDirectory.open(place_of(directory)), uri, keep=keep)
     except UserError as error:

@@ -21,9 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
-    """Adds the report to the sweep's run in MLflow, if the sweep is finished. Idempotent. The first call takes seconds.
-
-    It never fails, because the report is a convenience and the ledger has everything: a problem is a warning.
+    """Adds the report to the sweep's run in MLflow, if the sweep is finished.
 
     Args:
         uri: The URI of the MLflow store; for `None` see `tracking_uri`.
@@ -32,8 +30,7 @@ def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
 
 
 def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -> str | None:
-    """Draws a sweep's report once, for the sweep's directory and for MLflow. Returns one line on why the directory or
-    MLflow has no report; `None` if nothing failed.
+    """Draws a sweep's report once, for the sweep's directory and for MLflow.
 
     Args:
         uri: The URI of the MLflow store whose run of the sweep gets the report, unless it has it already; `None` for no
@@ -88,8 +85,7 @@ def _write_figures(report: "SweepReport", folder: Path) -> None:
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:
-    """Logs a warning with the reason why the report of a sweep could not be written, `problem`. Does nothing if that is
-    `None`."""
+    """Logs a warning with the reason why the report of a sweep could not be written, `problem`."""
     if problem is not None:
         place = plain(as_argument(directory.place.full_name))
         _log.warning(

@@ -35,9 +35,6 @@ def links(spec: Sweep, experiment: str) -> str:
 def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
     """Returns the key and the value of the experiment tag in which MLflow stores the saved view of a sweep's trials.
 
-    There is one view per sweep name, because MLflow's page holds at most 40. It lists all sweeps of that name, the
-    newest first.
-
     Args:
         created: When the sweep was created, milliseconds since the epoch.
     """

@@ -22,8 +22,7 @@ from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack (trainings in one batched program) at a time, in this process. Each call of `reports` trains for
-    only a few steps, so that a stop request need not wait long.
+    """Trains one pack (trainings in one batched program) at a time, in this process.
 
     Args:
         workload: The problem that the sweep trains.
@@ -64,9 +63,7 @@ class LocalPool:
         return [] if self._order is None else [self._order]
 
     def notices(self) -> list[str]:
-        """Returns no messages. Messages are about trainers that fail to start, and a trainer in this process always
-        starts.
-        """
+        """Returns no messages."""
         return []
 
     def train(self, order: PackOrder) -> None:

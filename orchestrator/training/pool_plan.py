@@ -45,11 +45,7 @@ class Trainer:
 
 
 class Action(NamedTuple):
-    """Something that the pool should do with one trainer, given by its number: start it, let it train on, or end it.
-
-    `start` starts it with its share of resources, on its node or where Ray finds a place; `go on` continues its pack
-    for a slice; `hand back` requests its pack; `end` ends it.
-    """
+    """Something that the pool should do with one trainer, given by its number: start it, let it train on, or end it."""
 
     what: Literal["start", "go on", "hand back", "end"]
     number: int
@@ -84,8 +80,7 @@ class PoolPlan:
 
     @property
     def n_trainers(self) -> int:
-        """The number of packs of trainings that can train at the same time. Before any node is up, the number of
-        trainers that the user requested."""
+        """The number of packs of trainings that can train at the same time."""
         return sum(trainer.node is not None for trainer in self.trainers.values()) or max(len(self.trainers), 1)
 
     @property
@@ -111,14 +106,11 @@ class PoolPlan:
 
     @property
     def is_training(self) -> bool:
-        """Whether any trainer is training, rather than waiting for the driver's answer. If so, the driver may wait:
-        that trainer will send a report by itself."""
+        """Whether any trainer is training, rather than waiting for the driver's answer."""
         return len(self.running) > len(self._at_probe)
 
     def see(self, nodes: Iterable[Node]) -> bool:
-        """Records the nodes that are up. Returns whether `follow` should be called now, to adapt the trainers to these
-        nodes.
-        """
+        """Records the nodes that are up."""
         self.nodes = {node.id: node for node in nodes}
         self.record.seen(self.nodes)
         if len(self.nodes) >= self.n_awaited:
@@ -165,8 +157,7 @@ class PoolPlan:
         return {**shares, None: Counter(allotment.pending)}
 
     def settled(self, number: int, node_id: str, host: str, hardware: Hardware, changes: Sequence[str]) -> list[Action]:
-        """Records that a trainer is up. If its code or software versions differ from the driver's, ends the trainer and
-        gives up its node."""
+        """Records that a trainer is up."""
         if changes:
             self.record.give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
             return [self._end(number)]
@@ -177,9 +168,7 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str, *, has_lost_its_node: bool) -> list[Action]:
-        """Records that a trainer did not start. This counts as a failure of its node, unless the node has left
-        meanwhile.
-        """
+        """Records that a trainer did not start."""
         trainer, end = self.trainers[number], self._end(number)
         node = self.nodes.get(trainer.node) if trainer.node is not None else self._node_named_in(why)
         if node is not None and not has_lost_its_node:
@@ -193,8 +182,7 @@ class PoolPlan:
 
     def hand_out(self, order: PackOrder) -> int:
         """Gives an order to train a pack (trainings in one batched program) to the trainer that has been idle longest:
-        if possible, to one on the type of machine that the order asks for. Returns the trainer's number.
-        """
+        if possible, to one on the type of machine that the order asks for."""
         fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].hardware.machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)
@@ -203,13 +191,11 @@ class PoolPlan:
 
     def answered(self, pack: str) -> int:
         """Records that the driver has answered a measurement of a pack of trainings: the pack continues, and its
-        trainer no longer waits. Returns the trainer's number.
-        """
+        trainer no longer waits."""
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Handles the report that a trainer has sent. Returns what the sweep's loop shall get, which is the report
-        itself or in some cases another one, and what the trainers shall do next."""
+        """Handles the report that a trainer has sent."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving

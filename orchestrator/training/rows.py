@@ -27,8 +27,7 @@ _MOST_STEPS = 2**31 - 1
 @dataclass(frozen=True)
 class PackContext:
     """The values that all ledger rows of a pack (trainings in one batched program) have in common, such as sweep and
-    device.
-    """
+    device."""
 
     sweep: str
     pack: str
@@ -56,8 +55,7 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns the outcome and the loss of each training of a pack, and whether it counts as stuck. A training that has
-    not ended is judged at its present step."""
+    """Returns the outcome and the loss of each training of a pack, and whether it counts as stuck."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -97,10 +95,7 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the rows of the ledger's table `trainings` for trainings that ran together in one batched program.
-
-    `escapes` has for each training the predicted step at which it leaves the initial plateau; NaN without a prediction.
-    """
+    """Returns the rows of the ledger's table `trainings` for trainings that ran together in one batched program."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     steps, last_probe = result.evidence.steps, result.last_probe
@@ -146,9 +141,7 @@ def trained_rows(
 
 
 def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> Rows:
-    """Returns rows of the table `trainings` for trainings that raised an error; what would have been measured is
-    null.
-    """
+    """Rows of `trainings` for trainings that raised an error; what would have been measured is null."""
     trainings = _rows(
         workload,
         tasks,
@@ -286,10 +279,7 @@ def _whole(step: float) -> int | None:
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
     """Returns the BLEU scores of the translations that trainings wrote: for each set of sentences, an array
-    (n_trainings,). It has NaN for a training that did not end normally.
-
-    The scores of a set are named `bleu_<set>`.
-    """
+    (n_trainings,)."""
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:
@@ -303,9 +293,6 @@ def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) 
 
 def bleu(written: Written) -> float:
     """Returns the corpus BLEU score of a set of sentences by sacrebleu, 0 to 100; NaN for an empty set.
-
-    Sentences are tokens separated by spaces. The score compares trainings on one corpus. It is not comparable with the
-    score of a published system, which is computed on plain text with sacrebleu's own tokens.
 
     Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call
     for clarity in reporting BLEU scores".

@@ -51,9 +51,7 @@ class Listed:
 
 
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
-    """Prints all sweeps below the given folders on stdout. A sweep that cannot be read is listed with the reason.
-
-    Folders that cannot be read, such as those of other users, are passed over, and one is named on stderr.
+    """Prints all sweeps below the given folders on stdout.
 
     Raises:
         UserError: If a place does not exist.

@@ -30,8 +30,7 @@ _TOKEN = "make one with ray get-auth-token --generate, and copy ~/.ray/auth_toke
 
 
 def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
-    """Runs the checks of `attnsweep doctor` on this machine, or on each node of a cluster. Yields each check's result
-    as soon as it is known.
+    """Runs the checks of `attnsweep doctor` on this machine, or on each node of a cluster.
 
     Args:
         address: The cluster; `None` for this machine, on which no Ray is started.
@@ -129,8 +128,7 @@ def check_mlflow(uri: str | None = None) -> Finding:
 
 
 def check_directory(place: Place) -> Finding:
-    """Checks that a sweep directory can be written in the given place, which need not exist yet. In an object store,
-    writes an object and removes it again."""
+    """Checks that a sweep directory can be written in the given place, which need not exist yet."""
     name = f"{secrets.token_hex(4)}.json"
     try:
         place.check_makeable()

@@ -94,8 +94,7 @@ class Prepared:
 
     def print(self, console: Console) -> None:
         """Prints where the corpus came from, how it was prepared, how many rows and words it has, its file, and a
-        command to try next.
-        """
+        command to try next."""
         for table in self.tables:
             console.print(table)
         console.print(f"corpus   {self.out} (digest {self.digest})", soft_wrap=True, markup=False)
@@ -168,11 +167,7 @@ def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expe
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """Returns a pseudo-random number from 0 to 1 for each sentence. The caller holds out from training the sentences
-    whose number is below a threshold.
-
-    The number depends only on the sentence and the seed.
-    """
+    """Returns a pseudo-random number from 0 to 1 for each sentence."""
     texts = (f"{seed} {text}".encode() for text in sentences.joined().to_pylist())
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])

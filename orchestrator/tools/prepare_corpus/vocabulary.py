@@ -44,8 +44,7 @@ class Sentences:
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """Returns the words of each sentence joined with spaces, as an array of texts. Sentences with the same words
-        give equal texts."""
+        """Returns the words of each sentence joined with spaces, as an array of texts."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
@@ -57,9 +56,7 @@ class Sentences:
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
-        """Returns the same sentences with words numbered as in another vocabulary. Words that it lacks get the number
-        `unknown`.
-        """
+        """Returns the same sentences with words numbered as in another vocabulary."""
         place = {word: number for number, word in enumerate(vocabulary)}
         table = np.array([place.get(word, unknown) for word in self.words], dtype=np.int32)
         numbers = table[self.numbers.flatten().to_numpy()]
@@ -84,10 +81,7 @@ def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
     """Returns a vocabulary: the special tokens, then all words that occur at least `min_frequency` times, the most
-    frequent first.
-
-    Equally frequent words are in the order of their bytes.
-    """
+    frequent first."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 

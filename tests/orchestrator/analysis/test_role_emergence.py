@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence, RoleHistory, role_emergence, role_histories
+from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence, RoleHistory, emergence_of, role_histories
 from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.orchestrator.analysis.simulated_roles import Design, simulate
 from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads
@@ -30,7 +30,7 @@ def _history(ledger: Ledger, layer: int | None, role: str) -> RoleHistory:
 
 def _emergence(ledger: Ledger, layer: int | None, role: str) -> RoleEmergence:
     with ledger.connect() as connection:
-        found = role_emergence(connection, SPEC, any_layer=layer is None)
+        found = emergence_of(role_histories(connection, any_layer=layer is None), SPEC)
     [one] = [each for each in found if (each.layer, each.role) == (layer, role)]
     return one
 
