@@ -1,13 +1,10 @@
 """Runs a command for the console script, and ends with its exit code. A user's mistake gives one line, no traceback."""
 
-import atexit
 import errno
 import logging
 import os
 import re
-import shutil
 import signal
-import subprocess
 import sys
 
 import typer
@@ -28,9 +25,6 @@ _TYPED_CHARACTERS = 400
 
 def main() -> None:
     """Runs the console script. A user's mistake is reported as one line on stderr, with exit code 2."""
-    # Exit handlers are called in reverse order of registration. `_hide_leaks` has to be called last, so it is
-    # registered first.
-    atexit.register(_hide_leaks)
     if sys.stdout is None:
         # If stdout is closed, the next opened file would get its file descriptor, 1, and prints would go to that file.
         # Therefore `os.devnull` takes the descriptor.
@@ -79,22 +73,6 @@ def main() -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         _complain(f"cannot write the output: {fault.strerror}")
         sys.exit(EXIT_FAULT)
-
-
-_LEAKS = r"^(nanobind: (leaked|this is likely)| - (leaked|\.\.\. skipped)|See https://nanobind)"
-"""Lines about leaked objects: if PyTorch is loaded, DuckDB may print them when the process exits, about its own
-objects."""
-
-
-def _hide_leaks() -> None:
-    """Hides messages of libraries about leaked objects, by removing lines that match `_LEAKS` from stderr."""
-    _flush()
-    grep = shutil.which("grep")
-    if not {"duckdb", "torch"} <= sys.modules.keys() or grep is None:
-        return
-    filtering = subprocess.Popen([grep, "--line-buffered", "-vE", _LEAKS], stdin=subprocess.PIPE, stdout=2)
-    assert filtering.stdin is not None
-    os.dup2(filtering.stdin.fileno(), 2)
 
 
 def _flush() -> None:

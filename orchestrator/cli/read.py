@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
-from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.output_file import check_output
 from attnsweep.workloads.errors import UserError
 
@@ -21,10 +20,9 @@ def status(
     follow: Annotated[bool, Option("--follow", help="Update every two seconds, until the run ends.")] = False,
 ) -> None:
     """Show the progress of a sweep."""
-    with importing(without=("pandas",)):
-        from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
-        from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-        from attnsweep.orchestrator.tracking.follow import mark_killed
+    from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+    from attnsweep.orchestrator.tracking.follow import mark_killed
 
     (follow_status if follow else print_status)(directory)
     mark_killed(SweepDirectory.open(directory), say)
@@ -37,8 +35,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all sweeps below a folder: state, stuck and solved rates, size, tags."""
-    with importing(without=("pandas",)):
-        from attnsweep.orchestrator.cli.screen.listing import print_list
+    from attnsweep.orchestrator.cli.screen.listing import print_list
 
     print_list(directories or ["sweeps"], as_json=as_json)
 
@@ -56,9 +53,8 @@ def query(
     out: Annotated[Path | None, Option(help="File to write instead of stdout.")] = None,
 ) -> None:
     """Query the ledger of one or several sweeps in SQL (DuckDB)."""
-    with importing(without=("pandas",)):
-        from attnsweep.orchestrator.ledger.query import query_all, render
-        from attnsweep.orchestrator.ledger.reader import Ledger
+    from attnsweep.orchestrator.ledger.query import query_all, render
+    from attnsweep.orchestrator.ledger.reader import Ledger
 
     *directories, sql = words
     if not directories:

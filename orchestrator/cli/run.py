@@ -5,7 +5,6 @@ Fast to import: every command loads its libraries when it runs.
 
 import json
 import time
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,11 +25,9 @@ from attnsweep.orchestrator.cli.answers import (
 )
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, code_for, opened
 from attnsweep.orchestrator.cli.ending import OnFailure, OnFinish, at_the_end, conclude, telling_faults
-from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.place_names import new_directory
-from attnsweep.orchestrator.tracking import processes
-from attnsweep.orchestrator.training.resources import Resources, starting_meanwhile
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -122,7 +119,6 @@ def run(
     from attnsweep.orchestrator.storage.place_names import place_of
 
     began = time.monotonic()
-    processes.start_ahead()
     sweep = _sweep(
         spec,
         fixed,
@@ -155,16 +151,12 @@ def run(
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
     code = code_for(spec, sweep)
-    # With `--or-resume` the sweep may already be complete, and then Ray is not needed. So Ray is not started in
-    # advance.
-    with nullcontext() if or_resume else starting_meanwhile(resources):
-        with importing(without=("pandas",)):
-            from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
-            from attnsweep.search_spaces.loading import assignments, at_line
+    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
+    from attnsweep.search_spaces.loading import assignments, at_line
 
-        start = run_or_resume if or_resume else run_sweep
-        with telling_faults(on_failure), at_line(spec, assignments(fixed)):
-            summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
+    start = run_or_resume if or_resume else run_sweep
+    with telling_faults(on_failure), at_line(spec, assignments(fixed)):
+        summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
     # Weights are kept for the trials that this call names with `--keep-weights` and for those that an earlier `run`
     # named.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
@@ -182,9 +174,7 @@ def resume(
         str | None, Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
     ] = None,
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train failed trainings again.")] = False,
-    accept_drift: Annotated[
-        bool, Option("--accept-drift", help="Resume although versions or code have changed.")
-    ] = False,
+    accept_drift: Annotated[bool, Option("--accept-drift", help="Resume although versions have changed.")] = False,
     on_finish: OnFinish = None,
     on_failure: OnFailure = None,
     no_report: NoReport = False,
@@ -192,25 +182,21 @@ def resume(
 ) -> None:
     """Resume an interrupted sweep, or extend it by trials or replicates."""
     began = time.monotonic()
-    processes.start_ahead()
     more_trials = on.parse_more(trials, "--trials", "trials")
     more_replicates = on.parse_more(replicates, "--replicates", "replicates")
-    # The sweep is opened before Ray is started, so that an error in the sweep appears at once and not after seconds.
-    opened(directory)
-    with starting_meanwhile(resources):
-        with importing(without=("pandas",)):
-            from attnsweep.orchestrator.running.session import resume_sweep
+    from attnsweep.orchestrator.running.session import resume_sweep
 
-        with telling_faults(on_failure):
-            summary = resume_sweep(
-                directory,
-                resources,
-                console(stderr=True),
-                accept_drift=accept_drift,
-                more_trials=more_trials,
-                more_replicates=more_replicates,
-                retry_failed=retry_failed,
-            )
+    opened(directory)
+    with telling_faults(on_failure):
+        summary = resume_sweep(
+            directory,
+            resources,
+            console(stderr=True),
+            accept_drift=accept_drift,
+            more_trials=more_trials,
+            more_replicates=more_replicates,
+            retry_failed=retry_failed,
+        )
     kept = summary.directory.keep_weights
     conclude(summary, began, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
@@ -274,7 +260,6 @@ def verify(
     if forecast:
         _forecast(file_claim or _stored(claim), as_json=as_json)
         return
-    processes.start_ahead()
     where = claim if file_claim is None else new_directory(file_claim.name, directory)
     from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
     from attnsweep.orchestrator.storage.place_names import as_argument
@@ -284,9 +269,7 @@ def verify(
     is_new = file_claim is not None and not SweepDirectory.is_there(where)
     if not is_new:
         opened(where)
-    # Ray starts only after the claim has been read, because a claim that is already decided does not need Ray.
-    with importing(without=("pandas",)):
-        from attnsweep.orchestrator.running.verifying import begin, decide
+    from attnsweep.orchestrator.running.verifying import begin, decide
 
     if file_claim is not None and is_new:
         latest = begin(file_claim, where, resources, console(stderr=True))

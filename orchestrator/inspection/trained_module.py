@@ -4,6 +4,7 @@ libraries.
 The other libraries are safetensors, Hugging Face's transformers and TransformerLens.
 """
 
+import importlib
 import importlib.metadata
 import json
 import logging
@@ -15,7 +16,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnsweep.orchestrator.importing import import_extra
 from attnsweep.orchestrator.inspection.kept_weights import End, ends_of
 from attnsweep.orchestrator.inspection.recorded import ended_training, find_training, recorded_rows, recorded_training
 from attnsweep.orchestrator.inspection.retraining import retrain
@@ -135,9 +135,15 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
     """
     write, needs = _TARGETS[to]
     for module, extra in needs:
-        import_extra(
-            module, extra, f"--to {to}", otherwise=", or export the weights with --to pt, which needs no extra"
-        )
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UserError(
+                f"--to {to}",
+                given=f"the library {module.partition('.')[0]} cannot be imported ({error})",
+                expected="an installed library",
+                fix=f"install it with: pip install 'attnsweep[{extra}]', or export the weights with --to pt",
+            ) from error
     _check_heads(directory, name, step)
     with writing_folder(out) as folder:
         return write(trained_module(directory, name, step), folder).format(out)

@@ -1,19 +1,15 @@
 """Chooses the engine that computes the optimization steps of a new sweep: `vmapped` (PyTorch's kernels, over all
 trainings of a batch), or `blocks` (programs compiled for a few trainings at a time)."""
 
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import ceil, prod
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from rich.console import Console
 
 from attnsweep.orchestrator.storage.environment import Engine
-from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.numbered_draws import drawn_parameters
@@ -24,7 +20,6 @@ from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, bloc
 from attnsweep.workloads.engine.compiling.step_graph import StepGraph
 from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
@@ -54,7 +49,7 @@ class EngineChoice:
 
     Attributes:
         engine: The engine.
-        reason: Why the engine was chosen, as a clause; empty if the reason was not recorded, as before version 0.2.
+        reason: Why the engine was chosen, as a clause; empty if it was not recorded.
     """
 
     engine: Engine
@@ -138,50 +133,6 @@ def shapes_by(spec: Sweep, workload: Workload[Any]) -> dict[str, int]:
         if isinstance(dimension, Categorical | Int)
         and any(declared[parameter].static for parameter in spec.unzipped({name: dimension.grid()[0]}))
     }
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """What a thread prepares while Ray starts: the choice of the engine, which computes the sweep's optimization steps,
-    and the engine's first compiled programs.
-
-    Attributes:
-        choice: The sweep's engine.
-        programs: The compiled programs of the sweep's first shape, for trainers.
-    """
-
-    choice: "Future[EngineChoice]" = field(default_factory=Future)
-    programs: "Future[KnownPrograms]" = field(default_factory=Future)
-
-    @classmethod
-    def of(cls, spec: Sweep, workload: Workload[Any], resources: Resources, choose: Callable[[], EngineChoice]) -> Self:
-        """Starts a thread that chooses the engine and then compiles the program of the first trainings.
-
-        If the choice raises an error, `choice.result()` raises it.
-
-        If the trainer is this process, the thread compiles nothing: PyTorch can trace in only one thread at a time, and
-        the trainer compiles its own programs.
-        """
-        ahead = cls()
-
-        def prepare() -> None:
-            try:
-                ahead.choice.set_result(choose())
-            except BaseException as error:  # noqa: BLE001  # `choice.result()` raises it.
-                ahead.choice.set_exception(error)
-                return
-            programs = KnownPrograms()
-            is_in_blocks = ahead.choice.result().engine == "blocks"
-            if is_in_blocks and not resources.local and resources.device != "cuda":
-                # Errors while compiling are ignored here, because the first trainer will meet the same error and report
-                # it.
-                with suppress(BaseException):
-                    Pack(workload, [_first_training(spec, workload)], programs=Programs(programs)).compile()
-                programs = programs.as_sent()
-            ahead.programs.set_result(programs)
-
-        threading.Thread(target=prepare, name="ahead", daemon=True).start()
-        return ahead
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:

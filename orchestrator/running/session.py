@@ -6,7 +6,7 @@ from functools import partial
 
 from rich.console import Console
 
-from attnsweep.orchestrator.running.engine_choice import Ahead, EngineChoice, engine_for
+from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.running.entry import (
     as_it_ended,
     check_retry,
@@ -38,9 +38,8 @@ from attnsweep.orchestrator.storage.stored_code import (
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.terminal import PlainConsole
-from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.store import tracking_uri
-from attnsweep.orchestrator.training.resources import Resources, open_resources, wait_for_start
+from attnsweep.orchestrator.training.resources import Resources, open_resources
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, refuse_while_loading, user_code_of
@@ -94,19 +93,15 @@ def run_sweep(
     spec = resolved(spec, workload)
     code = user_code_of(workload)
     told = warm_start(spec, workload.parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
-    wait_for_start()
     # What is found by the working directory alone, no `resume` would find. So the copy that trains does not either.
     with chdir("/"):
         workload = stored_copy(spec, workload)
         warnings = check_new(spec, workload)
     one_run.outlook = Outlook.of(Sample.of(spec, workload), resources)
-    processes.start_ahead()
-
-    ahead = Ahead.of(spec, workload, resources, lambda: engine_for(spec, workload, resources.engine, console))
-    with open_resources(resources, ahead.programs) as start_pool:
+    choice = engine_for(spec, workload, resources.engine, console)
+    with open_resources(resources) as start_pool:
         for warning in warnings:
             say(warning)
-        choice = ahead.choice.result()
         if choice.notice is not None:
             say(choice.notice)
         declared, given = workload.parameters.declared(), spec.parameters()
@@ -216,12 +211,8 @@ def resume_sweep(
     check_unchanged(directory, pinned(workload, spec))
     if more(directory) or retry_failed or not directory.finished:
         check_starts(Sample.of(spec, workload))
-    processes.start_ahead()
-    ahead = Ahead.of(
-        directory.spec, workload, resources, lambda: EngineChoice(directory.engine, directory.engine_reason)
-    )
     try:
-        with open_resources(resources, ahead.programs) as start_pool:
+        with open_resources(resources) as start_pool:
             return one_run.run(directory, workload, start_pool, enter)
     except PoolError as error:
         raise SweepError(str(error), directory.place) from error

@@ -1,4 +1,4 @@
-"""The user's name and home, and the folder in it in which attnsweep keeps data between sweeps: pack sizes."""
+"""A user whom the machine does not know, as with a bare user id in a container."""
 
 import getpass
 import os
@@ -20,14 +20,3 @@ def name_unknown_user() -> None:
         getpass.getuser()
     except (KeyError, OSError):
         os.environ["LOGNAME"] = str(os.getuid())
-
-
-def state_folder() -> Path:
-    """Returns the folder for attnsweep's data of this user. The folder may not exist yet.
-
-    Raises:
-        RuntimeError: If the user has no home.
-    """
-    state = os.environ.get("XDG_STATE_HOME", "")
-    folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return folder / "attnsweep"

@@ -4,7 +4,6 @@
 It imports neither torch nor Ray.
 """
 
-import importlib
 import json
 import os
 import signal
@@ -16,14 +15,13 @@ from dataclasses import asdict
 from queue import Empty, SimpleQueue
 from typing import Any, TextIO
 
-from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import Follower
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.processes import Ended, State
 from attnsweep.orchestrator.tracking.report import problem_drawing
-from attnsweep.orchestrator.tracking.store import can_be_made, in_one_line, set_environment, tracking_uri
+from attnsweep.orchestrator.tracking.store import in_one_line, set_environment
 from attnsweep.workloads.errors import UserError
 
 
@@ -42,11 +40,6 @@ def main() -> None:
     endings: SimpleQueue[bool] = SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin, requests, endings), name="driver", daemon=True).start()
     set_environment()
-    # If importing MLflow fails, the error is ignored here, because the first request meets the same error and reports
-    # it.
-    with suppress(Exception), importing(without=("pandas", "polars")):
-        if can_be_made(tracking_uri()):
-            importlib.import_module("attnsweep.orchestrator.tracking.mlflow_internals")
 
     def say(message: State | Ended) -> None:
         print(json.dumps(asdict(message)), file=answers, flush=True)

@@ -1,5 +1,5 @@
 """Starts the processes that write to MLflow for the driver (the process that runs a sweep), and exchanges messages with
-them. Importing MLflow takes seconds, so they are started ahead and kept for later requests.
+them. Importing MLflow takes seconds, so they are kept for later requests.
 
 Both sides write lines of JSON. The driver requests one piece of work at a time (`follow` or `report`), with the working
 directory and the environment variables that MLflow reads. `true` (in haste) or `false` ends `follow`. The process
@@ -18,13 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PROGRAM = """import gc, signal
+_PROGRAM = """import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-# Like the console script, collects garbage seldom: importing MLflow creates none.
-gc.set_threshold(50_000)
-from attnsweep.orchestrator.importing import importing
-with importing(without=("pandas", "polars")):
-    from attnsweep.orchestrator.tracking.process import main
+from attnsweep.orchestrator.tracking.process import main
 main()
 """
 
@@ -141,12 +137,6 @@ def idle_or_new() -> WritingProcess:
                 return process
             process.end()
     return WritingProcess()
-
-
-def start_ahead() -> None:
-    """Starts a process that can write to MLflow, if none is idle, so that it imports MLflow while the caller does other
-    things."""
-    keep(idle_or_new())
 
 
 def keep(process: WritingProcess) -> None:

@@ -2,13 +2,11 @@
 and quiet."""
 
 import functools
-import hashlib
 import logging
 import os
 import shlex
 import shutil
 import sqlite3
-from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -16,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import refuse_ray_session
-from attnsweep.orchestrator.storage.user_state import state_folder
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -173,16 +170,6 @@ def _artifact_location(uri: str, name: str) -> str | None:
     return (database.parent / "mlflow-artifacts" / folder).as_uri()
 
 
-def can_be_made(uri: str) -> bool:
-    """Returns whether an MLflow store exists or could be created. A local database cannot be created if one of its
-    folders is a file.
-
-    Such a database is refused before MLflow is imported, which takes seconds.
-    """
-    database = database_of(uri)
-    return database is None or next(folder for folder in database.parents if folder.exists()).is_dir()
-
-
 @functools.cache
 def _make_quick(database: Path) -> None:
     # With SQLite's write-ahead log commits do not wait for the disk, and readers do not wait for the writer. A power
@@ -209,18 +196,14 @@ def _make_database(database: Path) -> None:
     """Creates MLflow's local database."""
     from mlflow import MlflowClient
 
-    kept = _place_kept()
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
         draft, copy = Path(folder, "draft.db"), Path(folder, "copy.db")
-        is_kept = kept is not None and _copied_whole(kept, draft)
         # With this first request, MLflow creates the tables of the database and the default experiment.
         MlflowClient(uri_of(draft)).search_experiments(max_results=1)
         # MLflow keeps the file `draft` open. If this file became the sweep's database, this process might lose its
         # locks on the database, because a process that closes a file loses all its locks on the file. So the database
         # is a copy.
         shutil.copyfile(draft, copy)
-        if kept is not None and not is_kept:
-            _keep(copy, kept)
         try:
             os.link(copy, database)
         except FileExistsError:
@@ -229,39 +212,3 @@ def _make_database(database: Path) -> None:
         except OSError:
             # The file system has no hard links, so the copy is moved into place instead.
             copy.replace(database)
-
-
-def _place_kept() -> Path | None:
-    import mlflow
-
-    migrations = Path(mlflow.__file__).parent / "store" / "db_migrations" / "versions"
-    names = sorted(path.name for path in migrations.glob("*.py"))
-    tables = hashlib.sha256("".join([mlflow.__version__, *names]).encode()).hexdigest()[:16]
-    with suppress(RuntimeError):
-        return state_folder() / "mlflow" / f"{tables}.db"
-    return None
-
-
-def _copied_whole(kept: Path, draft: Path) -> bool:
-    """Copies the empty MLflow database that is kept as a template, and returns whether the copy is sound."""
-    with suppress(OSError, sqlite3.Error):
-        shutil.copyfile(kept, draft)
-        with closing(sqlite3.connect(draft)) as connection:
-            if connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]:
-                return bool(connection.execute("SELECT 1 FROM alembic_version").fetchone())
-    draft.unlink(missing_ok=True)
-    return False
-
-
-def _keep(database: Path, kept: Path) -> None:
-    """Keeps a copy of a new MLflow database, without any experiments, as a template for further ones."""
-    with suppress(OSError, sqlite3.Error):
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=kept.parent) as folder:
-            empty = Path(folder, kept.name)
-            shutil.copyfile(database, empty)
-            connection = sqlite3.connect(empty)
-            connection.execute("DELETE FROM experiments")
-            connection.commit()
-            connection.close()
-            empty.replace(kept)

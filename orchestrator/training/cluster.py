@@ -7,12 +7,10 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 from urllib.parse import urlsplit
 
 import ray
@@ -39,9 +37,7 @@ _START_SECONDS, _PATIENT_START_SECONDS = 30.0, 120.0
 
 
 @contextmanager
-def connection(
-    address: str | None, preloaded: Sequence[str] = (), started: "Future[bool] | None" = None
-) -> Iterator[bool]:
+def connection(address: str | None) -> Iterator[bool]:
     """A context in which this process is connected to a Ray cluster: to the one at `address` or, without an address, to
     one that is started on this machine.
 
@@ -50,17 +46,13 @@ def connection(
 
     Args:
         address: The cluster's address, as `cluster_address` finds it.
-        preloaded: Modules that a Ray started here imports in one process per core, before any work is assigned.
-        started: The result of `start_here`, if it is already starting Ray.
 
     Raises:
         UserError: If nothing answers at the address.
         PoolError: If Ray does not start here.
     """
-    if started is not None:
-        is_ours = started.result()
-    elif address is None:
-        is_ours = start_here(preloaded)
+    if address is None:
+        is_ours = _start_here()
     else:
         is_ours = not ray.is_initialized()
         if is_ours:
@@ -79,18 +71,8 @@ def connection(
         ray.shutdown()
 
 
-def start_here(preloaded: Sequence[str]) -> bool:
-    """Starts Ray on this machine. If that fails, tries once more with a longer time limit.
-
-    Args:
-        preloaded: As for `connection`.
-
-    Returns:
-        Whether Ray was started: false if this process is already connected to a Ray.
-
-    Raises:
-        PoolError: If Ray does not start.
-    """
+def _start_here() -> bool:
+    """Starts Ray, in two attempts; false if this process is already connected to a Ray."""
     if ray.is_initialized():
         return False
     # Versions of Ray before 2.59 use authentication tokens only if the environment asks for them.
@@ -99,7 +81,7 @@ def start_here(preloaded: Sequence[str]) -> bool:
     for seconds in (_START_SECONDS, _PATIENT_START_SECONDS):
         try:
             with starting_on_loopback(), starting_few_processes(), up_within(seconds):
-                _initialize("local", _system_config={"preload_python_modules": list(preloaded)})
+                _initialize("local")
         except Exception as error:  # noqa: BLE001  # Ray raises errors of many types, also plain `Exception`.
             reason = in_words(error)
             ray.shutdown()
@@ -124,14 +106,13 @@ def _keep_token_elsewhere() -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
-def _initialize(address: str, **further: Any) -> None:
+def _initialize(address: str) -> None:
     with _keeping_signals():
         ray.init(
             address=address,
             include_dashboard=False if address == "local" else None,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            **further,
         )
 
 

@@ -7,7 +7,6 @@ program) at a time.
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
 from typing import Any, NoReturn, cast
 
 import ray
@@ -36,7 +35,6 @@ from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.ray_internals import dead_process
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.executors.programs import KnownPrograms
 
 _LOOK_SECONDS = 1.0
 """Seconds between two requests for the nodes that are up, and for those that Ray is about to remove."""
@@ -61,7 +59,6 @@ class TrainerPool:
         wanted: The number of trainers and their resources.
         n_nodes: Number of nodes that must be up before the first trainer starts.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
-        programs: Programs that this process is compiling; no pack is handed out before its trainer has got them.
         at_close: Called once the trainers have ended.
 
     Raises:
@@ -76,12 +73,9 @@ class TrainerPool:
         *,
         n_nodes: int = 0,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
-        programs: "Future[KnownPrograms] | None" = None,
         at_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._programs, self._at_close = programs, at_close
-        self._sent: ray.ObjectRef[KnownPrograms] | None = None
-        self._have_programs: set[int] = set()
+        self._at_close = at_close
         self._environment = Environment(versions=versions(run.engine))
         self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
         self._checkpoint_seconds = checkpoint_seconds
@@ -106,16 +100,12 @@ class TrainerPool:
         if self._plan.n_awaited:
             return f"{self._plan.n_awaited} nodes; {len(self._plan.nodes)} are up"
         if self.n_placed:
-            return "" if self._are_compiled else "the compiler"
+            return ""
         return f"Ray to start {self.n_trainers} trainers"
 
     @property
     def has_idle(self) -> bool:
-        return self._plan.has_idle and self._are_compiled
-
-    @property
-    def _are_compiled(self) -> bool:
-        return self._programs is None or self._programs.done()
+        return self._plan.has_idle
 
     @property
     def idle(self) -> list[Hardware]:
@@ -134,13 +124,7 @@ class TrainerPool:
 
     def train(self, order: PackOrder) -> None:
         number = self._plan.hand_out(order.without_state())
-        actor = self._actors[number]
-        if self._programs is not None and self._run.engine == "blocks" and number not in self._have_programs:
-            self._sent = self._sent or ray.put(self._programs.result())
-            # An actor executes calls in the order of submission, so it receives the programs before it starts the pack.
-            actor.take_programs.remote(self._sent)
-            self._have_programs.add(number)
-        self._calls[actor.do.remote("start", order, self.n_trainers)] = number
+        self._calls[self._actors[number].do.remote("start", order, self.n_trainers)] = number
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         number = self._plan.answered(order.pack)
@@ -173,12 +157,8 @@ class TrainerPool:
     def _collect_within(self, timeout: float) -> Reports:
         waited_for = [*self._calls]
         if not waited_for:
-            if self._programs is None or self._programs.done():
-                # There is no trainer yet whose report could arrive, so the pool sleeps before it looks for a free node
-                # again.
-                time.sleep(timeout)
-            else:
-                wait([self._programs], timeout)
+            # No trainer is up yet, so the pool sleeps before it looks for a free node again.
+            time.sleep(timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:

@@ -1,14 +1,11 @@
 """The resources that a sweep trains on: Ray on this machine, a Ray cluster, or only this process."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import environ
-from os.path import exists
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, Pool, RunContext
 from attnsweep.orchestrator.training.nodes import Device, Wanted
 from attnsweep.workloads.errors import UserError
@@ -16,11 +13,6 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.workloads.engine.contract import Workload
-    from attnsweep.workloads.engine.executors.programs import KnownPrograms
-
-_TRAINER_MODULE = "attnsweep.orchestrator.training.trainer_actor"
-_FILES_OF_GPUS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
-"""One of these files exists on a machine with a GPU. PyTorch would know exactly, but takes seconds to import."""
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 """The type of functions that start the trainers of a workload for one run."""
@@ -93,13 +85,6 @@ class Resources:
         return not self.local and cluster_address(self.address) is None
 
     @property
-    def preloaded(self) -> list[str]:
-        """The modules that Ray imports in advance in one process per core, if this run starts Ray. Empty unless every
-        core gets a trainer: on a core without one, the import would be wasted."""
-        is_on_cpus = self.device == "cpu" or (self.device == "auto" and not any(map(exists, _FILES_OF_GPUS)))
-        return [_TRAINER_MODULE] if self.starts_ray and self.n_trainers is None and is_on_cpus else []
-
-    @property
     def wanted(self) -> Wanted:
         """How many trainer processes the sweep wants, and on which devices."""
         match self.n_trainers:
@@ -111,56 +96,10 @@ class Resources:
                 return Wanted(least, most, self.device)
 
 
-_starting: "list[Future[bool]]" = []
-"""The start of Ray that `starting_meanwhile` has begun, for `open_resources`. A process has at most one Ray."""
-
-
 @contextmanager
-def starting_meanwhile(resources: Resources) -> Iterator[None]:
-    """A context in which Ray starts in the background while the code inside the context does other work.
-    `open_resources` then uses this Ray. Does nothing if `resources` need no Ray or join a running cluster.
-
-    The other work is importing PyTorch and checking the sweep, which takes seconds. If the check finds a mistake in the
-    sweep, Ray is not needed; it ends with the context.
-    """
-    if not resources.starts_ray:
-        yield
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="ray") as thread:
-        started = thread.submit(_start_ray, resources)
-        _starting.append(started)
-        try:
-            yield
-        finally:
-            _starting.clear()
-            with suppress(PoolError):
-                if started.result():
-                    import ray
-
-                    # `ray.shutdown` does nothing if Ray has already ended.
-                    ray.shutdown()
-
-
-def wait_for_start() -> None:
-    """Waits until Ray, if it starts in the background, has all its processes, which take the working directory."""
-    for started in _starting:
-        started.exception()
-
-
-def _start_ray(resources: Resources) -> bool:
-    from attnsweep.orchestrator.training.cluster import start_here
-
-    return start_here(resources.preloaded)
-
-
-@contextmanager
-def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None" = None) -> Iterator[StartPool]:
+def open_resources(resources: Resources) -> Iterator[StartPool]:
     """A context that makes resources available, and yields a function that starts trainers on them. If Ray was started
     for this run, it ends with the context.
-
-    Args:
-        resources: What a run may use.
-        programs: Programs that are being compiled; trainers in other processes wait for them and need not compile them.
 
     Raises:
         UserError: If the resources are not available.
@@ -179,8 +118,7 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
     from attnsweep.orchestrator.training import cluster
     from attnsweep.orchestrator.training.ray_pool import TrainerPool
 
-    started = _starting.pop() if resources.starts_ray and _starting else None
-    with cluster.connection(cluster_address(resources.address), resources.preloaded, started) as is_only_here:
+    with cluster.connection(cluster_address(resources.address)) as is_only_here:
         if is_only_here:
             _check_fits(resources)
         yield lambda workload, run: TrainerPool(
@@ -189,7 +127,6 @@ def open_resources(resources: Resources, programs: "Future[KnownPrograms] | None
             resources.wanted,
             n_nodes=resources.n_nodes,
             checkpoint_seconds=resources.checkpoint_seconds,
-            programs=programs,
             # The pool shuts Ray down when it is closed, in the same thread. A shutdown in another thread could end the
             # process, if an object reference is freed at the same time.
             at_close=ray.shutdown if is_only_here else lambda: None,

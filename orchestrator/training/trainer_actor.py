@@ -11,15 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-import pyarrow as pa
 import ray
 
-from attnsweep.orchestrator.importing import importing
 from attnsweep.orchestrator.storage.environment import versions
 from attnsweep.orchestrator.training.messages import Report, RunContext
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import given_file, take_over
 from attnsweep.workloads.user_code import UserCode, user_code_of
@@ -82,11 +79,6 @@ class TrainerActor(Trainer):
     """A trainer in a process of its own, as a Ray actor."""
 
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
-        # When Arrow makes its first scalar or array, it imports pandas, which takes time. So a first scalar is made
-        # here, while the import of pandas is blocked, and from then on Arrow does without pandas. Only if the user's
-        # workload has already imported pandas, Arrow uses it.
-        with importing(without=("pandas",)):
-            pa.scalar(0)
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def do(self, work: Literal["start", "proceed", "hand_back"], *given: Any) -> tuple[Report, str]:
@@ -94,12 +86,6 @@ class TrainerActor(Trainer):
         with redirect_stdout(io.StringIO()) as printed:
             report: Report = getattr(self, work)(*given)
         return report, printed.getvalue()
-
-    def take_programs(self, programs: KnownPrograms) -> None:
-        """Accepts the programs that the driver has compiled. The trainer itself compiles all others when it needs
-        them."""
-        if isinstance(self._programs, Programs):
-            self._programs = Programs(programs)
 
     def settle(self) -> Settled:
         """Waits until Ray has given the trainer its resources, then reports the trainer's machine and versions.

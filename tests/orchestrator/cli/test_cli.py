@@ -168,18 +168,19 @@ def _printed_and_imported(*words: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize(
     "words", [["specs"], ["status"], ["list"], ["query", "from trainings select 'quickstart' limit 1"]]
 )
-def test_light_commands_answer_without_torch_ray_or_pandas(words: list[str]) -> None:
+def test_light_commands_answer_without_torch_ray_or_mlflow(words: list[str]) -> None:
     command, *sql = words
     ledger = [] if command == "specs" else [str(ROOT / "docs" / "ledgers" / "quickstart")]
     printed, imported = _printed_and_imported(command, *ledger, *sql)
     assert "quickstart" in printed
-    assert not {"torch", "ray", "mlflow", "pandas.core"} & imported
+    assert not {"torch", "ray", "mlflow"} & imported
 
 
 @pytest.mark.slow
-def test_the_help_is_printed_without_the_libraries_of_computing() -> None:
-    printed, imported = _printed_and_imported("run", "--help")
-    assert "--local" in printed
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"]])
+def test_the_help_is_printed_without_the_libraries_of_computing(words: list[str]) -> None:
+    printed, imported = _printed_and_imported(*words)
+    assert printed
     assert not {"numpy", "pyarrow", "torch", "ray", "optuna", "mlflow"} & imported
 
 
@@ -223,21 +224,6 @@ from attnsweep.orchestrator.console_script import main
 main()
 """
 
-LEAKING = """
-import atexit, os, sys
-from attnsweep.orchestrator.cli import main
-
-def leak():
-    os.write(2, b"nanobind: leaked 2 instances!\\n - leaked instance 0x7f of type DuckDBPyConnection\\n")
-    os.write(2, b"nanobind: leaked 1 types!\\n - ... skipped remainder\\nFatal Python error: Aborted\\n")
-
-# As if they were loaded: whether they leak depends on their versions.
-sys.modules |= {"torch": sys, "duckdb": sys}
-atexit.register(leak)
-sys.argv = ["attnsweep", "--version"]
-main()
-"""
-
 
 def _run(script: str) -> tuple[int, str]:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -246,10 +232,6 @@ def _run(script: str) -> tuple[int, str]:
 
 def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback() -> None:
     assert _run(INTERRUPTED_AT_ITS_START) == (130, "")
-
-
-def test_of_the_last_lines_only_known_ones_are_hidden() -> None:
-    assert _run(LEAKING) == (0, "Fatal Python error: Aborted\n")
 
 
 def test_the_help_of_no_command_shows_a_value_for_a_switch() -> None:

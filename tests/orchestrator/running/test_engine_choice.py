@@ -2,13 +2,11 @@
 
 import io
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 from torch import nn
 
@@ -17,7 +15,6 @@ from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.engine_choice import engine_for, engine_of_shape, steps_of_a_shape
 from attnsweep.orchestrator.storage.environment import Environment, versions
-from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools import look_back
 from attnsweep.search_spaces import Categorical, Float, Int, Sweep
@@ -163,37 +160,6 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
         ),
     ):
         resume(tmp_path / "s")
-
-
-class RayCalledError(Exception):
-    """Ends a test where Ray would start."""
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_sweep_compiles_while_ray_starts(
-    compiled_blocks: None, no_mlflow: None, no_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray
-
-    compiles, ray_starts = threading.Event(), threading.Event()
-
-    def compiler(*_: Any, **__: Any) -> None:
-        compiles.set()
-        # The sweep does not wait for its program: Ray starts before it is there.
-        assert ray_starts.wait(20)
-        raise RuntimeError("not compiled")
-
-    def start(*_: Any, **__: Any) -> None:
-        ray_starts.set()
-        assert compiles.wait(20)
-        raise RayCalledError
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "programs"))
-    monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
-    monkeypatch.setattr(ray, "init", start)
-    with pytest.raises(PoolError, match="RayCalledError"):
-        run(small_sweep(trials=3).fix({"optimizer": "sgd"}), tmp_path / "s", local=False, engine="blocks")
 
 
 def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:

@@ -322,33 +322,6 @@ def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-def test_a_database_is_made_from_an_empty_one_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    open_client(f"sqlite:///{tmp_path / 'first.db'}").create_experiment("mine")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    # What MLflow makes tables with.
-    monkeypatch.delattr("mlflow.store.db.utils._initialize_tables")
-    [only] = open_client(f"sqlite:///{tmp_path / 'second.db'}").search_experiments()
-    assert (only.name, only.artifact_location) == ("Default", str(tmp_path / "elsewhere" / "mlruns" / "0"))
-
-
-@pytest.mark.slow
-def test_a_kept_database_that_is_damaged_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    open_client(f"sqlite:///{tmp_path / 'first.db'}")
-    [kept] = tmp_path.rglob("mlflow/*.db")
-    whole = kept.read_bytes()
-    kept.write_bytes(whole[: len(whole) // 3])
-    [only] = open_client(f"sqlite:///{tmp_path / 'second.db'}").search_experiments()
-    assert (only.name, kept.stat().st_size) == ("Default", len(whole))
-    # Where nothing can be kept, a database is made all the same.
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "first.db"))
-    [only] = open_client(f"sqlite:///{tmp_path / 'third.db'}").search_experiments()
-    assert only.name == "Default"
-
-
-@pytest.mark.slow
 def test_the_default_database_may_be_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = tmp_path / "100%20 'x' #1?"
     odd.mkdir()
@@ -364,8 +337,6 @@ def test_the_default_database_may_be_anywhere(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_kill_leaves_no_half_made_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
     def killed(uri: str) -> None:
         sqlite3.connect(uri.removeprefix("sqlite:///")).execute("create table experiments (name text)")
         raise KeyboardInterrupt

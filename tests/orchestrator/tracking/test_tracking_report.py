@@ -131,21 +131,6 @@ def test_the_process_that_logged_a_sweep_adds_its_report(
     assert "4 trainings" in _report(client, directory).read_text()
 
 
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_process_that_was_started_ahead_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_idle", [])
-    processes.start_ahead()
-    [process] = processes._idle
-    processes.start_ahead()
-    assert processes._idle == [process]
-    process.kill()
-    assert process._process.wait() == -signal.SIGKILL
-    other = processes.idle_or_new()
-    assert other is not process
-    other.end()
-
-
 @pytest.mark.parametrize("answer", ["[1]", '{"end'])
 def test_an_answer_that_is_not_understood_costs_the_report_alone(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

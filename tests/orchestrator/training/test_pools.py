@@ -1,7 +1,6 @@
 """The conformance suite of the protocol `Pool`, run on both implementations."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -25,12 +24,9 @@ from attnsweep.orchestrator.training.nodes import Wanted
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
-from attnsweep.orchestrator.training.trainer_actor import Settled, TrainerActor
+from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.executors.blocks import TracedStep
-from attnsweep.workloads.engine.executors.programs import KnownPrograms, Programs
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import sliced
 
@@ -210,32 +206,3 @@ def test_what_a_workload_prints_in_a_trainer_comes_to_stderr(
         assert isinstance(_trained(pool, _order("p", 3)), Trained)
     said = capsys.readouterr()
     assert ("heard" in said.err.splitlines(), said.out) == (True, "")
-
-
-# In tests/workloads/engine/test_blocks.py a program that was sent is used without Ray.
-@pytest.mark.scale
-@pytest.mark.ray
-def test_a_worker_with_the_drivers_compiler_is_used_and_gets_its_programs(
-    local_ray: str, compiled_blocks: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker with another compiler would be given up."""
-
-    class Untracing(TrainerActor):
-        """A trainer that cannot trace: it has the driver's programs, or none."""
-
-        def settle(self, *args: Any) -> Settled:
-            TracedStep.of = None  # type: ignore[assignment, method-assign]
-            return super().settle(*args)
-
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Untracing)
-    small = {"variant": "positions_only", "n_categories": 3, "n_positions": 5}
-    order, programs = _order("p", 60, **small), Future[KnownPrograms]()
-    known = KnownPrograms()
-    Pack(WORKLOAD, [order.tasks[0].training], programs=Programs(known)).compile()
-    run = RunContext("s", engine="blocks")
-    with closing(TrainerPool(WORKLOAD, run, Wanted(1, 1), programs=programs)) as pool:
-        while pool.waiting_for != "the compiler":
-            assert pool.reports(0.5) == []
-        assert not pool.has_idle
-        programs.set_result(known.as_sent())
-        assert isinstance(_trained(pool, order), Trained)
