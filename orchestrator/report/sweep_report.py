@@ -10,6 +10,7 @@ from attnsweep.orchestrator.analysis.onset import OnsetCurve
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.bins import fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    MOST_PARAMETERS,
     ParameterRates,
     Question,
     counts_by_trial,
@@ -35,9 +36,6 @@ from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.workloads.interventions import INTERVENTION
-
-_MOST_DRAWN = 8
-"""The most parameters that have a figure of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +181,7 @@ def read_sweep_report(
         has_roles = results.roles is not None
         events, delays = read_events(connection, spec)
         ranked = [explained.rates for explained in regions.explained] if regions else []
-        matter = [*ranked, *(rates for rates in by_parameter if rates.where)][:_MOST_DRAWN]
+        matter = [*ranked, *(rates for rates in by_parameter if rates.where)][:MOST_PARAMETERS]
         is_intervened = INTERVENTION in spec.parameters()
         return SweepReport(
             directory=directory,

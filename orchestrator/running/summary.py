@@ -14,6 +14,7 @@ from rich.text import Text
 from attnsweep.orchestrator.analysis.labels import speed_label, value_label
 from attnsweep.orchestrator.analysis.rates.answers import StuckRates, commonest_failure
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    MOST_PARAMETERS,
     STUCK,
     Ending,
     ParameterRates,
@@ -175,8 +176,12 @@ class Summary:
         if results.stuck_or_slow is not None:
             say(results.stuck_or_slow.sentence())
         shown, ending = (self.asked, self.asked.ending) if self.asked else (results, STUCK)
+        matter = sorted(shown.by_parameter, key=_range_of_rates, reverse=True)[:MOST_PARAMETERS]
         for rates in shown.by_parameter:
-            console.print(_rate_table(rates, ending))
+            if rates in matter:
+                console.print(_rate_table(rates, ending))
+        if (n_more := len(shown.by_parameter) - len(matter)) > 0:
+            say(f"{n_more} more parameters, whose rates differ less: attnsweep report {place}")
         if results.roles is not None:
             console.print(_role_table(results.roles))
         for sentence in results.preferred.sentences():
@@ -270,6 +275,11 @@ def summarize(
         failure=failure,
         n_ended_at_median=n_ended_at_median,
     )
+
+
+def _range_of_rates(rates: ParameterRates) -> float:
+    shares = [each.rate.share for each in rates.bins if each.rate.share is not None]
+    return max(shares, default=0.0) - min(shares, default=0.0)
 
 
 def _outcome_table(outcomes: Mapping[str, int]) -> Table:

@@ -28,6 +28,10 @@ _N_RETRIED = "attnsweep.n_retried"
 """The tag of an ended parent run with the number of repetitions of failed trainings until then."""
 
 
+_MOST_OF_A_NOTE = 8_000
+"""MLflow cuts longer ones, with a warning."""
+
+
 class SweepRuns:
     """The runs of one sweep in MLflow: a parent run for the sweep and a child run for each trial.
 
@@ -305,4 +309,4 @@ def _description(directory: SweepDirectory, experiment: str, result: str) -> str
         else f"The trials are in the table `trials.csv` among the artifacts: more than {MOST_RUNS:,} have no runs.",
         "Report with all figures: `report/report.html` among the artifacts.",
     ]
-    return "\n".join(lines)
+    return "\n".join(lines)[:_MOST_OF_A_NOTE]

@@ -18,6 +18,8 @@ from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Varied
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
+MOST_PARAMETERS = 8
+"""Parameters that a summary or a report shows each with its rates."""
 _STUCK = "stuck"
 
 
