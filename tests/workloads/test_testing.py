@@ -176,14 +176,14 @@ def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.Ca
     said: list[str] = []
     settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
     check_workload(CategoryPairs(), settings, say=said.append)
-    # Each shape has a line on its bits besides, and one on the functions that have the engine's own form.
-    assert len(said) == 2 * (1 + 2 * 6) + 2 * 2 + 1
+    # Each shape has further lines on its gradient, its bits, and the functions that have the engine's own form.
+    assert len(said) == 2 * (1 + 2 * 6) + 2 * 3 + 1
     assert said[:3] == [
         "category_pairs: parameters are refused ...",
         said[1],
         "category_pairs, shape 1 of 2: engine equals plain pytorch ...",
     ]
-    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-4])
+    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-5])
     assert said[-3].startswith("category_pairs, shape 2 of 2: bits: after 3 steps no bit of a training depends")
     assert said[-2].endswith("in the engine's form (docs/modules.md): none of its functions")
     assert re.fullmatch(r"category_pairs: every check holds, \d+\.\d s", said[-1])
