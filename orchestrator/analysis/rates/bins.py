@@ -2,7 +2,7 @@
 one that differs only between sweeps.
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
-choice. They serve for curves and tests by parameter and for tables in a terminal. Rates have *fine* bins: all bins are
+choice. They serve for curves by parameter and for tables in a terminal. Rates have *fine* bins: all bins are
 halved repeatedly, on the scale of the axis, as long as they keep enough trials. What counts is the median, over trials,
 of the number of trials in the same bin. If T trials have a value, the median has to be at least 25, and at least
 
