@@ -1,5 +1,6 @@
 """Sweeps of several drivers: each writes an ordinary sweep directory, and readers take several as one."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,10 @@ def test_the_union_is_the_sweep_of_one_driver(home: Path) -> None:
         assert [each for each in audit(home / name).problems if "mlflow-sync" not in each.fix] == []
 
 
-def test_readers_take_both_as_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readers_take_both_as_one(home: Path) -> None:
     two, one = (str(home / "two0"), str(home / "two1")), str(home / "one")
     sql = "select count(*) as n, count(distinct trial) as trials from trainings"
-    assert command("query", *two, sql, "--format", "json").json == [{"n": 14, "trials": 7}]
+    assert json.loads(command("query", *two, sql, "--format", "json").out) == [{"n": 14, "trials": 7}]
     assert open_sweep(*two).stuck_rates().overall == open_sweep(one).stuck_rates().overall
     page, _ = make_report(two)
     assert "14 trainings of 7 trials" in page
