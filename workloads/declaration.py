@@ -31,12 +31,6 @@ class Parameter:
         above: Exclusive lower bound, for numbers that must be positive.
         static: Whether the parameter changes a tensor's shape or the graph of the loss. Trainings that differ in it
             cannot share a program.
-        since: The version that added the parameter to an already released workload; `None` if the parameter is as old
-            as its workload. At its default such a parameter is left out of a training's identity, so that older
-            trainings keep their ids: never change that default.
-        retired: The advice what to write instead, if only sweeps of earlier versions have the parameter; `None` for all
-            others. In new sweeps the value of a retired parameter is `None`, and a training's identity is that of a
-            training with the old default.
         doc: One line for the user, with the unit.
         check: A function that raises a `SpecError` for a text that is not accepted; `None` accepts any text.
     """
@@ -50,8 +44,6 @@ class Parameter:
     above: float | None
     choices: tuple[str, ...] | None
     static: bool
-    since: str | None
-    retired: str | None
     doc: str
     check: Callable[[str], object] | None = None
 
@@ -144,21 +136,9 @@ def parameter(
     choices: tuple[str, ...] | None = None,
     check: Callable[[str], object] | None = None,
     static: bool = False,
-    since: str | None = None,
 ) -> Any:
     """Declares a parameter of a training, as a field of a `TrainingParameters` class. Takes the same arguments as
     `Parameter`."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
-    declared = {**bounds, "default": default, "static": static, "since": since, "retired": None, "doc": doc}
+    declared = {**bounds, "default": default, "static": static, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})
-
-
-def retired_parameter(default: Value, doc: str, *, fix: str) -> Any:
-    """Declares a parameter that only earlier versions had, as a field of a `TrainingParameters` class. Its type must
-    allow `None`.
-
-    Args:
-        default: The default that the parameter had before it was retired.
-    """
-    former = parameter(default, doc).metadata["parameter"]
-    return dataclasses.field(default=None, metadata={"parameter": former | {"retired": fix}})

@@ -17,7 +17,6 @@ from attnsweep.workloads.declaration import KINDS as KINDS
 from attnsweep.workloads.declaration import Parameter as Parameter
 from attnsweep.workloads.declaration import Value as Value
 from attnsweep.workloads.declaration import parameter as parameter
-from attnsweep.workloads.declaration import retired_parameter
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.interventions import check_interventions, interventions_of
 from attnsweep.workloads.update_rules import READERS, Hyperparameters
@@ -71,7 +70,6 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         False,
         "bfloat16: keep the parameters and the optimizer's averages in float32, and compute only the loss in bfloat16",
         static=True,
-        since="0.2",
     )
 
     stop_when_solved: bool = parameter(
@@ -82,20 +80,12 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         'end a training at the first probe where metrics meet a condition, such as "eval_loss <= 0.01"; null = none',
         check=_check_condition,
         static=True,
-        since="0.2",
     )
 
     intervention: str | None = parameter(
         None,
         'what is done to a training while it runs, such as "kick 0.1 at 300" (docs/interventions.md); null = nothing',
         check=interventions_of,
-        since="0.2",
-    )
-
-    certified_share: float | None = retired_parameter(
-        CERTIFIED_SHARE,
-        "share of the stuck trainings whose label is tested after training",
-        fix="it is a field of the sweep: write Sweep(..., certified_share=...)",
     )
 
     variant_field: ClassVar[str | None] = None
@@ -103,18 +93,8 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
-        """Returns the declarations of all parameters by name, in order of declaration. Parameters that only sweeps of
-        earlier versions have are left out."""
-        return dict(_declared_by(cls))  # type: ignore[arg-type]  # a class is hashable
-
-    @classmethod
-    def retired(cls) -> dict[str, Parameter]:
-        """Returns by name the declarations of the parameters that only sweeps of earlier versions have."""
-        return {name: declared for name, declared in cls._known().items() if declared.retired is not None}
-
-    @classmethod
-    def _known(cls) -> Mapping[str, Parameter]:
-        return _fields_of(cls)  # type: ignore[arg-type]  # a class is hashable
+        """Returns the declarations of all parameters by name, in order of declaration."""
+        return dict(_fields_of(cls))  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
@@ -123,7 +103,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         Raises:
             SpecError: For an unknown name, a wrong type, a value out of range, or values that do not fit each other.
         """
-        known = cls._known()
+        known = cls.declared()
         for name, value in values.items():
             if name not in known:
                 raise unknown_parameter(name, value, cls)
@@ -145,8 +125,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """Rebuilds a training's parameters from its row of the ledger, even if an earlier version of attnsweep wrote
-        the row.
+        """Rebuilds a training's parameters from its row of the ledger.
 
         Args:
             columns: The row, with columns `param_<name>`. A parameter without a column takes the declared default.
@@ -154,7 +133,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         Raises:
             SpecError: In the same cases as `resolve`.
         """
-        known = cls._known()
+        known = cls.declared()
         stored = {name: columns[f"param_{name}"] for name in known if f"param_{name}" in columns}
         return cls.resolve({name: value for name, value in stored.items() if value is not None or known[name].optional})
 
@@ -170,8 +149,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         return {}
 
     def values(self) -> dict[str, Value]:
-        """Returns the values of all declared parameters by name. Parameters that only sweeps of earlier versions have
-        are left out."""
+        """Returns the values of all declared parameters by name."""
         return {name: getattr(self, name) for name in self.declared()}
 
     def effective(self) -> dict[str, Value]:
@@ -185,23 +163,6 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
     def refused(self, name: str, expected: str, fix: str) -> SpecError:
         """Builds the error for a parameter whose value does not fit the values of the other parameters."""
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
-
-    def identity(self) -> dict[str, Value]:
-        """Returns the values from which a training's id is computed. All versions of attnsweep that would train it in
-        the same way return the same values.
-
-        A parameter that was added later (`since`) is left out if it has its default; a retired parameter stays in, at
-        its old default.
-        """
-        identity: dict[str, Value] = {}
-        effective = self.effective()
-        for name, declared in self._known().items():
-            value = effective.get(name, getattr(self, name))
-            if declared.retired is not None and value is None:
-                value = declared.default
-            if declared.since is None or value not in (None, declared.default):
-                identity[name] = value
-        return identity
 
     def static_key(self) -> tuple[Value, ...]:
         """Returns the values of the static parameters: those that must be equal in all trainings of one batched
@@ -224,11 +185,6 @@ def _fields_of(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
 
 
 @functools.cache
-def _declared_by(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
-    return {name: declared for name, declared in parameters._known().items() if declared.retired is None}
-
-
-@functools.cache
 def _static_names(parameters: type[TrainingParameters]) -> tuple[str, ...]:
     return tuple(name for name, declared in parameters.declared().items() if declared.static)
 
@@ -239,15 +195,13 @@ def unknown_parameter(
     parameters: type[TrainingParameters],
     others: Mapping[str, type[TrainingParameters]] = MappingProxyType({}),
 ) -> SpecError:
-    """Builds the error for a parameter name that the workload does not declare, or has retired.
+    """Builds the error for a parameter name that the workload does not declare.
 
     Args:
         others: The parameters that other workloads declare, by workload: the message names the workload that has this
             parameter.
     """
-    declared, retired = parameters.declared(), parameters.retired()
-    if name in retired:
-        return SpecError(name, given=value, expected="no such parameter", fix=retired[name].retired or "")
+    declared = parameters.declared()
     if owners := [workload for workload, other in others.items() if name in other.declared()]:
         where = f"only of {' and '.join(owners)}"
         return SpecError(name, given=value, expected=f"a parameter of this workload, not {where}", fix="remove it")

@@ -227,16 +227,6 @@ def _check_parameter(subject: str, declared: Parameter) -> None:
     if declared.kind not in KINDS:
         types = ", ".join(kind.__name__ for kind in KINDS)
         raise _refused(subject, declared.kind, f"a field of one of the types {types}")
-    if declared.since is not None and declared.optional and declared.default is not None:
-        # A parameter with `since` was added after a release, so rows of older versions have null in its column, which
-        # stands for the default. If the parameter is optional, null is also a value that users can set. To mean the
-        # same in both cases, the default must be None.
-        raise _refused(
-            subject,
-            declared.default,
-            "the default None, because rows from before the version `since` have null here, which must mean the"
-            " default",
-        )
     try:
         declared.accept(declared.default)
     except SpecError as error:

@@ -147,13 +147,13 @@ class Hyperparameters:
         None, "gradients with a larger norm are scaled down to this norm; null = none; not for lbfgs", above=0.0
     )
     beta_1: float = parameter(
-        0.9, "adam and adamw: decay of the running average of gradients", low=0.0, high=_MOST_BETA, since="0.2"
+        0.9, "adam and adamw: decay of the running average of gradients", low=0.0, high=_MOST_BETA
     )
     beta_2: float = parameter(
-        0.999, "adam and adamw: decay of the running average of their squares", low=0.0, high=_MOST_BETA, since="0.2"
+        0.999, "adam and adamw: decay of the running average of their squares", low=0.0, high=_MOST_BETA
     )
     adam_eps: float = parameter(
-        1e-8, "adam and adamw: added to the root of that average, by which steps are divided", above=0.0, since="0.2"
+        1e-8, "adam and adamw: added to the root of that average, by which steps are divided", above=0.0
     )
 
 

@@ -195,9 +195,6 @@ class StuckOrSlow(Record):
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
     """Counts the stuck and the merely slow trainings."""
-    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
-    if "predicted_escape_step" not in columns:
-        return None  # Rows from old versions of attnsweep lack this column.
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),

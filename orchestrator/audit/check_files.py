@@ -130,8 +130,6 @@ def _journal_in_pieces(prefix: ObjectPrefix) -> Check:
 
 
 def _count_lines(seals: Seals) -> str:
-    if not seals.n_sealed:
-        return f"{STUDY_FILE}: {seals.n_lines:,} lines by an earlier attnsweep, without digests: not checked"
     words = f"{STUDY_FILE}: {seals.n_sealed:,} lines with digests"
     if seals.foreign:
         words += f", {len(seals.foreign):,} notes of another program"

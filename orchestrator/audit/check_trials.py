@@ -205,10 +205,6 @@ def _compare_drawn(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
 def compare_pruned(books: Books) -> Iterator[Fault]:
     """Finds trainings whose pruning in the ledger disagrees with the pruning of their trial in the study (Optuna's
     record)."""
-    if "pruned_step" not in books.rows.column_names:
-        # Rows that were written before attnsweep had pruning lack the column `pruned_step`, so there is nothing to
-        # compare.
-        return
     decided = {trial.number: pruned_at(trial) for trial in books.asked}
     for row in books.rows.filter((pc.field("outcome") == PRUNED) | pc.field("pruned_step").is_valid()).to_pylist():
         name, step = f"{row['trial']}/{row['replicate']}", row["pruned_step"]
@@ -228,8 +224,7 @@ def changed_parameters(books: Books) -> Problem | None:
     parameters = books.workload.parameters
     declared = parameters.declared()
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}
-    needed = {name for name, parameter in declared.items() if parameter.since is None}
-    changed = sorted((needed - stored) | (stored - {*declared, *parameters.retired()}))
+    changed = sorted(stored ^ declared.keys())
     if changed and books.rows.num_rows:
         what = f"the workload's declaration of {', '.join(changed)} has changed since the training"
         return Problem(f"not checked: parameters, seeds and ids: {what}", _OLD_VERSION)
@@ -271,19 +266,10 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
     ids = [training_id(books.workload.name, training.parameters, training.seed) for training in trainings]
     yield _ID, _differ(rows["training_id"], ids)
     effective = [training.parameters.effective() for training in trainings]
-    for name, declared in books.workload.parameters.declared().items():
-        if f"param_{name}" in rows.column_names:
-            stored = rows[f"param_{name}"]
-            values = [parameters[name] for parameters in effective]
-            if declared.since is not None:
-                # Rows that were written before a parameter was added to attnsweep contain null. This stands for the
-                # parameter's default.
-                values = [
-                    None if null and value == declared.default else value
-                    for null, value in zip(stored.is_null().to_pylist(), values, strict=True)
-                ]
-            what = f"trainings with another value of {name} than the study has"
-            yield Problem(what, f"{RESTORE}, or the study"), _differ(stored, values)
+    for name in books.workload.parameters.declared():
+        values = [parameters[name] for parameters in effective]
+        what = f"trainings with another value of {name} than the study has"
+        yield Problem(what, f"{RESTORE}, or the study"), _differ(rows[f"param_{name}"], values)
 
 
 def _differ(stored: pa.ChunkedArray, expected: list[Any]) -> NDArray[np.bool_]:

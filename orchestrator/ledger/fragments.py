@@ -57,7 +57,7 @@ class Stamp:
     Attributes:
         spec_sha256: Hash of the sweep's spec.
         replaces: Fragments whose rows this fragment holds too.
-        digests: Digests of the fragment's other files, by table. Only in `trainings`; files of old versions have none.
+        digests: Digests of the fragment's other files, by table. Only in `trainings`.
         curves_every: 1 if the curves hold every probe; k if they hold every k-th probe besides the first and the last.
     """
 
@@ -106,10 +106,7 @@ class Snapshot:
     without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
 
     def dataset(self, table: str) -> ds.Dataset:
-        """Returns the rows of one table as a pyarrow dataset.
-
-        If files of an older version lack a column, it is null in their rows.
-        """
+        """Returns the rows of one table as a pyarrow dataset."""
         fragments = [file.fragment for file in self.files.get(table, {}).values()]
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
@@ -292,7 +289,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
         stamp = Stamp(
             spec_sha256=metadata[b"spec_sha256"].decode(),
             replaces=_NAMES.validate_json(metadata[b"replaces"]),
-            digests=_DIGESTS.validate_json(metadata.get(b"digests", b"{}")),
+            digests=_DIGESTS.validate_json(metadata[b"digests"]),
             curves_every=int(metadata.get(b"curves_every", b"1")),
         )
     except FileNotFoundError as gone:

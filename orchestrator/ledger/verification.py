@@ -1,7 +1,5 @@
 """Checks that the ledger's files are unchanged since they were written, and moves damaged ones to the folder
 `set_aside`.
-
-Files of old versions have no digests, so they are only checked for being readable.
 """
 
 import os
@@ -109,7 +107,7 @@ def examine(place: Place) -> Examination:
                 faults.setdefault(name, file)
         return {name: file for name, file in checked.items() if isinstance(file, OpenFile)}
 
-    trainings = check("trainings", {name: _digest_in(name) for name in fragment_names(place)})
+    trainings = check("trainings", {name: name.rpartition("-")[2] for name in fragment_names(place)})
     counting = counting_names(trainings)
     tables = {"trainings": trainings}
     for table in TABLES[:-1]:
@@ -253,10 +251,9 @@ def _once(trainings: pa.Table) -> pa.Table:
 def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFile | DamagedFileError:
     path = place.file_name(table, name)
     try:
-        if attested is not None:
-            with place.answering(path), place.open_file(table, name) as file:
-                if digest(file) != attested:
-                    return damaged(place, path, "a file that does not match its checksum")
+        with place.answering(path), place.open_file(table, name) as file:
+            if digest(file) != attested:
+                return damaged(place, path, "a file that does not match its checksum")
         return open_file(place, table, name)
     except DamagedFileError as fault:
         return fault
@@ -264,11 +261,6 @@ def _check(place: Place, table: str, name: str, attested: str | None) -> OpenFil
         return damaged(place, path, "a file that does not exist")
     except OSError as error:
         return damaged(place, path, reason(error))
-
-
-def _digest_in(name: str) -> str | None:
-    match = re.fullmatch(r".*-([0-9a-f]{32})", name)
-    return match[1] if match else None
 
 
 def _left_over(place: Place, known: Collection[str]) -> Iterator[FileProblem]:

@@ -94,15 +94,13 @@ class Seals:
 
     Attributes:
         chain: The digest after the last line.
-        n_lines: Number of lines.
         n_sealed: Number of lines with a seal.
         broken: The numbers of the lines whose seal is wrong.
-        foreign: The numbers of the lines after the first sealed one that have no seal.
+        foreign: The numbers of the lines that have no seal.
         n_open: Number of lines without a seal at the end, which no later seal covers yet.
     """
 
     chain: Chain
-    n_lines: int
     n_sealed: int
     broken: tuple[int, ...]
     foreign: tuple[int, ...]
@@ -116,11 +114,9 @@ def read_seals(lines: Iterable[bytes]) -> Seals:
     chain = Chain()
     fits = [chain.follow(line) for line in lines]
     sealed = [number for number, each in enumerate(fits, start=1) if each is not None]
-    if not sealed:
-        return Seals(chain, len(fits), 0, (), (), len(fits))
     broken = tuple(number for number in sealed if not fits[number - 1])
-    foreign = tuple(number for number in range(sealed[0], len(fits) + 1) if fits[number - 1] is None)
-    return Seals(chain, len(fits), len(sealed), broken, foreign, len(fits) - sealed[-1])
+    foreign = tuple(number for number, each in enumerate(fits, start=1) if each is None)
+    return Seals(chain, len(sealed), broken, foreign, len(fits) - max(sealed, default=0))
 
 
 def is_note(line: bytes) -> bool:

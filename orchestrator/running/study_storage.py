@@ -34,9 +34,6 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 _MOST_PIECES = 100
 """Number of journal pieces (objects) after which they are joined into one."""
-_EARLIER = re.compile(r"(\d{12})\.jsonl")
-"""The name of a journal piece (object) that attnsweep up to 0.2 wrote: it contains the number of the piece's first
-line. Those versions joined pieces by overwriting the first one."""
 _PIECE, _JOINED = re.compile(r"piece-(\d{8})\.jsonl"), re.compile(r"joined-(\d{8})\.jsonl")
 _WRITER = "attnsweep:writer"
 _OPENING = f'"system_attr":{{"{_WRITER}":'
@@ -50,7 +47,7 @@ class Pieces:
     Attributes:
         lines: The journal's lines.
         seals: The lines' seals, of which none is wrong.
-        number: The number of the last piece; 0 if there are only pieces of earlier versions, or none.
+        number: The number of the last piece; 0 if there is none.
         names: The objects that hold the journal.
         passed: The objects that do not count, because a joined piece replaces them.
         first: The pieces among `names` with which a writer began its work.
@@ -182,26 +179,13 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
                 f"{folder}/{_piece(expected)}",
                 f"a missing part of the study's journal: the later part {name} exists",
             )
-    # The objects that together hold the journal are called pieces. Earlier versions named a piece by the number of its
-    # first line; this version numbers them 1, 2, ...
-    chosen: list[tuple[int | None, str]] = [(None, joined[1])] if joined else [*_numbered(_EARLIER, names)]
-    chosen += [(None, name) for _, name in later]
-    texts = _texts(prefix, folder, [name for _, name in chosen])
+    chosen = [*([joined[1]] if joined else []), *(name for _, name in later)]
+    texts = _texts(prefix, folder, chosen)
     lines: list[str] = []
     ends: dict[str, int] = {}
-    for begins, name in chosen:
-        if begins is not None and begins > len(lines):
-            raise _damaged(
-                prefix,
-                f"{folder}/{name}",
-                f"a part of the study's journal from line {begins} on; the part before it, with the lines {len(lines)}"
-                f" to {begins - 1}, is missing",
-            )
-        # If the first line of this part of the journal has been read already, the part is skipped: a process has copied
-        # it into the first part, but not removed it yet.
-        if begins is None or begins == len(lines):
-            lines += _lines(texts[name])
-            ends[name] = len(lines)
+    for name in chosen:
+        lines += _lines(texts[name])
+        ends[name] = len(lines)
     seals = read_seals(line.encode() for line in lines)
     if bad := sorted({*seals.broken, *seals.foreign}):
         name = next(name for name, end in ends.items() if bad[0] <= end)
@@ -210,7 +194,7 @@ def _read(prefix: ObjectPrefix, folder: str, names: Collection[str]) -> Pieces:
             f"{folder}/{name}",
             "a damaged part of the study's journal: it was changed, or does not continue the parts before it",
         )
-    pieces = [name for pattern in (_EARLIER, _JOINED, _PIECE) for _, name in _numbered(pattern, names)]
+    pieces = [name for pattern in (_JOINED, _PIECE) for _, name in _numbered(pattern, names)]
     passed = [name for name in pieces if name not in ends]
     begun = [name for _, name in later if _OPENING in texts[name]]
     return Pieces(lines, seals, later[-1][0] if later else first, list(ends), passed, begun)

@@ -1,8 +1,6 @@
 """Reads and writes the JSON records of a sweep directory, such as `sweep.json`. Each kind of record has a strict model.
 
 A file holds the `sha256` of its record, and every record has exactly one written form, so any changed byte is detected.
-Files of earlier versions have no `sha256`: only their form is checked. A field that a later version added has a
-default, and is not written while it has this default, so that files of earlier versions can still be read.
 """
 
 import json
@@ -29,10 +27,7 @@ class Record(BaseModel):
 
 
 def unless_empty(default: object, **limits: Any) -> Any:
-    """Declares a record's field that is left out of the file while its value is empty.
-
-    Files of earlier versions, which lack the field, therefore have the same form.
-    """
+    """Declares a record's field that is left out of the file while its value is empty."""
     return Field(default=default, exclude_if=lambda value: not value, **limits)
 
 
@@ -115,16 +110,13 @@ class RecordFile(Generic[R]):
         """
         try:
             content = json.loads(text)
-            if isinstance(content, dict) and _CHECKSUM in content:
-                # The text must be exactly as it was written. Another spelling of the same content, such as 1E-9 for
-                # 1e-9, counts as damage.
-                is_as_written = text == _written(content)
-                if content.pop(_CHECKSUM) != sha256_of(content):
-                    raise ValueError("the contents do not match the stored sha256")
-                if not is_as_written:
-                    raise ValueError(
-                        "the values are as attnsweep wrote them, but their text is not, such as 1E-9 for 1e-9"
-                    )
+            # The text must be exactly as it was written. Another spelling of the same content, such as 1E-9 for 1e-9,
+            # counts as damage.
+            is_as_written = isinstance(content, dict) and text == _written(content)
+            if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != sha256_of(content):
+                raise ValueError("the contents do not match the stored sha256")
+            if not is_as_written:
+                raise ValueError("the values are as attnsweep wrote them, but their text is not, such as 1E-9 for 1e-9")
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error

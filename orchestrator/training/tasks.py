@@ -59,7 +59,7 @@ def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
 
 def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
     """Returns the id of a training: a hash of workload, parameters and seed, which is the same on any machine."""
-    content = json.dumps([workload, parameters.identity(), seed], sort_keys=True)
+    content = json.dumps([workload, parameters.effective(), seed], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
@@ -72,7 +72,7 @@ def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int 
     """
     if spec.sampler != "grid" or INTERVENTION not in spec.varied():
         return trial
-    return json.dumps({name: value for name, value in parameters.identity().items() if name != INTERVENTION})
+    return json.dumps({name: value for name, value in parameters.effective().items() if name != INTERVENTION})
 
 
 def tasks_of(
@@ -95,10 +95,8 @@ def tasks_of(
         SpecError: If the values contradict each other.
     """
     resolved = parameters.resolve({**directory.defaults, **values})
-    # `certified_share` was a parameter of the trainings in version 0.1; now it is a field of the spec. If the parameter
-    # is set, its value is used.
-    own_share = resolved.certified_share
-    share = directory.spec.certified_share if own_share is None else own_share
     origin = seeded_by(directory.spec, trial, resolved)
     seeds = ((replicate, training_seed(directory.spec.seed, origin, replicate)) for replicate in replicates)
-    return [Task(trial, replicate, Training(resolved, seed), share) for replicate, seed in seeds]
+    return [
+        Task(trial, replicate, Training(resolved, seed), directory.spec.certified_share) for replicate, seed in seeds
+    ]

@@ -101,8 +101,3 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(text: str, message: str)
 def test_lbfgs_has_no_steps_to_intervene_between() -> None:
     with pytest.raises(SpecError, match="with optimizer=lbfgs', expected one of sgd, adam, adamw"):
         TrainingParameters.resolve({"optimizer": "lbfgs", "intervention": "kick 0.1 at 3"})
-
-
-def test_a_training_without_one_keeps_its_identity() -> None:
-    assert "intervention" not in TrainingParameters().identity()
-    assert TrainingParameters(intervention="kick 0.1 at 3").identity()["intervention"] == "kick 0.1 at 3"

@@ -1,14 +1,14 @@
 """Parameters: typed, ranged, and clear about a mistake."""
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
+from attnsweep.workloads.parameters import Value
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,6 @@ def test_null_is_a_value_where_declared() -> None:
     assert CategoryPairsParameters.resolve({"init_sigma": None}).init_sigma is None
 
 
-@pytest.mark.parametrize("text", ["eval_loss<=1e-2", " grad_norm > -.5 and loss < 1"])
-def test_a_condition_is_part_of_the_identity(text: str) -> None:
-    resolved = CategoryPairsParameters.resolve({"stop_when": text})
-    assert resolved.identity()["stop_when"] == text
-    assert "stop_when" not in CategoryPairsParameters().identity()
-
-
 def test_only_static_parameters_split_packs() -> None:
     one = CategoryPairsParameters(init_sigma=0.1, learning_rate=0.1)
     assert one.static_key() == CategoryPairsParameters(init_sigma=3.0, learning_rate=1.0).static_key()
@@ -91,46 +84,10 @@ def test_errors_survive_the_way_between_processes() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == "x: got 1, expected 2; write 2"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grown(TrainingParameters):
-    """A workload that has gained two parameters since its first version."""
-
-    width: int = parameter(4, "units")
-    depth: int = parameter(1, "layers", since="0.2")
-    slope: float | None = parameter(None, "of the units; null = 1", since="0.2")
-
-
-def test_a_parameter_that_came_later_changes_no_earlier_identity() -> None:
-    assert not {"depth", "slope"} & set(Grown(depth=1, slope=None).identity())
-    assert Grown(depth=2).identity() == Grown().identity() | {"depth": 2}
-    assert Grown(slope=0.0).identity() == Grown().identity() | {"slope": 0.0}
-
-
-def test_a_retired_parameter_stays_in_the_identity_and_nowhere_else() -> None:
-    parameters = CategoryPairsParameters()
-    assert "certified_share" not in {*parameters.values(), *parameters.declared()}
-    later = {name for name, each in parameters.declared().items() if each.since is not None}
-    first = {name: value for name, value in parameters.effective().items() if name not in later}
-    assert parameters.identity() == first | {"certified_share": 0.05}
-    of_an_old_sweep = CategoryPairsParameters.resolve({"certified_share": 1})
-    assert of_an_old_sweep.identity() == first | {"certified_share": 1.0}
-
-
-def test_rows_of_every_version_are_read() -> None:
-    new = {f"param_{name}": value for name, value in Grown(width=5).values().items()}
-    assert Grown.recorded(new) == Grown(width=5)
-    old = {name: value for name, value in new.items() if name not in ("param_depth", "param_slope")}
-    assert Grown.recorded(old | {"param_certified_share": 0.5}) == Grown(width=5, certified_share=0.5)
-    beside_newer_ones = old | {"param_depth": None, "param_slope": None}
-    assert Grown.recorded(beside_newer_ones) == Grown(width=5)
-    assert Grown.recorded(new | {"param_init_sigma": None}) == Grown(width=5, init_sigma=None)
-
-
-def test_what_the_optimizer_does_not_read_is_null_and_no_part_of_the_identity() -> None:
+def test_what_the_optimizer_does_not_read_is_null() -> None:
     adam = CategoryPairsParameters.resolve({"optimizer": "adam", "momentum": 0.9, "warmup_steps": 3, "beta_2": 0.9})
     effective = adam.effective()
     assert [effective[name] for name in ("momentum", "warmup_steps", "beta_2")] == [None, 3, 0.9]
-    assert adam.identity() == replace(adam, momentum=0.0).identity()
     assert CategoryPairsParameters.recorded({f"param_{name}": value for name, value in effective.items()}) == replace(
         adam, momentum=0.0
     )

@@ -308,18 +308,16 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
         raise SpecError("qk_rank", given=qk_rank, expected=no_rank, fix=fix)
 
 
-def qk_parameter(since: str | None = None) -> Any:
-    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product). `since` is the
-    version of attnsweep that added it to an older workload."""
+def qk_parameter() -> Any:
+    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product)."""
     doc = "train the matrices of queries and keys (factored), or their product as one parameter (merged)"
-    return parameter("factored", doc, choices=QK_FORMS, static=True, since=since)
+    return parameter("factored", doc, choices=QK_FORMS, static=True)
 
 
-def qk_rank_parameter(since: str | None = None) -> Any:
-    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys). `since` is the version of
-    attnsweep that added it to an older workload."""
+def qk_rank_parameter() -> Any:
+    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys)."""
     doc = "factored: width of a head's queries and keys; null = d_model / n_heads"
-    return parameter(None, doc, low=1, high=10_000, static=True, since=since)
+    return parameter(None, doc, low=1, high=10_000, static=True)
 
 
 def attention_scale_parameter() -> Any:

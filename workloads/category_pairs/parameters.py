@@ -67,7 +67,6 @@ class CategoryPairsParameters(TrainingParameters):
         "train k and q (factored), or k^t q as one matrix; null = merged in reduced systems, factored in full models",
         choices=("factored", "merged"),
         static=True,
-        since="0.2",
     )
     qk_rank: int | None = parameter(
         None,
@@ -75,7 +74,6 @@ class CategoryPairsParameters(TrainingParameters):
         low=1,
         high=10_000,
         static=True,
-        since="0.2",
     )
 
     variant_field: ClassVar[str | None] = "variant"

@@ -67,7 +67,6 @@ class FormalLanguagesParameters(TrainingParameters):
         False,
         "whether each probe draws new strings of the test lengths, as the paper does; false = the same at every probe",
         static=True,
-        since="0.2",
     )
     tokens: str = parameter(
         "auto",

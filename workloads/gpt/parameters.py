@@ -49,10 +49,8 @@ class GPTParameters(TrainingParameters):
     )
 
     task: str = parameter("bigram_table", "what the model learns to predict", choices=tuple(TASKS), static=True)
-    corpus: str | None = parameter(
-        None, "text: a file that attnsweep prepare-corpus --unit wrote", static=True, since="0.2"
-    )
-    corpus_digest: str | None = parameter(None, "hash of the corpus, filled in from its file", static=True, since="0.2")
+    corpus: str | None = parameter(None, "text: a file that attnsweep prepare-corpus --unit wrote", static=True)
+    corpus_digest: str | None = parameter(None, "hash of the corpus, filled in from its file", static=True)
     n_words: int = parameter(
         _N_WORDS, "size of the vocabulary; with task=text filled in from the corpus", low=2, high=2**31 - 1, static=True
     )

@@ -194,7 +194,7 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
         )
     kind: Any = known.kind | None if known.optional else known.kind
     declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}
-    declared |= {"default": known.accept(value), "since": None}
+    declared |= {"default": known.accept(value)}
     metadata = {key: declared[key] for key in declared if key not in ("name", "kind", "optional")}
     return kind, dataclasses.field(default=declared["default"], metadata={"parameter": metadata})
 

@@ -84,7 +84,6 @@ class TranslationParameters(TrainingParameters):
         low=1,
         high=_LARGEST,
         static=True,
-        since="0.2",
     )
     eval_sentences: int = parameter(64, "held-out sentences for eval_loss", low=2, high=1_000_000, static=True)
     head_sentences: int = parameter(
@@ -100,8 +99,8 @@ class TranslationParameters(TrainingParameters):
 
     n_heads: int = parameter(8, "attention heads of each layer", low=1, high=1000, static=True)
     d_model: int = parameter(64, "width of the model", low=2, high=10_000, static=True)
-    qk: str = qk_parameter(since="0.2")
-    qk_rank: int | None = qk_rank_parameter(since="0.2")
+    qk: str = qk_parameter()
+    qk_rank: int | None = qk_rank_parameter()
     d_ffn: int = parameter(256, "width of the feed-forward parts", low=1, high=100_000, static=True)
     dropout: float = parameter(
         0.0,
@@ -109,7 +108,6 @@ class TranslationParameters(TrainingParameters):
         low=0.0,
         high=0.9,
         static=True,
-        since="0.2",
     )
     layer_norm_eps: float = parameter(1e-6, "epsilon of LayerNorm, by layer_norm_convention", low=0.0)
     layer_norm_convention: str = parameter(

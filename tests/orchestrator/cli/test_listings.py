@@ -273,9 +273,9 @@ def test_a_comment_in_a_block_of_code_is_no_heading() -> None:
 
 
 def test_a_word_prints_the_lines_that_contain_it() -> None:
-    lines = printed("param_certified_share").splitlines()
+    lines = printed("param_init_sigma").splitlines()
     assert lines
-    assert all("param_certified_share" in line for line in lines)
+    assert all("param_init_sigma" in line for line in lines)
 
 
 def test_an_unknown_topic_gets_the_nearest_page() -> None:

@@ -136,28 +136,6 @@ def test_notes_are_counted_and_other_lines_are_a_fault(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_a_journal_of_an_earlier_version_goes_on_and_is_then_covered(sampler: Sampler, tmp_path: Path) -> None:
-    directory = _swept(tmp_path / "s", sampler)
-    journal = tmp_path / "s" / STUDY_FILE
-    entries = [json.loads(line) for line in journal.read_text().splitlines()]
-    for entry in entries:
-        del entry["chain"]
-    journal.write_text("".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries))
-    assert _said(directory) == (
-        f"study.journal: {len(entries)} lines by an earlier attnsweep, without digests: not checked",
-        [],
-    )
-    study = Study(directory)
-    assert (study.n_asked, study.refused) == (3, {2: "no"})
-    study.ask()
-    study.save()
-    content = journal.read_bytes()
-    assert _said(directory)[1] == []
-    journal.write_bytes(content.replace(b'"no"', b'"on"'))
-    assert _said(directory)[1] != []
-
-
 @given(st.lists(st.sampled_from([b'{"a":1}', b'{"b":"\xc3\xa9"}']), min_size=1), st.data())
 def test_a_journal_that_is_cut_after_a_line_has_seals_that_fit(bodies: list[bytes], data: st.DataObject) -> None:
     chain = read_seals([]).chain

@@ -1,6 +1,5 @@
 """A study whose driver is killed at any byte of its journal: configurations stay the same and inside the space."""
 
-import json
 import os
 from collections.abc import Callable
 from functools import cache
@@ -96,15 +95,6 @@ def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_sam
     directory, asked, journal = _undisturbed(sampler)
     with TemporaryDirectory() as path:
         assert _resumed(directory, journal[: round(share * len(journal))], Path(path)) == asked
-
-
-def _entries(journal: bytes) -> list[dict[str, Any]]:
-    """Entries as attnsweep 0.1 wrote them, without marks of which belong together."""
-    return [{k: v for k, v in json.loads(line).items() if k != "continues"} for line in journal.splitlines()]
-
-
-def _journal(entries: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
 
 
 @pytest.mark.slow

@@ -265,44 +265,6 @@ def test_a_piece_of_a_writer_that_had_lost_the_sweep_does_not_count_and_is_named
     ]
 
 
-EARLIER = {0: ["0", "1"], 2: ["2"], 3: ["3", "4"]}
-
-
-def _put_earlier(place: ObjectPrefix, pieces: dict[int, list[str]]) -> None:
-    for begins, values in pieces.items():
-        text = "".join(f'{{"value":{value}}}\n' for value in values)
-        place.put_text(f"{STUDY_FILE}/{begins:012d}.jsonl", text)
-
-
-@pytest.mark.parametrize("pieces", [EARLIER, EARLIER | {0: list("01234")}, {0: list("01234")}])
-def test_pieces_of_earlier_versions_are_read_and_continued(
-    pieces: dict[int, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As they were left: side by side, joined and not yet removed, joined."""
-    place = _place(Network(MemoryStore()))
-    _put_earlier(place, pieces)
-    writer = Writer(place, "1")
-    assert writer.view == [f'{{"value":{value}}}' for value in range(5)]
-    writer.save(7)
-    _check(place, writer)
-    monkeypatch.setattr(study_storage, "_MOST_PIECES", 1)
-    writer.save(8)
-    _check(place, writer)
-    assert len(place.texts(STUDY_FILE)) == 3
-    assert _checked(place, tmp_path) == []
-
-
-def test_a_gap_in_pieces_of_earlier_versions_is_refused_by_name() -> None:
-    place = _place(Network(MemoryStore()))
-    _put_earlier(place, {begins: values for begins, values in EARLIER.items() if begins != 2})
-    with pytest.raises(
-        UserError,
-        match=r"000000000003\.jsonl: got .a part of the study's journal from line 3 on; the part before it, with"
-        r" the lines 2 to 2, is missing.,",
-    ):
-        read_pieces(place, STUDY_FILE)
-
-
 @pytest.fixture
 def prefix(s3: str) -> ObjectPrefix:
     """An empty place in a real store."""

@@ -1,6 +1,5 @@
 """The records of a sweep directory: read back unchanged, or refused in one line that names the file."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,13 +64,9 @@ def test_a_changed_byte_is_damage(name: str, path: Path, where: float, byte: int
     ("content", "reason"),
     [
         (b"", "Expecting value: line 1 column 1"),
-        (b"null", "Input should be an object"),
-        (b"[1]", "Input should be an object"),
-        (b"{}", "finished: Field required"),
         (b"\xff{}", "'utf-8' codec can't decode byte 0xff"),
         (b"[" * 100_000, "the JSON is nested too deeply"),
-        (b'{"finished": true, "seconds": 1e999}', "seconds: Input should be a finite number"),
-        (b'{"finished": true, "seconds": -1.0}', "seconds: Input should be greater than or equal to 0"),
+        (b"[1]", "the contents do not match the stored sha256"),
         (b'{"finished": true, "seconds": 1.0, "sha256": "x"}', "the contents do not match the stored sha256"),
         (b'{"finished": true, "seconds": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
     ],
@@ -109,20 +104,6 @@ def test_a_record_that_cannot_be_opened_now_is_not_damaged(path: Path) -> None:
     for name, read in reads.items():
         with may_open(0), pytest.raises(StoreError, match=rf"/{name}: got 'Too many open files'"):
             read()
-
-
-def test_records_of_before_there_were_checksums_are_read(path: Path) -> None:
-    for name in (SWEEP_FILE, COURSE_FILE, REPLAYS.name):
-        content = json.loads((path / name).read_text())
-        assert content.pop("sha256")
-        assert _read(path, name, json.dumps(content).encode()) == _read(path, name, (path / name).read_bytes())
-    content = json.loads((path / SWEEP_FILE).read_text())
-    del content["sha256"]
-    content["spec"]["trials"] += 1
-    with pytest.raises(
-        DamagedRecordError, match=r"got 'the spec does not match the stored sha256', .*; restore the file"
-    ):
-        _read(path, SWEEP_FILE, json.dumps(content).encode())
 
 
 def test_a_record_is_a_file_and_nothing_that_one_waits_for(tmp_path: Path) -> None:

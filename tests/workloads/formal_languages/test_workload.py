@@ -85,11 +85,6 @@ def test_new_test_strings_do_not_depend_on_the_pack() -> None:
     np.testing.assert_array_equal(_tested(trainings)[8:9], _tested(trainings[8:9]))
 
 
-def test_old_trainings_keep_their_ids() -> None:
-    assert "fresh_test_strings" not in defaults(WORKLOAD).identity()
-    assert defaults(WORKLOAD, fresh_test_strings=True).identity()["fresh_test_strings"] is True
-
-
 @pytest.mark.parametrize("margin", [-30.0, 0.0, 5.0, 18.0, 30.0, 80.0])
 def test_the_loss_has_a_gradient_at_every_margin(margin: float) -> None:
     for sign in (1.0, -1.0):

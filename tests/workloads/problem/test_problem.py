@@ -334,12 +334,6 @@ def test_a_table_diverges_by_its_training_loss_alone() -> None:
     assert judged(loss=[1.0, 50.0], eval_loss=[1.0, 1.5]) == "diverged"
 
 
-def test_another_default_is_part_of_a_trainings_identity() -> None:
-    kind = at.problem("other", model=linear, data=echo, loss="mse", defaults={"optimizer": "adam", "beta_1": 0.5})
-    assert kind.parameters.resolve({}).identity()["beta_1"] == 0.5
-    assert "beta_1" not in ECHO.parameters.resolve({"optimizer": "adam"}).identity()
-
-
 def test_targets_that_do_not_count_are_in_no_accuracy() -> None:
     output, target = torch.tensor([[[9.0, 0.0], [0.0, 9.0]]]), torch.tensor([[0, -100]])
     values = {"output": output, "target": target}
@@ -584,7 +578,6 @@ def test_a_weight_that_differs_between_trainings_reaches_the_function_of_attenti
         ({"model": lambda values=1: values}, "values of model"),
         ({"model": lambda weights=1: weights}, "weights of model"),
         ({"model": lambda declared=1: declared}, "declared of model"),
-        ({"model": lambda certified_share=0.5: certified_share}, "certified_share of model"),
         ({"data": lambda draw, static_key=1: (draw, static_key)}, "static_key of data"),
         ({"data": lambda draw, target=1: (draw, target)}, "target of data"),
         ({"loss": lambda output, weights=1.0: output * weights}, "weights of loss"),
