@@ -107,41 +107,6 @@ def test_the_experiment_lists_the_sweep_and_unfolds_its_trials(shown: Shown, bro
     browser.screenshot(tmp_path / "runs.png")
 
 
-def test_the_sweeps_page_leads_to_a_table_and_to_charts_of_500_trials(
-    large: Shown, browser: Browser, tmp_path: Path
-) -> None:
-    """The table has rates and swept parameters as columns, and nothing is folded up."""
-    run = f"{large.page}/{large.parent_run}?workflowType=machine_learning"
-    browser.open(run)
-    table, charts = (
-        browser.evaluate("element.href", f"//a[. = '{link}']") for link in ("Table of all trials", "charts of them")
-    )
-    browser.open(table)
-    browser.find("//button[contains(., 'large: trials')]")
-    for column in ("stuck_rate", "solved_rate", "loss_median", "init_sigma", "learning_rate"):
-        browser.find(f"//*[@role='columnheader'][contains(., '{column}')]")
-    first = "//*[@role='row'][@row-index='0']//*[@role='gridcell']"
-    browser.find(f"{first}//a[contains(., '{large.directory.sweep[:12]}')]")
-    for value in ("0.6", "0.4", "2"):
-        browser.find(f"{first}[. = '{value}']")
-    browser.find("//*[@role='gridcell']//a[contains(., '#499 sigma=')]")
-    browser.screenshot(tmp_path / "table.png")
-
-    browser.open(charts)
-    browser.find("//*[normalize-space(text()) = 'attnsweep' and contains(.., '(5)')]")
-    browser.find("//*[contains(@class, 'contourlayer')]//*[name() = 'path']")
-    points = "//*[contains(@class, 'scatterlayer')]"
-    assert browser.evaluate("element.querySelectorAll('path.point').length", f"({points})[2]") >= 99
-    browser.find("//*[contains(text(), 'Parallel')]")
-    browser.screenshot(tmp_path / "charts.png")
-
-
-def test_loss_curves_are_a_section_of_a_trials_charts(shown: Shown, browser: Browser) -> None:
-    page = f"{shown.page}/{shown.trial_run()}"
-    browser.open(f"{page}/model-metrics?workflowType=machine_learning")
-    browser.find("//*[normalize-space(text()) = 'loss_curve']")
-
-
 def test_the_sweeps_page_describes_it_and_shows_its_figure(shown: Shown, browser: Browser) -> None:
     page = f"{shown.page}/{shown.parent_run}"
     browser.open(f"{page}?workflowType=machine_learning")
@@ -152,11 +117,3 @@ def test_the_sweeps_page_describes_it_and_shows_its_figure(shown: Shown, browser
     browser.open(f"{page}/artifacts/figures/stuck_rate.png?workflowType=machine_learning")
     figure = "//img[contains(@src, 'stuck_rate') or starts-with(@src, 'blob:')]"
     assert browser.evaluate("element.decode().then(() => element.naturalWidth)", figure) > 500
-
-
-def test_the_report_opens_among_the_sweeps_artifacts(shown: Shown, browser: Browser, tmp_path: Path) -> None:
-    page = f"{shown.page}/{shown.parent_run}"
-    browser.open(f"{page}/artifacts/report/report.html?workflowType=machine_learning")
-    height = browser.evaluate("element.getBoundingClientRect().height", "//iframe")
-    assert height > 300
-    browser.screenshot(tmp_path / "report.png")

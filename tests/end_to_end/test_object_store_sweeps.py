@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Asked, Study
@@ -51,13 +50,6 @@ def undisturbed(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Pa
     path = tmp_path_factory.mktemp("sweeps") / "undisturbed"
     assert sweeps.run(SPEC, path, pack_size=4).finished
     return path
-
-
-@pytest.fixture(scope="module")
-def in_store(s3: str, no_mlflow: None) -> ObjectPrefix:
-    prefix = new_prefix()
-    assert sweeps.run(LANGUAGES, prefix).finished
-    return prefix
 
 
 def _rows(place: PlaceName) -> list[dict[str, Any]]:
@@ -159,24 +151,3 @@ def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fa
 def _texts(prefix: ObjectPrefix) -> dict[str, str]:
     """All objects except locks."""
     return {name: prefix.read_text(name) for name in object_names(prefix) if not name.endswith(".lock")}
-
-
-@pytest.mark.scale
-def test_one_query_over_a_sweep_on_disk_and_one_in_a_store_of_other_workloads(
-    undisturbed: Path, in_store: ObjectPrefix
-) -> None:
-    sql = """
-        select workload, count(*) as n, count(param_language) as n_language, count(param_n_categories) as n_categories
-        from trainings group by all order by all
-    """
-    assert query_all([Ledger(undisturbed), Ledger(in_store)], sql).to_pylist() == [
-        {"workload": "category_pairs", "n": 24, "n_language": 0, "n_categories": 24},
-        {"workload": "formal_languages", "n": 1, "n_language": 1, "n_categories": 0},
-    ]
-
-
-def test_no_secret_is_written(in_store: ObjectPrefix) -> None:
-    texts = [in_store.read_text(name) for name in object_names(in_store) if not name.endswith(".parquet")]
-    assert texts
-    assert not any("planted-secret" in text for text in texts)
-    assert "planted-secret" not in repr(Ledger(in_store).trainings().to_pylist())

@@ -1,19 +1,16 @@
 """Outcomes, events and metrics of a user's own problem stand in rows, rates, report and comparison like the shipped."""
 
-import io
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from attnsweep import compare, open_sweep
+from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.search_spaces.measured import Rate
 from attnsweep.workloads.errors import UserError
 
 ADDING = """
@@ -114,17 +111,3 @@ def test_the_report_is_about_an_outcome_of_ones_choice(place: Path, data: SweepD
     assert "Stuck rate by parameter" in plain
     with pytest.raises(UserError, match="outcome: got 'won'"):
         make_report([place], outcome="won")
-
-
-def test_the_summary_is_about_what_the_objective_asks(place: Path, tmp_path: Path) -> None:
-    spec = load_sweep(str(place.parent / "adding.py")).but(objective=Rate("memorized", direction="minimize"), trials=2)
-    shown = io.StringIO()
-    summary = run_sweep(spec, tmp_path / "sweep", Resources(local=True), Console(file=io.StringIO()))
-    summary.print(Console(file=shown, width=120))
-    assert "share of memorized 0." in shown.getvalue() or "share of memorized 1." in shown.getvalue()
-    assert "share of memorized (95% interval)" in shown.getvalue()
-
-
-def test_sweeps_are_compared_by_it_and_audited(place: Path, data: SweepData) -> None:
-    assert compare(data, data, outcome="memorized").rate.value == 0
-    assert not audit(place).problems

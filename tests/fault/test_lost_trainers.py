@@ -12,13 +12,10 @@ from ray.core.generated import autoscaler_pb2
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_internals import control_store
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
-from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
-from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.conftest import NODE
 from tests.fault.servers import wait_until
@@ -218,42 +215,3 @@ def test_a_training_that_kills_its_trainer_fails_alone(
     assert (len(rows), _failed(rows)) == (8, [(1, 2)])
     (error,) = (each for each in Ledger(tmp_path / "s").trainings()["error"].to_pylist() if each is not None)
     assert error.startswith("the training lost its trainer 2 times while it was alone in its pack; the last time: ")
-
-
-@pytest.mark.scale
-def test_a_training_that_ruins_its_process_spoils_no_other(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class OnGpu(TrainerActor):
-        """A trainer whose calls all raise from some point on, as CUDA's do after an assert on the device."""
-
-        is_ruined = False
-
-        def _begun(self, order: PackOrder) -> Pack[Any]:
-            self.is_ruined |= any((task.trial, task.replicate) == (1, 2) for task in order.tasks)
-            if self.is_ruined:
-                raise RuntimeError("CUDA error: device-side assert triggered")
-            return super()._begun(order)
-
-    monkeypatch.setattr(ACTOR, OnGpu)
-    assert sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8).finished
-    rows = sweeps.outcomes(tmp_path / "s")
-    assert (len(rows), _failed(rows)) == (8, [(1, 2)])
-
-
-@pytest.mark.scale
-def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class WithoutRoom(TrainerActor):
-        """A trainer whose disk is full."""
-
-        def _begun(self, order: PackOrder) -> Pack[Any]:
-            del order
-            raise NoCompilerError("compiled programs cannot be kept")
-
-    monkeypatch.setattr(ACTOR, WithoutRoom)
-    said = r"^no node of the cluster can train: host .*: compiled programs cannot be kept$"
-    with pytest.raises(SweepError, match=said):
-        sweeps.run(sweeps.small_sweep(trials=2), tmp_path / "s", **sweeps.ON_RAY, pack_size=8)
-    assert Ledger(tmp_path / "s").trainings().num_rows == 0

@@ -22,6 +22,7 @@ from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
@@ -64,29 +65,9 @@ def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
 
 def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
     record = {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()}
-    with pytest.raises(
-        UserError,
-        match=r"--dir: got '.*/s, which contains another sweep: small, with the spec hash \w{12}',"
-        r" expected a new directory, or one with"
-        r" this sweep: small, with the spec hash \w{12}; choose another --dir; to continue the"
-        r" other sweep: attnsweep resume .*/s$",
-    ):
+    with refused("--dir", UserError):
         _repeat(sweeps.small_sweep(trials=9), finished)
     assert {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()} == record
-
-
-def test_other_code_is_refused_as_by_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "s"
-    _interrupted(path, monkeypatch)
-    now = Environment.current()
-    later = now.model_copy(update={"versions": {**now.versions, "numpy": "99"}})
-    monkeypatch.setattr(Environment, "current", classmethod(lambda *_: later))
-    with pytest.raises(
-        UserError,
-        match=r"numpy .* -> 99.*continue with attnsweep resume .*/s --accept-drift: the"
-        r" column",
-    ):
-        _repeat(sweeps.small_sweep(), path)
 
 
 class LettingGo(Console):
@@ -126,22 +107,3 @@ def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
     console = LettingGo(lambda: place.put_text(LEASE_FILE, ""))
     assert _repeat(sweeps.small_sweep(), place, console).finished
     assert "(run, pid 1 on elsewhere, since today)" in console.export_text()
-
-
-def test_the_next_driver_gives_up_on_one_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "s"
-    _interrupted(path, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.one_run._LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("attnsweep.orchestrator.running.session.PREDECESSOR_SECONDS", 0.05)
-    with closing(LocalFolder(path).lock("run")), pytest.raises(UserError, match="a sweep that another process works"):
-        _repeat(sweeps.small_sweep(), path)
-
-
-def test_it_needs_a_directory_that_a_repetition_finds() -> None:
-    ended = command("run", "quickstart", "--or-resume")
-    assert ended.code == 2
-    message = (
-        "got 'no option --dir', expected an option --dir, so that a later command or another driver finds "
-        "the sweep's directory; add --dir DIR\n"
-    )
-    assert ended.err == f"attnsweep: --or-resume: {message}"

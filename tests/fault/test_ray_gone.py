@@ -57,28 +57,6 @@ def test_one_that_was_begun_can_be_resumed(attempts: list[str], tmp_path: Path) 
     assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
 
 
-def test_a_node_has_as_long_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    services = ray_internals.ray_services  # type: ignore[attr-defined]  # no public name
-    n_looks = 0
-
-    def look(gcs_address: str, node_id: str) -> tuple[str, str, int]:
-        nonlocal n_looks
-        n_looks += 1
-        if n_looks != 3:
-            raise RuntimeError("no such node yet")
-        return gcs_address, node_id, n_looks
-
-    monkeypatch.setattr(services, "get_node", look)
-    with ray_internals.up_within(60.0):
-        assert services.get_node("address", "node") == ("address", "node", 3)
-    with (
-        ray_internals.up_within(0.0),
-        pytest.raises(TimeoutError, match="Ray's node on this machine did not start within 0 s"),
-    ):
-        services.get_node("address", "node")
-    assert services.get_node is look
-
-
 PROGRAM = """
 import os, signal, subprocess, sys
 from attnsweep.orchestrator import cli

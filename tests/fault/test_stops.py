@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from attnsweep.workloads.engine.pack import Pack
 from tests.fault import sweeps
 from tests.fault.servers import wait_until
-from tests.orchestrator.commands import Ended, command
 
 ROOT = Path(__file__).parents[2]
 BUSY = """
@@ -153,24 +151,6 @@ def test_a_schedulers_signal_hands_back_the_states(
 
 
 @pytest.mark.scale
-def test_a_damaged_checkpoint_is_as_good_as_none(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sweeps.sliced())
-    path = tmp_path / "s"
-    with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_receive", sweeps.after_slices(2, lambda: os.kill(os.getpid(), signal.SIGTERM)))
-        assert not sweeps.run(sweeps.long_sweep(), path, pack_size=2).finished
-    (file,) = (path / "checkpoints").glob("*.parquet")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    assert sweeps.resume(path).finished
-    assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
-    assert list((path / "checkpoints").iterdir()) == []
-
-
-@pytest.mark.scale
 @pytest.mark.ray
 def test_a_busy_trainer_and_a_silent_mlflow_share_the_time_that_a_stop_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -234,28 +214,6 @@ def test_a_second_signal_ends_the_command_at_once_and_says_how_to_go_on(
         signal.signal(signal.SIGINT, before)
     assert ended.value.code == 130
     assert f"interrupted; continue with: attnsweep resume {tmp_path / 's'}\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [
-        ("status", "attnsweep.orchestrator.cli.screen.status.print_status"),
-        ("audit", "attnsweep.orchestrator.audit.audit._read"),
-    ],
-)
-def test_an_error_that_a_library_makes_of_ctrl_c_is_no_fault(
-    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def as_duckdb_does(*_: object, **__: object) -> None:
-        with suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        raise RuntimeError("Query interrupted")
-
-    SweepDirectory.create(tmp_path / "s", sweeps.small_sweep(), {})
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/file/mlflow.db")
-    monkeypatch.setattr(where, as_duckdb_does)
-    assert command(name, tmp_path / "s") == Ended(130, "", "")
 
 
 def _environment() -> dict[str, str]:

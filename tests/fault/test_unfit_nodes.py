@@ -128,14 +128,3 @@ def test_nodes_that_come_are_used_and_those_that_go_are_let_go(cluster: Cluster,
         host = platform.node()
         told = ["joined", "joined", "left"]
         assert pool.notices() == [f"{what} the cluster: {host}" for what in told]
-
-
-@pytest.mark.scale
-def test_trainers_that_do_not_fit_wait_for_a_node(add_node: Callable[..., Any]) -> None:
-    with closing(TrainerPool(CategoryPairs(), RunContext("s"), Wanted(1, 1))) as pool:
-        assert pool.waiting_for == "Ray to start 1 trainers"
-        assert pool.notices() == [
-            "1 more trainers are requested from Ray; they start when nodes with room for them join"
-        ]
-        add_node()
-        _wait(pool, lambda: pool.n_placed == 1)

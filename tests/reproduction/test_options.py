@@ -39,15 +39,9 @@ def test_an_option_chooses_what_is_run() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["shin-handmade", "--full"],
-            "--full: got 'shin-handmade', expected a reproduction that has the option --full; leave out",
-        ),
-        (
-            ["shin-fig2", "--corpus", "a"],
-            "--corpus: got 'shin-fig2', expected a reproduction that has the option --corpus",
-        ),
-        (["chiang-table1", "--corpus", "no.parquet"], "corpus: got "),
+        (["shin-handmade", "--full"], "--full"),
+        (["shin-fig2", "--corpus", "a"], "--corpus"),
+        (["chiang-table1", "--corpus", "no.parquet"], "corpus"),
     ],
 )
 def test_an_option_that_cannot_be_followed_is_refused(

@@ -9,14 +9,12 @@ from attnsweep.reproduction.trained import block_programs, is_same_but_for_seed,
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.refusals import refused
 
 
 def test_a_directory_with_another_sweep_of_that_name_is_refused(tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "shin_flavours", small_sweep("shin_flavours"))
-    with pytest.raises(
-        UserError,
-        match="expected a new directory, or one with the sweep shin_flavours of this version",
-    ):
+    with refused("--dir", UserError):
         swept("shin_flavours", tmp_path, Console(quiet=True))
 
 

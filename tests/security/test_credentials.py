@@ -25,6 +25,7 @@ from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.errors import SpecError, UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
+from tests.refusals import refused
 
 SECRET = "hunter2"
 URIS = [
@@ -83,10 +84,10 @@ def test_a_spec_with_a_password_is_refused_before_anything_is_written(uri: str, 
         {"description": f"see {uri}"},
         {"space": {"variant": Categorical(choices=("a", uri))}},
     ):
-        with pytest.raises(SpecError) as refused:
+        with pytest.raises(SpecError) as told:
             refuse_credentials(small_sweep("s", **changes))
-        assert SECRET not in str(refused.value)
-    with pytest.raises(SpecError, match="storage"):
+        assert SECRET not in str(told.value)
+    with refused("storage", SpecError):
         run_sweep(small_sweep("s", storage=uri), tmp_path / "s", Resources(), Console())
     assert list(tmp_path.iterdir()) == []
 
@@ -117,14 +118,14 @@ def test_an_mlflow_that_fails_is_named_without_it(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
     # Without a driver for PostgreSQL it is an ImportError.
-    with pytest.raises((UserError, ImportError), match=r"got 'http://\.\.\.@127\.0\.0\.1:1'|No module") as refused:
+    with pytest.raises((UserError, ImportError), match=r"got 'http://\.\.\.@127\.0\.0\.1:1'|No module") as told:
         sync(directory, uri)
     with caplog.at_level(logging.DEBUG):
         projection = Projection(directory, uri)
         projection.close()
     assert projection.problem
     written = capfd.readouterr()
-    assert SECRET not in str(refused.value) + projection.problem + written.out + written.err
+    assert SECRET not in str(told.value) + projection.problem + written.out + written.err
     assert SECRET not in "".join(record.getMessage() for record in caplog.records if record.name.startswith("orch"))
 
 

@@ -14,6 +14,7 @@ from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.refusals import refused
 
 NOT_A_QUERY = [
     "CREATE TABLE planted AS SELECT 1",
@@ -147,7 +148,7 @@ def test_a_query_without_end_can_be_interrupted(roots: tuple[Path, Path]) -> Non
     """A query has no time limit, but Ctrl-C ends it."""
     with Ledger(roots[0]).connect() as connection:
         threading.Timer(0.2, connection.interrupt).start()
-        with pytest.raises(UserError, match="Interrupt"):
+        with refused("SQL", UserError):
             query.answer(connection, "SELECT sum(a.range * b.range) FROM range(100000000) a, range(100000000) b")
 
 
