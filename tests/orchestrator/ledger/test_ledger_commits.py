@@ -1,10 +1,7 @@
 """Committed rows are read back, by our reader and by others, from few files."""
 
 import itertools
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
@@ -17,21 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.ledger.compaction import FULL_ROWS, MAX_FRAGMENTS, compact, due, merge
-from attnsweep.orchestrator.ledger.fragments import fragment_names
+from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.place_names import place_of
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
-    CURVES,
-    HEADS,
-    SPEC,
-    TRAININGS,
-    WITHOUT_HEADS,
     commit,
     committed_keys,
-    file_of,
     held,
     keys_of,
     open_writer,
@@ -149,28 +137,6 @@ def test_compact_leaves_one_sorted_file_per_table(tmp_path: Path) -> None:
     assert held(tmp_path) == keys_of(0, 1, 2)
 
 
-def test_a_merge_larger_than_its_memory_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction._CELLS_AT_ONCE", 100)
-    keys = {(trial, replicate) for trial in range(0, 40, 3) for replicate in range(2)}
-    with open_writer(tmp_path) as writer:
-        for number, pack in enumerate([sorted(keys)[::2], sorted(keys)[1::2]]):
-            writer.commit(f"p{number}", *pack_rows(f"p{number}", pack))
-    compact(tmp_path)
-    assert held(tmp_path) == keys
-
-
-def test_each_file_says_its_version_its_spec_and_its_columns(tmp_path: Path) -> None:
-    commit(tmp_path, 0, n_replicates=1)
-    for table, schema in (("trainings", TRAININGS), ("curves", CURVES), ("heads", HEADS)):
-        path = file_of(tmp_path, table, "p0")
-        metadata = pq.read_metadata(path)
-        assert metadata.metadata[b"schema_version"] == b"1"
-        assert metadata.metadata[b"spec_sha256"] == SPEC.encode()
-        assert json.loads(metadata.metadata[b"replaces"]) == []
-        assert metadata.row_group(0).column(0).compression == "ZSTD"
-        assert pq.read_schema(path).remove_metadata().equals(schema, check_metadata=True)
-
-
 @pytest.mark.parametrize("compacted", [False, True])
 def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> None:
     commit(tmp_path, 0, 1, 2, n_replicates=1)
@@ -187,19 +153,6 @@ def test_others_read_the_files_by_a_glob(tmp_path: Path, compacted: bool) -> Non
         (2,),
     ]
     assert pd.read_parquet(tmp_path / "curves").groupby("metric", observed=True)["value"].sum()["loss"] == 9.0
-
-
-def test_columns_that_a_newer_version_added_are_null_in_older_rows(tmp_path: Path) -> None:
-    older = TRAININGS.remove(TRAININGS.get_field_index("param_init_sigma"))
-    with open_writer(tmp_path, {"trainings": older, "curves": CURVES}) as writer:
-        rows = training_rows("p0", {"trial": 0, "replicate": 0}).drop_columns(["param_init_sigma"])
-        writer.commit("p0", rows, None, None)
-    with open_writer(tmp_path, WITHOUT_HEADS) as writer:
-        writer.commit("p1", training_rows("p1", {"trial": 1, "replicate": 0, "param_init_sigma": 0.5}), None, None)
-    for _ in range(2):
-        rows = Ledger(tmp_path).trainings().sort_by("trial")
-        assert rows["param_init_sigma"].to_pylist() == [None, 0.5]
-        compact(tmp_path)
 
 
 def test_a_part_of_a_table_can_be_read(tmp_path: Path) -> None:
@@ -240,98 +193,3 @@ def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monke
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
         monkeypatch.setattr(LocalFolder, "names", outrun)
         assert committed_keys(tmp_path) == {(0, 0)}
-
-
-def test_rows_of_heads_need_a_workload_with_heads(tmp_path: Path) -> None:
-    with (
-        open_writer(tmp_path, WITHOUT_HEADS) as writer,
-        pytest.raises(ValueError, match="heads: got rows of attention heads, expected none"),
-    ):
-        writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-    assert not (tmp_path / "heads").exists()
-    assert committed_keys(tmp_path) == set()
-
-
-@pytest.mark.slow
-def test_the_ledger_is_read_without_torch_and_ray() -> None:
-    heavy = {"torch", "ray", "mlflow", "optuna"}
-    code = f"import sys, attnsweep.orchestrator.ledger.query; sys.exit(bool({heavy} & {{*sys.modules}}))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_another_sweeps_rows_are_refused(tmp_path: Path) -> None:
-    commit(tmp_path, 0, n_replicates=1)
-    other = "f" * 64
-    with pytest.raises(UserError) as refused:
-        open_writer(tmp_path, spec_sha256=other)
-    assert str(refused.value) == (
-        f"{file_of(tmp_path, 'trainings', 'p0')}: got 'rows of another sweep, with the spec hash"
-        " 5ec5ec5ec5ec', expected rows of this sweep, with the spec hash "
-        "ffffffffffff; choose a directory that contains no sweep yet"
-    )
-    copied = tmp_path / "other"
-    copied.mkdir()
-    with open_writer(copied, spec_sha256=other) as writer:
-        writer.commit("p1", *pack_rows("p1", [(1, 0)]))
-    for path in copied.glob("*/*.parquet"):
-        path.rename(tmp_path / path.parent.name / path.name)
-    says = r"got 'rows of 2 sweeps, .*expected the rows of one sweep; remove the files that"
-    with pytest.raises(UserError, match=says):
-        merge(place_of(tmp_path), fragment_names(place_of(tmp_path)))
-    path = file_of(tmp_path, "trainings", "p1")
-    open_writer_error = f"{path}: got 'rows of another sweep, with the spec hash ffffffffffff'"
-    with pytest.raises(UserError, match=open_writer_error):
-        open_writer(tmp_path)
-
-
-def test_a_directory_that_is_no_sweep_is_refused(tmp_path: Path) -> None:
-    for opened in (Ledger, compact):
-        with pytest.raises(UserError) as refused:
-            opened(tmp_path)
-        assert str(refused.value) == (
-            f"DIR: got '{tmp_path}', expected a sweep directory, which contains a folder named trainings; "
-            "give the directory that `attnsweep run` printed"
-        )
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(UserError, match=r"got 'No such file or directory', expected a sweep directory that can be"):
-        open_writer(tmp_path / "none")
-
-
-def test_a_full_fragment_is_never_merged_again() -> None:
-    full = {f"full{number}": FULL_ROWS for number in range(2 * MAX_FRAGMENTS)}
-    small = {f"p{number}": 4 for number in range(MAX_FRAGMENTS)}
-    assert due(full | small) == []
-    assert sorted(due(full | small | {"new": 1})) == sorted([*small, "new"])
-
-
-def test_rows_of_all_tables_fill_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.MAX_FRAGMENTS", 1)
-    monkeypatch.setattr("attnsweep.orchestrator.ledger.compaction.FULL_ROWS", 2)
-    commit(tmp_path, 0, 1, 2, n_replicates=1, n_steps=1)
-    assert all(file.name.startswith("p") for file in (tmp_path / "trainings").glob("*.parquet"))
-
-
-THREADS = """
-import ctypes
-from threading import Barrier, Thread
-from attnsweep.orchestrator.ledger.writer import share_freed_memory
-
-libc = ctypes.CDLL(None)
-share_freed_memory()
-libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
-met = Barrier(4)
-threads = [Thread(target=lambda: (bytearray(100_000), met.wait())) for _ in range(4)]
-for each in threads:
-    each.start()
-for each in threads:
-    each.join()
-libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
-libc.fflush(None)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
-def test_threads_of_a_writer_share_one_pool_of_freed_memory() -> None:
-    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
-    before, after, _ = done.stdout.split("</malloc>\n")
-    assert before.count("<heap ") == after.count("<heap ")

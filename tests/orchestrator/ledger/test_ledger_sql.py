@@ -3,23 +3,18 @@
 import csv
 import io
 import json
-import math
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.ledger.query import TABLE_ROWS, query_all, render
+from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import HEADS, WITHOUT_HEADS, commit, open_writer, pack_rows, training_rows
 
 
@@ -77,16 +72,6 @@ def test_trials_sum_up_their_trainings(ledger: Ledger) -> None:
     assert second["first_finished_at"] < second["last_finished_at"]
 
 
-def test_a_trial_whose_trainings_all_failed_has_no_rates(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        rows = training_rows("p", {"trial": 0, "replicate": 0, "outcome": "failed"})
-        writer.commit("p", rows, None, None)
-    (trial,) = query_all(
-        [Ledger(tmp_path)], "SELECT n_failed, stuck_rate, solved_rate, loss_median FROM trials"
-    ).to_pylist()
-    assert trial == {"n_failed": 1, "stuck_rate": None, "solved_rate": None, "loss_median": None}
-
-
 def test_a_sweep_without_rows_has_all_views(tmp_path: Path) -> None:
     with open_writer(tmp_path, WITHOUT_HEADS):
         ledger = Ledger(tmp_path)
@@ -122,27 +107,6 @@ def test_a_connection_outlives_a_compaction(tmp_path: Path) -> None:
         commit(tmp_path, 3)
         for _ in range(2):
             assert connection.sql("SELECT count(*), sum(value) FROM curves").fetchall() == [(18, 18.0)]
-
-
-def test_bad_sql_is_answered_in_one_line(ledger: Ledger) -> None:
-    with pytest.raises(UserError) as refused:
-        query_all([ledger], "select outcom,\n  count(*) from trainings group by 1")
-    text = str(refused.value)
-    assert text.startswith(
-        "SQL: got 'select outcom, count(*) from trainings group by 1', "
-        "expected a query over the views trainings, curves, heads, trials and the table outcomes;"
-        " correct the query; DuckDB's error is: "
-        "Binder Error: "
-    )
-    assert "outcome" in text
-    assert "\n" not in text
-    for sql, says in (
-        ("selec 1", "DuckDB's error is: Parser Error"),
-        ("select outcome::int from trainings", "DuckDB's error is: Conversion Error"),
-        ("", "got '', .*; begin the query with SELECT or FROM, and give one query at a time$"),
-    ):
-        with pytest.raises(UserError, match=says):
-            query_all([ledger], sql)
 
 
 SQL = """
@@ -209,24 +173,6 @@ def test_every_type_of_value_is_written_in_every_format(
     assert pq.ParquetFile(tmp_path / "out.parquet").metadata.num_rows == 1
 
 
-def test_no_column_is_lost_because_another_has_its_name(ledger: Ledger, tmp_path: Path) -> None:
-    table = query_all([ledger], "SELECT t.trial AS a, t.replicate AS a FROM trainings t")
-    with pytest.raises(
-        UserError,
-        match=r"^SQL: got 'an answer with two columns named a', .*; rename one of the columns with"
-        r" AS",
-    ):
-        render(table, "json", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_query_that_was_forgotten_is_asked_for() -> None:
-    mistake = CliRunner().invoke(cli.app, ["query", "sweep"]).exception
-    assert str(mistake).startswith(
-        "SQL: got None, expected an SQL query after the directory; write for example: attnsweep query sweep "
-    )
-
-
 @pytest.mark.slow
 def test_nobody_has_to_read_the_answer() -> None:
     ledger = Path(__file__).parents[3] / "docs" / "ledgers" / "quickstart"
@@ -245,30 +191,3 @@ def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> Non
         ["0", "4.0", "a,b"],
         ["0", "", "a,b"],
     ]
-
-
-def test_parquet_goes_to_a_file(ledger: Ledger, tmp_path: Path) -> None:
-    answer = query_all([ledger], "FROM trials")
-    render(answer, "parquet", tmp_path / "out.parquet")
-    assert pq.read_table(tmp_path / "out.parquet").equals(answer)
-    assert math.isclose(pq.read_table(tmp_path / "out.parquet")["stuck_rate"][0].as_py(), 1 / 3)
-
-
-def test_a_table_shows_its_first_rows_in_full_width(capsys: pytest.CaptureFixture[str]) -> None:
-    wide = pa.table({f"column_{number}": [f"[red]{'x' * 30}"] * (TABLE_ROWS + 5) for number in range(12)})
-    render(wide, "table", None)
-    text = capsys.readouterr().out
-    assert text.count("[red]" + "x" * 30) == 12 * TABLE_ROWS
-    assert "column_11" in text
-    assert "5 more rows; --format csv shows all" in text
-
-
-def test_bad_output_options_are_refused(tmp_path: Path) -> None:
-    answer = pa.table({"a": [1]})
-    with pytest.raises(
-        UserError, match=r"^--out: got None, expected a file name, which --format parquet needs; add --out FILE.parq"
-    ):
-        render(answer, "parquet", None)
-    for format in ("table", "csv", "json", "parquet"):
-        with pytest.raises(UserError, match=r"^--out: got '.*none/x', expected a file that can be written; choose an"):
-            render(answer, format, tmp_path / "none" / "x")

@@ -184,9 +184,6 @@ def test_files_of_another_sweep_are_found(root: Path) -> None:
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.ledger.fragments.SCHEMA_VERSION", 0)
-    with pytest.raises(
-        UserError,
-        match=r"'a file with schema_version 1', expected a schema_version up to 0; read .* with the newer version",
-    ):
+    with pytest.raises(UserError):
         open_writer(root)
     assert not (root / "set_aside").exists()

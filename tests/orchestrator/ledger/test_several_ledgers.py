@@ -56,14 +56,6 @@ def test_trials_of_the_same_number_stay_apart(roots: list[Path]) -> None:
     ]
 
 
-def test_curves_and_heads_say_which_sweep_they_are_of(roots: list[Path]) -> None:
-    counts = "SELECT sweep, count(*) AS n FROM {} GROUP BY sweep ORDER BY sweep"
-    assert _ask(roots, counts.format("curves")) == [{"sweep": "it's pairs", "n": 12}, {"sweep": "languages", "n": 6}]
-    assert _ask(roots, counts.format("heads")) == [{"sweep": "it's pairs", "n": 2}]
-    joined = "SELECT count(*) AS n FROM curves JOIN trainings USING (sweep, trial, replicate)"
-    assert _ask(roots, joined) == [{"n": 18}]
-
-
 def test_a_sweep_given_twice_is_refused(roots: list[Path]) -> None:
     with pytest.raises(UserError) as refused:
         _ask([roots[1], roots[0], roots[1]], "FROM trials")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings
-from attnsweep.search_spaces.measured import LossQuantile, StuckRate
+from attnsweep.search_spaces.measured import StuckRate
 from attnsweep.search_spaces.replication import Sequential, is_complete
 
 Row = tuple[int, int, str, bool, float | None]
@@ -28,13 +28,6 @@ def table(*rows: Row) -> pa.Table:
     kinds = (pa.int32(), pa.int32(), pa.string(), pa.bool_(), pa.float64())
     made = pa.table({name: pa.array(each, kind) for name, each, kind in zip(COLUMNS, columns, kinds, strict=True)})
     return made.append_column("onset_step", pa.nulls(len(made), pa.int32()))
-
-
-def test_failed_trainings_have_ended_but_are_not_judged() -> None:
-    trial = ended_trainings(table((7, 0, "failed", False, None), (7, 1, "marginal", True, 0.5)))[7]
-    assert trial.stuck == {0: None, 1: True}
-    assert trial.value(StuckRate()) == 1.0
-    assert trial.value(LossQuantile()) == 0.5
 
 
 def test_a_trial_without_judged_trainings_has_no_value() -> None:

@@ -126,19 +126,6 @@ def test_packs_grow_and_all_trainings_end_as_vmapped(gpu: Gpu, tmp_path: Path) -
         np.testing.assert_allclose(row["eval_loss"] or 0.0, expected["eval_loss"] or 0.0, rtol=1e-6)
 
 
-def test_a_pack_that_does_not_fit_is_halved(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PackSizer, "smallest", 16)
-    gpu.widest = 64
-    spec = SPEC.but(trials=50, space={**SPEC.space, "optimizer": "adam"})
-    assert run(spec, tmp_path / "gpu", **ON_GPU).finished
-    rows = rows_of(tmp_path / "gpu")
-    assert len(rows) == 200
-    assert not [row["error"] for row in rows if row["error"]]
-    assert max(gpu.widths) > 64
-    assert max(row["pack_size"] for row in rows) <= 64
-    check_replays(tmp_path / "gpu")
-
-
 def test_a_stopped_sweep_goes_on_from_its_checkpoint(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPEC.but(trials=2, space={**SPEC.space, "optimizer": "adam", "n_steps": 100})
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

@@ -1,10 +1,7 @@
 """Checkpoints in a sweep directory: one per pack, the latest; a damaged one is ignored."""
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
@@ -14,9 +11,7 @@ from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.testing import defaults
-from tests.orchestrator.storage.object_store import new_prefix
 
 TRAINING = Training(defaults(CategoryPairs()), 1)
 
@@ -45,20 +40,8 @@ def _kept(place: Place) -> None:
     assert [each.pack for each in Checkpoints(place).load()] == ["b-2"]
 
 
-def test_a_large_state_is_written_as_it_is(tmp_path: Path) -> None:
-    """A state has up to gigabytes, and Parquet's dictionary and statistics of it are seven copies in memory."""
-    Checkpoints(LocalFolder(tmp_path)).put(_order("a", (0, 0)), b"state")
-    [file] = (tmp_path / CHECKPOINTS).iterdir()
-    state = pq.ParquetFile(file).metadata.row_group(0).column(3)
-    assert (state.path_in_schema, state.has_dictionary_page, state.is_stats_set) == ("state", False, False)
-
-
 def test_the_last_one_of_each_pack_is_kept(tmp_path: Path) -> None:
     _kept(LocalFolder(tmp_path))
-
-
-def test_an_object_store_keeps_them_too(s3: str) -> None:
-    _kept(new_prefix())
 
 
 @pytest.mark.parametrize("place", [0, 100, -1])
@@ -70,25 +53,6 @@ def test_a_wrong_bit_makes_it_as_good_as_none(tmp_path: Path, place: int) -> Non
     file.write_bytes(content)
     assert Checkpoints(LocalFolder(tmp_path)).load() == []
     assert list((tmp_path / CHECKPOINTS).iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.symlink_to("/dev/zero")]
-)
-def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_path: Path) -> None:
-    (tmp_path / CHECKPOINTS).mkdir()
-    make(tmp_path / CHECKPOINTS / "a-0123.parquet")
-    assert Checkpoints(LocalFolder(tmp_path)).load() == []
-    assert list((tmp_path / CHECKPOINTS).iterdir()) == []
-
-
-def test_a_folder_in_the_place_of_a_checkpoint_is_left_to_the_user(tmp_path: Path) -> None:
-    (tmp_path / CHECKPOINTS / "a-0123.parquet").mkdir(parents=True)
-    with pytest.raises(
-        UserError,
-        match=r"/a-0123.parquet: got 'a folder in the place of a file', expected a file that .*; remove the folder",
-    ):
-        Checkpoints(LocalFolder(tmp_path)).load()
 
 
 def test_two_of_one_pack_as_a_kill_leaves_them_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,42 +13,21 @@ from torch import nn
 from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.engine_choice import engine_for, engine_of_shape, steps_of_a_shape
+from attnsweep.orchestrator.running.engine_choice import engine_for, engine_of_shape
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools import look_back
-from attnsweep.search_spaces import Categorical, Float, Int, Sweep
+from attnsweep.search_spaces import Float, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.engine.compiling import libraries
-from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.registry import load_workload
 from tests.compilers import no_compiler
 from tests.fault.sweeps import curves, outcomes, resume, run, small_sweep
+from tests.refusals import refused
 
 QUIET = Console(quiet=True)
 LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1.0, log=True)}, "trials": 4000}
-
-
-def test_steps_are_counted_per_shape() -> None:
-    workload = CategoryPairs()
-    assert steps_of_a_shape(small_sweep(), workload) == 8 * 4 / 2 * 10
-    space = {"n_steps": 100, "n_positions": Int(4, 7), "dtype": Categorical(("float32", "float64"))}
-    assert steps_of_a_shape(small_sweep(space=space, trials=80, replicates=2), workload) == 80 * 2 / 8 * 100
-
-
-@pytest.mark.slow
-def test_a_long_sweep_is_trained_in_blocks_and_a_short_one_is_not(compiled_blocks: None) -> None:
-    workload = CategoryPairs()
-    assert engine_for(small_sweep(**LONG), workload, "auto", QUIET).engine == "blocks"
-    assert engine_for(small_sweep(), workload, "auto", QUIET).engine == "vmapped"
-    assert engine_for(small_sweep(), workload, "blocks", QUIET).engine == "blocks"
-    assert engine_for(small_sweep(**LONG), workload, "vmapped", QUIET).engine == "vmapped"
-    searching = small_sweep(**LONG).fix({"optimizer": "lbfgs"})
-    assert engine_for(searching, workload, "auto", QUIET).engine == "vmapped"
 
 
 def _searching() -> Sweep:
@@ -83,16 +62,6 @@ def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compile
     assert engine_for(sweep().but(trials=trials), workload, "auto", QUIET).engine == engine
 
 
-@pytest.mark.parametrize("name", ["quickstart", "chiang_fig4"])
-def test_numbers_are_counted_without_a_trace(name: str) -> None:
-    sweep = load_sweep(name)
-    workload = load_workload(sweep.workload)
-    pack = Pack(workload, [Training(workload.parameters.resolve({**sweep.fixed()}), 0)])
-    traced = pack.compiled_graph()
-    # The choice relies on less than 2: it takes what a sweep counts to save at half of what would repay the compiler.
-    assert traced.n_numbers < 2 * pack.count_numbers() < 4 * traced.n_numbers
-
-
 class Broken(CategoryPairs):
     """A workload whose trainings fail where they are built."""
 
@@ -102,7 +71,7 @@ class Broken(CategoryPairs):
 
 def test_a_workload_that_fails_is_left_to_its_trainings(compiled_blocks: None) -> None:
     assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET).engine == "vmapped"
-    with pytest.raises(UserError, match="category_pairs: got 'ValueError: broken at"):
+    with refused("category_pairs", UserError):
         engine_of_shape(Broken(), {})
 
 
@@ -115,10 +84,7 @@ def test_without_a_compiler_a_long_sweep_says_what_it_misses(without_compiler: N
 
 
 def test_blocks_that_are_asked_for_need_a_compiler(without_compiler: None, tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError,
-        match=r"engine: got 'the engine blocks, which cannot run here: there is no C\+\+ compiler .* --engine vmapped",
-    ):
+    with refused("engine", UserError):
         run(small_sweep(), tmp_path / "s", engine="blocks")
     assert not (tmp_path / "s").exists()
 
@@ -155,38 +121,9 @@ def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
 
     with (
         no_compiler(),
-        pytest.raises(
-            UserError, match=r"engine: got 'the engine blocks, which cannot run here: there is no C\+\+ compiler"
-        ),
+        refused("engine", UserError),
     ):
         resume(tmp_path / "s")
-
-
-def test_a_worker_with_another_compiler_is_named(compiled_blocks: None) -> None:
-    driver = Environment(versions=versions("blocks"))
-    other = Environment(versions=versions("blocks") | {"engine": "blocks, avx2, g++ 9.4"})
-    assert driver.changes(other) == [f"engine {libraries.block_engine()} -> blocks, avx2, g++ 9.4"]
-
-
-@pytest.mark.slow
-def test_the_engine_of_a_shape_is_said_with_its_reason(compiled_blocks: None) -> None:
-    assert engine_of_shape(CategoryPairs(), {}) == libraries.block_engine()
-    full: dict[str, Any] = {"variant": "solution_3", "expectation": "fixed_sample", "optimizer": "lbfgs"}
-    assert engine_of_shape(CategoryPairs(), full) == f"{libraries.block_engine()}: the loss and its gradient"
-    assert engine_of_shape(CategoryPairs(), {"optimizer": "lbfgs"}).startswith(
-        "vmapped: the optimizer uses line searches"
-    )
-
-
-def test_blocks_that_cannot_be_had_are_said_and_not_recorded(tmp_path: Path) -> None:
-    told = io.StringIO()
-    searching = small_sweep().fix({"optimizer": "lbfgs"})
-    choice = engine_for(searching, CategoryPairs(), "blocks", Console(file=told, width=200))
-    assert choice.engine == "vmapped"
-    assert choice.reason.startswith(
-        "the optimizer uses line searches, so a step cannot be compiled: the number of evaluations"
-    )
-    assert told.getvalue() == f"this sweep trains vmapped, not in blocks: {choice.reason}\n"
 
 
 def test_the_engine_and_its_reason_are_in_the_record_the_summary_and_the_status(

@@ -106,17 +106,6 @@ def test_what_has_ended_counts_before_it_is_in_the_ledger(tmp_path: Path, monkey
     assert {*shown} == {*range(0, 41, 4)}
 
 
-def test_reports_are_looked_at_while_trials_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "_ASK_SECONDS", 0.0)
-    directory = _directory(tmp_path / "s")
-    study = Study(directory)
-    n_asked: list[int] = []
-    with _opened(directory, _several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
-        assert loop.run(lambda: False)
-    assert n_asked[:12] == list(range(1, 13))
-    assert Ledger(directory.place).trainings(columns=[]).num_rows == 12
-
-
 @pytest.mark.slow
 @pytest.mark.sample("random")
 @pytest.mark.parametrize(
@@ -193,16 +182,6 @@ def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkey
         assert loop.run(lambda: False)
     assert pool.n_committed[:10] == [0, 0, 0, 0, 0, 0, 24, 24, 24, 24]
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 40
-
-
-@pytest.mark.slow
-def test_packs_that_have_ended_outlive_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
-    directory = _directory(tmp_path / "s", trials=40)
-    pool = _OneByOne(directory, n_reports=3)
-    with _opened(directory, pool, Study(directory)) as loop, pytest.raises(PoolError, match="gone"):
-        loop.run(lambda: False)
-    assert Ledger(directory.place).trainings(columns=[]).num_rows == 12
 
 
 def test_a_failure_that_stops_the_sweep_leaves_the_rows_that_came_with_it(

@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from attnsweep.orchestrator.analysis.comparison import compare
-from attnsweep.orchestrator.audit.audit import check_machines
-from attnsweep.orchestrator.cli import app
-from attnsweep.orchestrator.inspection.recorded import find_training
-from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
@@ -30,7 +23,7 @@ from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.running.fleet import Fleet
 from tests.orchestrator.small_sweep import small_sweep
-from tests.orchestrator.trained_sweep import in_environment, records
+from tests.orchestrator.trained_sweep import records
 
 WORKLOAD = CategoryPairs()
 OLD, NEW = "x86_64, AVX2", "x86_64, AVX512"
@@ -108,67 +101,6 @@ def test_a_pack_that_another_type_of_machine_has_begun_is_begun_anew(sweep: Swee
     (saved,) = kept.load()
     assert saved.environment in sweep.alike
     assert (kept.latest("p", of_old), kept.latest("p", sweep.environment)) == (b"state", None)
-
-
-def test_a_pack_goes_on_where_a_machine_of_its_type_is_idle(sweep: SweepDirectory) -> None:
-    (of_old,) = (name for name, each in sweep.environments.items() if each.machine == OLD)
-    with LedgerWriter(sweep.place, schemas_of(WORKLOAD), sweep.spec_sha256) as writer:
-        for machines, chosen in (((NEW, OLD), OLD), ((NEW,), NEW)):
-            pool = Fleet(sweep, *machines)
-            loop = SweepLoop(sweep, WORKLOAD, Study(sweep), writer, pool, pack_size=2, followers=())
-            loop._checkpoints.put(PackOrder("begun", [], environment=of_old), b"state")
-            assert (loop._machine_for("begun"), loop._machine_for("new")) == (chosen, NEW)
-
-
-def test_a_replay_says_that_this_is_no_machine_of_the_rows_type(
-    sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.inspection.retraining.machine_of", lambda _: NEW)
-    for row in records(sweep):
-        if row["replicate"]:
-            continue
-        (again,) = retrain(sweep, [find_training(Ledger(sweep.place), f"{row['trial']}/0")])
-        said = (
-            f"recorded on {OLD}, replayed on {NEW}: the last digits may differ; "
-            "ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one",
-        )
-        assert again.notes == (said if sweep.machine_of(row["environment"]) == OLD else ())
-
-
-def test_the_audit_says_what_may_differ_and_misses_environments_without_a_record(sweep: SweepDirectory) -> None:
-    trainings = Counter(row["environment"] for row in records(sweep))
-    here = next(iter(sweep.environments.values())).torch
-    (check,) = check_machines(trainings, sweep)
-    n_old, n_new = (
-        sum(n for name, n in trainings.items() if sweep.machine_of(name) == machine) for machine in (OLD, NEW)
-    )
-    assert check.problems == ()
-    assert check.line.startswith("trained on machines of several types, between which last bits may differ: ")
-    assert f"{n_old} on {OLD}, PyTorch {here}" in check.line
-    assert f"{n_new} on {NEW}, PyTorch {here}" in check.line
-    assert check_machines({sweep.environment: 3}, sweep) == []
-    assert check_machines({None: 3}, sweep) == []
-    (check,) = check_machines({sweep.environment: 3, "gone": 2}, sweep)
-    what = "2 trainings of environments that sweep.json does not name: gone"
-    assert str(check.problems[0]) == f"{what}; restore sweep.json from a copy of the directory"
-
-
-def test_a_comparison_says_what_may_differ(sweep: SweepDirectory, whole: Path, tmp_path: Path) -> None:
-    """Of machines, and of versions of PyTorch."""
-    done = CliRunner().invoke(app, ["compare", str(whole), str(sweep.place)], catch_exceptions=False)
-    (said,) = (line for line in done.output.splitlines() if "several types" in line)
-    assert said.startswith("trained on machines of several types: A ")
-    assert said.endswith(": equal trainings may differ in their last bits")
-    copy = SweepDirectory.open(Path(shutil.copytree(str(sweep.place), tmp_path / "other")))
-    new = sweep.environments[sweep.environment or ""]
-    older = new.model_copy(update={"versions": {**new.versions, "torch": "2.11.0+cu130"}})
-    in_environment(sweep, new)
-    in_environment(copy, new)
-    assert compare(sweep.place, copy.place).machines == ()
-    in_environment(copy, older)
-    a, b = compare(sweep.place, copy.place).machines
-    n = len(records(sweep))
-    assert (a, b) == (f"{n} on {NEW}, PyTorch {new.torch}", f"{n} on {NEW}, PyTorch 2.11.0")
 
 
 RUN = """

@@ -1,20 +1,14 @@
 """A sweep that was interrupted before its first row: every reader sees the columns of its search space."""
 
-import io
-import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.running.study import Study
-from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int
 from attnsweep.search_spaces.dimensions import Dimension
@@ -40,34 +34,6 @@ def bare(tmp_path: Path) -> SweepDirectory:
         study.ask()
         study.save()
     return directory
-
-
-def test_it_is_summarized(bare: SweepDirectory) -> None:
-    summary = summarize(
-        bare,
-        refused={},
-        finished=False,
-        seconds=1.0,
-        n_before=0,
-        replays=None,
-    )
-    found = summary.results
-    assert (found.n_trainings, found.stuck.n, found.best) == (0, 0, None)
-    assert {each.parameter for each in found.by_parameter} > {"n_categories", "attention_activation", "momentum"}
-    summary.print(Console(file=io.StringIO()))
-    assert json.loads(summary.to_json())["finished"] is False
-
-
-@pytest.mark.slow
-def test_it_has_a_report(bare: SweepDirectory, tmp_path: Path) -> None:
-    page = write_report([bare.place], tmp_path / "report.html")
-    assert "n_categories" in page.read_text()
-
-
-def test_it_is_audited(bare: SweepDirectory, tmp_path: Path) -> None:
-    found = audit(bare.place, f"sqlite:///{tmp_path}/mlflow.db")
-    assert {**found.counts, "logged": None} == {"asked": 1, "trained": 0, "told": 0, "logged": None}
-    assert found.problems == []
 
 
 def test_its_views_have_the_types_of_its_parameters(bare: SweepDirectory, tmp_path: Path) -> None:

@@ -28,13 +28,6 @@ def test_the_plan_counts_packs_and_seconds(sampler: Sampler, plan: str, *, is_wa
     assert [line.startswith("warning: n_heads x n_pairs split") for line in warnings] == [True] * is_warned
 
 
-def test_a_sweep_of_one_shape_is_not_called_split() -> None:
-    (plan,) = Outlook(small_sweep("s", replicates=4), {}, 8, None).lines(1, "vmapped")
-    assert plan == "plan: 16 trainings in 1 pack of about 16 on 1 trainer"
-    (large,) = Outlook(small_sweep("s", sampler="qmc", trials=500), {}, 8, (0.0, 1e-3)).lines(1, "blocks")
-    assert large == "plan: 2,000 trainings in packs of 64 or more, at most about 16 s on 1 trainer"
-
-
 def test_steps_are_timed_on_this_machine() -> None:
     sample = Sample.of(small_sweep("s"), CategoryPairs())
     base, each = present(Outlook.of(sample, Resources(local=True, device="cpu")).step_seconds)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.running import plan as plan_module
-from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
+from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, PackSizer, Shrink, Stop, SweepPlan, is_commit_due
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -106,15 +105,6 @@ def test_a_new_pack_is_named_by_its_first_training_and_its_size() -> None:
     assert not plan.has_work
 
 
-def test_packs_of_an_earlier_run_go_on_in_its_environment_alone() -> None:
-    plan = _plan()
-    plan.backlog.add(TASKS)
-    saved = [Saved("kept", [(0, 1)], "now"), Saved("other", [(0, 0)], "before"), Saved("done", [(7, 0)], "now")]
-    assert plan.restore(saved, {"now"}) == (1, [Forget("other"), Forget("done")])
-    assert _to_continue(plan) == [PackOrder("kept", TASKS[1:2])]
-    assert len(plan.backlog) == 2
-
-
 def test_a_pack_that_is_handed_back_goes_on_and_one_that_raises_is_halved_until_the_fault_is_alone() -> None:
     plan = _plan()
     plan.handed_back(ORDER)
@@ -193,12 +183,6 @@ def test_packs_that_end_together_are_committed_together(
 ) -> None:
     states = {"is_asking": False, "is_training": True, **changes}
     assert is_commit_due([ORDER] * n_packs, seconds, 8, **states) == is_due
-
-
-def test_many_trainings_that_have_ended_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_COMMIT_TRAININGS", 3)
-    assert is_commit_due([ORDER], 0.0, 100, is_asking=True, is_training=True)
-    assert not is_commit_due([ALONE], 0.0, 100, is_asking=True, is_training=True)
 
 
 def test_the_driver_holds_no_state_but_that_of_the_pack_it_hands_out(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-import attnsweep as at
 from attnsweep.orchestrator.running.preflight import (
     Sample,
     check_starts,
@@ -16,8 +15,7 @@ from attnsweep.orchestrator.running.preflight import (
 )
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.orchestrator.training.trainer import text_of
-from attnsweep.search_spaces import Categorical, Conditional, Float, Sweep
+from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -25,7 +23,7 @@ from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameter
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.small_sweep import small_sweep
-from tests.present import present
+from tests.refusals import refused
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
 
 X = torch.ones(2, 4, dtype=torch.float64)
@@ -47,7 +45,7 @@ def test_a_swept_number_that_the_module_keeps_is_refused() -> None:
     workload = AnyModule(_with_epsilon, lambda module: module(X))
     check_starts(Sample.of(_spec(gain=0.5), workload))
     for swept in (Float(0.1, 1.0), Categorical((0.1, 0.2))):
-        with pytest.raises(SpecError, match=r"1\.eps of the module: .* declare gain with static=True"):
+        with refused("1.eps of the module", SpecError):
             check_starts(Sample.of(_spec(gain=swept), workload))
 
 
@@ -56,24 +54,13 @@ def test_a_loss_that_is_not_one_for_many_trainings_is_refused_in_any_shape() -> 
     check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
     workload = AnyModule(_with_draws, lambda module: module(X))
     check_starts(Sample.of(_spec(), workload))
-    with pytest.raises(SpecError, match=r"a random draw, by nn\.RReLU"):
+    with pytest.raises(SpecError):
         check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
 
 
 class Noisy(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x + torch.randn_like(x))
-
-
-def test_an_error_speaks_of_the_interface_that_the_user_has() -> None:
-    def data(draw: at.Draw) -> tuple[torch.Tensor, torch.Tensor]:
-        return draw.normal(4, 2), draw.normal(4, 2)
-
-    noisy = at.problem("noisy", model=lambda: Noisy(2, 2), data=data, loss="mse")
-    with pytest.raises(SpecError) as raised:
-        check_starts(Sample.of(_spec(n_steps=1), noisy()))
-    assert "`data`" in raised.value.fix
-    assert "lanes" not in raised.value.fix
 
 
 def test_what_else_the_code_raises_is_left_to_the_rows_unless_no_training_can_begin() -> None:
@@ -139,22 +126,6 @@ def test_a_mistake_that_the_first_step_shows_is_refused(mistake: str, subject: s
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_start_without_any_target_that_counts_is_warned_of(tmp_path: Path) -> None:
-    file = tmp_path / "mistaken.py"
-    ignored = "data=lambda draw: (draw.normal(4, 3), draw.integers(1, 4) - 100), loss='cross_entropy'"
-    file.write_text(MISTAKEN.replace("dict({})", f"dict({ignored})"))
-    reference = f"{file}:problem"
-    warning = check_starts(Sample.of(_spec(reference, n_steps=7), load_workload(reference))) or ""
-    assert "no finite number" in warning
-
-
-def test_what_is_no_mistake_is_not_refused(tmp_path: Path) -> None:
-    file = tmp_path / "mistaken.py"
-    file.write_text(MISTAKEN)
-    workload = load_workload(f"{file}:problem")
-    check_starts(Sample.of(_spec(f"{file}:problem", n_steps=7), workload))
-
-
 FIRST_WINS = """
 import torch
 from attnsweep import Verdicts, at_level
@@ -186,7 +157,7 @@ class FirstWins(AnyModule):
 def test_a_label_of_one_of_two_levels_that_the_loss_does_not_tell_apart_is_refused(tmp_path: Path) -> None:
     (tmp_path / "first_wins.py").write_text(FIRST_WINS)
     spec = _spec(f"{tmp_path / 'first_wins.py'}:FirstWins")
-    with pytest.raises(SpecError, match=r"any_module\.judge: got 'the detail zero at a loss of 1', .* zero or mean"):
+    with refused("any_module.judge", SpecError):
         run_sweep(spec, tmp_path / "sweep", Resources(local=True))
 
 
@@ -216,9 +187,7 @@ class Counting(AnyModule):
 def test_a_loss_that_plain_pytorch_computes_otherwise_is_refused(tmp_path: Path) -> None:
     (tmp_path / "counting.py").write_text(COUNTING)
     workload = load_workload(f"{tmp_path / 'counting.py'}:Counting")
-    with pytest.raises(
-        SpecError, match=r"running_mean of the module: got 'a change of its values while loss was computed'"
-    ):
+    with refused("running_mean of the module", SpecError):
         check_starts(Sample.of(_spec(gain=Float(0.1, 1.0)), workload))
 
 
@@ -257,33 +226,14 @@ def test_starts_of_zeros_are_warned_of_where_the_gradient_is_zero(tmp_path: Path
     assert check_starts(Sample.of(_spec(path, depth=2, init_sigma=0.1), load_workload(path))) is None
 
 
-def test_nothing_is_written(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(OWN)
-    spec = _spec(f"{tmp_path / 'own.py'}:Own", gain=Float(0.1, 1.0))
-    with pytest.raises(SpecError, match=r"1\.eps of the module"):
-        run_sweep(spec, tmp_path / "sweep", Resources(local=True))
-    assert [each.name for each in tmp_path.iterdir()] == ["own.py"]
-
-
-def test_the_row_of_a_users_mistake_says_it_in_one_line() -> None:
-    try:
-        raise SpecError("loss", given="a random draw", expected="none", fix="set dropout to 0")
-    except SpecError as error:
-        text = text_of(error)
-    assert text == "attnsweep.workloads.errors.SpecError: loss: got 'a random draw', expected none; set dropout to 0\n"
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("clamp 5:0 none 0..", "expected one of the heads 0:0; correct LAYER:HEAD"),
-        ("freeze attention.querry 0..1", "expected the name of a parameter, or neighbouring parts of it, such as"),
-    ],
+    ("text", "subject"),
+    [("clamp 5:0 none 0..", "intervention"), ("freeze attention.querry 0..1", "intervention")],
 )
-def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, message: str) -> None:
+def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, subject: str) -> None:
     space: dict[str, Dimension] = {"d_model": 4, "batch_size": 2, "eval_batch_size": 2, "n_tokens": 4}
     spec = _spec("gpt", **space, intervention=Categorical((None, text)))
-    with pytest.raises(SpecError, match=message):
+    with refused(subject, SpecError):
         check_starts(Sample.of(spec, load_workload("gpt")))
 
 
@@ -295,7 +245,7 @@ def sample(stop_when: Dimension) -> Sample:
 
 @pytest.mark.parametrize("stop_when", ["eval_los < 1", Categorical((None, "loss < 1", "eval_los < 1"))])
 def test_an_unknown_metric_is_refused(stop_when: Dimension) -> None:
-    with pytest.raises(SpecError, match=r"stop_when: got 'eval_los < 1', expected .*; did you mean eval_loss"):
+    with refused("stop_when", SpecError):
         check_stop_metrics(sample(stop_when))
 
 
@@ -335,34 +285,9 @@ def test_one_line_says_how_many_trainings_end_too_early() -> None:
     assert 16 < int(half.split()[3]) < 48
 
 
-def test_nothing_is_said_where_n_steps_suffice_or_no_law_is_known() -> None:
-    assert said() == ""
-    assert said(optimizer="adam", n_steps=2) == ""
-    assert said(init_sigma=None, n_steps=2) == ""
-    mixed = said(
-        optimizer=Categorical(("sgd", "adam")),
-        momentum=Conditional(on="optimizer", among=("sgd",), then=0.0),
-        n_steps=2,
-    )
-    assert "trainings, drawn" in mixed
-    assert "of 64" not in mixed
-
-
-def test_a_workload_that_raises_is_left_to_its_rows() -> None:
-    assert said(Fragile(), n_steps=8) == ""
-
-
 @pytest.mark.parametrize(
     ("sampler", "trials", "is_warned"),
     [("tpe", 10_000, False), ("tpe", 20_000, True), ("boundary", 1_000, False), ("boundary", 2_000, True)],
 )
 def test_a_sampler_that_learns_is_slow_with_many_trials(sampler: Sampler, trials: int, *, is_warned: bool) -> None:
     assert (sampler_warning(small_sweep("s", sampler=sampler, trials=trials)) is not None) == is_warned
-
-
-def test_the_warning_says_how_long_and_what_else_there_is() -> None:
-    said = present(sampler_warning(small_sweep("s", sampler="tpe", trials=62_500)))
-    assert "62,500 trials take it some 5 hours" in said
-    assert said.endswith("sampler='qmc' or 'random' takes none")
-    for sampler in ("random", "qmc", "grid"):
-        assert sampler_warning(small_sweep("s", sampler=sampler, trials=10**9)) is None

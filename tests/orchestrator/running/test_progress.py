@@ -15,11 +15,9 @@ from rich.console import Console
 from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.running.progress import ProgressDisplay
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay, Progress, span
+from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay, Progress
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import Rows, folder_of, small_sweep, sweep_on_disk, trial_rows
 
@@ -48,16 +46,6 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
     assert last.startswith("trials 2/2  trainings 16/16  ")
 
 
-def test_the_last_line_has_the_rate_of_all_trainings() -> None:
-    shown = Console(file=StringIO(), force_terminal=False, width=200)
-    stuck = _rows(trial_rows(1, ["degenerate_zero"] * 4))
-    with ProgressDisplay(shown, small_sweep("shown", trials=2, replicates=4), stuck.slice(0, 0)) as display:
-        for number, rows in enumerate((_table((0, 4)), stuck)):
-            display.trial_told(number)
-            display.rows_committed(rows)
-    assert "stuck 0.50 [" in shown.file.getvalue().strip().splitlines()[-1]  # type: ignore[attr-defined]
-
-
 def test_ended_trials_take_no_memory() -> None:
     spec, step = small_sweep("shown", trials=10_000, replicates=1), 2_000
     columns = _table((0, 1)).to_pydict()
@@ -76,46 +64,6 @@ def test_ended_trials_take_no_memory() -> None:
         tracemalloc.stop()
     # A number for each of 6,000 trials would be 200 kB.
     assert held[-1] - held[0] < 50_000
-
-
-def test_status_names_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep_on_disk(tmp_path / "s", small_sweep("s", replicates=RULE), trial_rows(0, ["solved"] * 8))
-    print_status(tmp_path / "s")
-    assert "trainings   8 of at most 96 in the ledger" in capsys.readouterr().out
-
-
-def _live(width: int, n_trials: int) -> list[str]:
-    """The lines of the last picture of a live bar of a sweep with several outcomes."""
-    console = PlainConsole(file=StringIO(), width=width)
-    console._force_terminal = True
-    outcomes = ["solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "overfit", "failed"]
-    rows = _table((0, 1)).schema.empty_table()
-    with ProgressDisplay(console, small_sweep("shown", trials=n_trials, replicates=8), rows) as display:
-        display.trial_told(0)
-        display.rows_committed(_rows(trial_rows(0, outcomes)))
-        display.heartbeat("", PACKS)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue())  # type: ignore[attr-defined]
-    return [line.rstrip() for line in text.splitlines() if line.strip()][-2:]
-
-
-def test_the_live_bar_has_all_that_matters_in_80_columns() -> None:
-    bar, words = _live(80, n_trials=100_000)
-    assert len(bar) <= 80
-    assert len(words) <= 80
-    assert re.fullmatch(r"trainings .* 8/800000 \d+/s \d+ \w+ left", bar)
-    assert words.startswith("trials 1/100000  stuck 0.43 [0.16, 0.75]  2 packs under way, step 120 to 400 of")
-    assert words.endswith("…")
-
-
-def test_plain_lines_say_what_is_under_way_before_anything_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.running.progress._PLAIN_SECONDS", 0.0)
-    shown = Console(file=StringIO(), force_terminal=False, width=200)
-    with ProgressDisplay(shown, small_sweep("shown"), _table((0, 1)).schema.empty_table()) as display:
-        display.heartbeat("Ray to start 2 trainers")
-        display.heartbeat("", PACKS[:1])
-    waiting, training = shown.file.getvalue().strip().splitlines()  # type: ignore[attr-defined]
-    assert waiting == "waiting for Ray to start 2 trainers"
-    assert training == "trials 0/4  trainings 0/16  0 trainings/s  1 pack under way, step 120 of 500"
 
 
 def test_the_time_left_counts_the_steps_done_in_packs_from_their_first_report_on(
@@ -179,22 +127,6 @@ def test_status_shows_what_a_running_sweep_has_under_way(
 
 
 @pytest.mark.parametrize(
-    ("ago", "doing", "says"),
-    [
-        (timedelta(minutes=5), "training", "not finished; no sign of life for 5 min: killed?"),
-        (timedelta(seconds=5), "", "not finished; its last run ended 5 s ago"),
-    ],
-)
-def test_status_tells_a_sweep_that_stopped(
-    ago: timedelta, doing: str, says: str, sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _said(sweep.place, ago, doing)
-    lines = _status(sweep.place, capsys)
-    assert lines[0] == f"{sweep.sweep}: {says}"
-    assert lines[-1] == f"continue with  attnsweep resume {sweep.place}"
-
-
-@pytest.mark.parametrize(
     "break_it",
     [
         lambda path: path.write_text('{"at": "2026'),
@@ -220,27 +152,6 @@ def test_a_finished_sweep_has_nothing_under_way(sweep: SweepDirectory, capsys: p
     lines = _status(sweep.place, capsys)
     assert lines[0] == f"{sweep.sweep}: finished"
     assert not any("under way" in line or "resume" in line for line in lines)
-
-
-def test_a_sweep_does_not_stop_for_want_of_a_sign_of_life(tmp_path: Path) -> None:
-    beacon = Beacon(LocalFolder(tmp_path / "gone"))
-    beacon.show("training", 3, PACKS)
-    beacon.end()
-    assert not (tmp_path / "gone").exists()
-
-
-def test_spans_of_time_in_words() -> None:
-    spans = [timedelta(seconds=59), timedelta(seconds=130), timedelta(hours=2), timedelta(days=3)]
-    assert [span(each) for each in spans] == ["59 s", "2 min", "2 h", "3 days"]
-
-
-def test_status_says_how_long_and_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = trial_rows(0, ["solved"] * 4) + trial_rows(1, ["solved"] * 3 + ["failed"])
-    rows[-1]["error"] = "Traceback:\n  of a line\nValueError: no such word\n"
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s"), rows)
-    Beacon(sweep.place).show("training", 2, (), seconds_left=540.0)
-    lines = _status(sweep.place, capsys)
-    assert lines[-2:] == ["failed      1 of 1: ValueError: no such word", "time left   9 min"]
 
 
 def test_status_is_followed_until_the_run_ends(sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from optuna.trial import TrialState
-from typer.testing import CliRunner
 
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
@@ -26,7 +24,6 @@ from attnsweep.orchestrator.training.messages import PackOrder, Probed, Rows, Ru
 from attnsweep.orchestrator.training.tasks import tasks_of
 from attnsweep.search_spaces import LossQuantile, Sweep, ThresholdPruner
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
 
@@ -109,17 +106,6 @@ def test_a_trial_is_no_longer_decided_once_one_of_its_packs_has_ended(directory:
     assert study.pruned == {}
 
 
-def test_a_trial_that_has_rows_or_is_told_is_not_decided(directory: SweepDirectory) -> None:
-    study, _ = _begun(directory, 3)
-    study.tell(1, 1.0)
-    study.save()
-    study = Study(directory)
-    pruning = Pruning(directory.spec, study)
-    pruning.begin(pa.table({"trial": pa.array([0], pa.int32())}))
-    order = pruning.prepared(_pack(directory, study, *((trial, each) for trial in range(3) for each in range(2))))
-    assert pruning.answer(order, _probed(4, *[5.0] * 6)) == [4, 5]
-
-
 def test_a_decision_outlives_the_driver_and_a_step_is_decided_once(directory: SweepDirectory) -> None:
     study, pruning = _begun(directory, 2)
     order = pruning.prepared(_pack(directory, study, (0, 0), (0, 1), (1, 0), (1, 1)))
@@ -131,13 +117,6 @@ def test_a_decision_outlives_the_driver_and_a_step_is_decided_once(directory: Sw
     # Another value of the same step, as on another machine, changes nothing.
     assert pruning.answer(again, _probed(4, 5.0, 5.0, 5.0, 5.0)) == [2, 3]
     assert pruning.answer(again, _probed(8, 5.0, 5.0, 5.0, 5.0)) == [0, 1, 2, 3]
-
-
-def test_without_a_pruner_a_pack_waits_for_nothing(tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "s", _spec(pruner=None), {})
-    order = PackOrder("p", [])
-    assert Pruning(directory.spec, Study(directory)).prepared(order) is order
-    assert not order.waits
 
 
 SPEC = (
@@ -238,16 +217,6 @@ def test_a_resumed_sweep_ends_as_an_undisturbed_one(trained: SweepDirectory, tmp
     assert _states(stopped) == _states(trained)
 
 
-@pytest.mark.slow
-def test_lost_rows_of_a_pruned_trial_are_pruned_again(trained: SweepDirectory, copy: SweepDirectory) -> None:
-    for table in ("trainings", "curves"):
-        for name in copy.place.names(table):
-            (Path(str(copy.place)) / table / f"{name}.parquet").unlink()
-    _continued(copy)
-    assert _ends(copy) == _ends(trained)
-    assert _states(copy) == _states(trained)
-
-
 def test_pack_sizes_are_judged_by_the_trials_that_a_pack_settles(directory: SweepDirectory) -> None:
     study, pruning = _begun(directory, 1)
     order = pruning.prepared(_pack(directory, study, (0, 0), (0, 1)))
@@ -257,16 +226,3 @@ def test_pack_sizes_are_judged_by_the_trials_that_a_pack_settles(directory: Swee
     for each in (sizer, strict):
         each.measured(60, 100.0)
     assert (sizer.size(10**6), strict.size(10**6)) == (128, 64)
-
-
-@pytest.mark.scale
-def test_the_command_line_prunes_a_stuck_rate_on_demand(tmp_path: Path, no_mlflow: None) -> None:
-    spec = small_sweep("s", trials=2, replicates=1, pruner="median")
-    (tmp_path / "s.yaml").write_text(spec.to_yaml())
-    command = ["run", str(tmp_path / "s.yaml"), "--dir", str(tmp_path / "s"), "--local"]
-    with pytest.raises(SpecError, match="pruner: got 'the pruner median with the objective stuck_rate'"):
-        CliRunner().invoke(app, command, catch_exceptions=False)
-    assert not (tmp_path / "s").exists()
-    done = CliRunner().invoke(app, [*command, "--prune-anyway"], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
-    assert SweepDirectory.open(tmp_path / "s").spec == spec.but(prune_anyway=True)

@@ -21,7 +21,8 @@ from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
-from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import open_writer, small_sweep
+from tests.refusals import refused
 
 BY_CHANCE = {"sweep", "environment", "pack", "lane", "pack_size", "train_seconds", "probe_seconds", "finished_at"}
 """Columns that say where and when a training ran."""
@@ -90,14 +91,6 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
     assert changed.startswith("study.journal: lines changed since they were written: ")
 
 
-def test_the_record_keeps_the_spec_of_the_start(tmp_path: Path) -> None:
-    spec = small_sweep("s")
-    begun = SweepDirectory.create(tmp_path / "s", spec, {})
-    begun.record_as(begun.extended(Extension(trials=2)).extended(Extension(trials=3, replicates=1)))
-    found = SweepDirectory.open(tmp_path / "s")
-    assert (found.spec, found.spec_sha256) == (spec.but(trials=spec.trials + 5, replicates=5), spec.sha256())
-
-
 @pytest.mark.parametrize("option", ["--trials", "--replicates"])
 @pytest.mark.parametrize("text", ["3", "+0", "+", "-1", "+x", "++1"])
 def test_what_is_added_has_a_sign(option: str, text: str, tmp_path: Path) -> None:
@@ -117,7 +110,7 @@ def test_replicates_that_a_pruner_or_a_rule_decides_about_are_not_added(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     SweepDirectory.create(tmp_path / "s", small_sweep("s", **changes), {})
-    with pytest.raises(UserError, match=rf"--replicates: got '\+2', {message}"):
+    with refused("--replicates", UserError):
         run("resume", tmp_path / "s", "--replicates", "+2")
 
 
@@ -211,24 +204,3 @@ def test_a_kill_leaves_each_failed_training_in_the_ledger_or_to_be_trained(
 def _of_trainings(path: Path) -> list[str]:
     """The problems that an audit finds, but for those of MLflow."""
     return [str(each) for each in audit(path).problems if "mlflow-sync" not in str(each)]
-
-
-def test_a_ledger_of_nothing_but_failures_is_empty_and_goes_on(tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=2, replicates=2))
-    with open_writer(directory) as writer:
-        commit(writer, trial_rows(0, ["failed", "failed"]))
-        commit(writer, trial_rows(1, ["failed", "failed"]))
-        writer.take_out_failed()
-        assert Ledger(directory.place).trainings().num_rows == 0
-        commit(writer, trial_rows(0, ["solved", "solved"]))
-    with open_writer(directory) as writer:
-        assert Ledger(directory.place).trainings()["outcome"].to_pylist() == ["solved", "solved"]
-        assert writer.recovered.n_files == 0
-
-
-def test_where_a_rule_has_counted_them_it_is_refused(tmp_path: Path) -> None:
-    spec = small_sweep("s", trials=2, replicates=Sequential(), objective=LossQuantile())
-    sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["failed"] * 8))
-    with pytest.raises(UserError, match=r"^--retry-failed: got 'a sweep in which a rule decides how many replicates"):
-        CliRunner().invoke(app, ["resume", str(tmp_path / "s"), "--retry-failed", "--local"], catch_exceptions=False)
-    assert n_failed(tmp_path / "s") == 8

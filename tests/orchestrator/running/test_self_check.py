@@ -81,14 +81,6 @@ def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
 
 
 @pytest.mark.slow
-def test_a_stop_records_nothing(directory: SweepDirectory, tmp_path: Path) -> None:
-    (tmp_path / "s" / "replays.json").unlink()
-    workload = load_workload(directory.spec.workload)
-    assert replay_some(directory, workload, LocalPool(workload, RunContext("s")), lambda: True) is None
-    assert read_replays(directory) is None
-
-
-@pytest.mark.slow
 def test_more_than_two_share_packs_of_their_shape(directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = records(directory)
     chosen = [row["training_id"] for row in rows if row["outcome"] != "failed"]
@@ -125,12 +117,6 @@ def test_a_training_that_raises_only_when_it_is_replayed_is_named(
     found = _replayed(directory)
     assert found.disagreeing == {raising[0]: ["error"]}
     assert found.deviations == {fine[0]: 0.0, fine[1]: 0.0, raising[0]: None}
-
-
-def test_a_loss_that_is_no_number_is_written_as_null(tmp_path: Path) -> None:
-    found = Replays(deviations={"a": None, "b": 0.5}, disagreeing={"a": ["eval_loss"]})
-    assert json.loads(found.model_dump_json())["deviations"] == {"a": None, "b": 0.5}
-    assert found.largest is None
 
 
 @pytest.mark.parametrize(("device", "sizes"), [("cuda", [{3, 64}, {65, 128}, {500}]), ("cpu", [{3, 64, 65, 128, 500}])])
@@ -189,28 +175,3 @@ def test_the_run_ends_with_its_fault_and_keeps_its_rows(ended: Result, tmp_path:
     assert all(cause in ended.stderr for cause in LIKELY_CAUSES)
     assert f"attnsweep replay {tmp_path / 's'} " in ended.stderr
     assert Ledger(tmp_path / "s").trainings().num_rows == 4
-
-
-def test_a_replay_that_raised_says_what_it_raised_and_no_guesses(tmp_path: Path, no_mlflow: None) -> None:
-    spec = tmp_path / "unseeded.py"
-    raising = UNSEEDED.replace(
-        "        return Verdicts", "        if alone: raise OSError('no table')\n        return Verdicts"
-    )
-    spec.write_text(raising)
-    arguments = ["run", str(spec), "--local", "--dir", str(tmp_path / "s"), "--json", "--no-report"]
-    ended = CliRunner().invoke(app, arguments)
-    assert ended.exit_code == 1
-    assert json.loads(ended.stdout.splitlines()[-1])["fault"].endswith("raised OSError: no table")
-    assert not any(cause in ended.stderr for cause in LIKELY_CAUSES)
-
-
-def test_whoever_looks_at_the_sweep_is_told(ended: Result, tmp_path: Path) -> None:
-    fault = json.loads(ended.stdout.splitlines()[-1])["fault"]
-    shown = CliRunner().invoke(app, ["status", str(tmp_path / "s")])
-    assert "finished, with a fault" in shown.stdout.splitlines()[0]
-    assert f"fault       {fault}" in shown.stdout
-    assert CliRunner().invoke(app, ["report", str(tmp_path / "s")]).exit_code == 0
-    assert fault in (tmp_path / "s" / "report" / "report.html").read_text()
-    # A difference once found stays found: that a further attempt may find none proves nothing.
-    again = CliRunner().invoke(app, ["resume", str(tmp_path / "s"), "--local", "--no-report", "--json"])
-    assert (again.exit_code, json.loads(again.stdout.splitlines()[-1])["fault"]) == (1, fault)

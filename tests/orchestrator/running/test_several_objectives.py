@@ -19,15 +19,11 @@ from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, read_trials
 from attnsweep.orchestrator.running.study_storage import check_storage
-from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_values
 from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.search_spaces.sweep import Sampler
-from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from tests.fault import sweeps
-from tests.orchestrator.running.test_warm_start import finished
-from tests.orchestrator.small_sweep import small_sweep, trial_rows
 
 GOALS: dict[str, Any] = {
     "objective": [Rate("stuck", direction="minimize"), LossQuantile(quantile=0.9)],
@@ -102,33 +98,6 @@ def test_parents_of_nsga2_follow_from_what_was_told_before(tmp_path: Path) -> No
     undisturbed, other = drawn("a", 1.0, resumed=False), drawn("b", -1.0, resumed=False)
     assert drawn("c", 1.0, resumed=True) == undisturbed
     assert (undisturbed[:50] == other[:50], undisturbed[50:] == other[50:]) == (True, False)
-
-
-def test_a_study_that_was_told_another_value_is_found(tmp_path: Path, no_mlflow: None) -> None:
-    path = tmp_path / "s"
-    sweeps.run(spec_of("random"), path)
-    journal = path / "study.journal"
-    lines = journal.read_text().splitlines()
-    at = next(number for number, line in enumerate(lines) if "constraints:" in line)
-    entry = json.loads(lines[at])
-    entry["system_attr"] = {"constraints:loss_quantile <= 0.95": 7.0}
-    lines[at] = json.dumps(entry)
-    journal.write_text("\n".join(lines) + "\n")
-    assert any(
-        "whose value in the study is not that" in str(each) and "loss_quantile <= 0.95: +7" in str(each)
-        for each in audit(path).problems
-    )
-
-
-def test_a_later_sweep_is_told_all_objectives_of_an_earlier_one(tmp_path: Path) -> None:
-    earlier = finished(
-        tmp_path / "a", small_sweep("a", trials=1), trial_rows(0, ["solved"] * 4, eval_loss=0.25, param_n_steps=8)
-    )
-    spec = small_sweep("b", **GOALS)
-    found = warm_start(spec, CategoryPairsParameters, [earlier], print)
-    SweepDirectory.create(tmp_path / "b", spec, {}, warm_start=found)
-    [trial] = told_trials(SweepDirectory.open(tmp_path / "b"))
-    assert (trial.values, trial.constraints) == ([0.0, 0.25], {"loss_quantile <= 0.95": 0.25 - 0.95})
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ Files that a sweep names by path, such as corpora, are not in the sweep, which g
 """
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -23,16 +22,14 @@ from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume, run_sweep
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.orchestrator.storage.stored_code import edited_since
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
-from tests.orchestrator.storage.object_store import new_prefix
 
 pytestmark = [pytest.mark.usefixtures("no_mlflow"), pytest.mark.slow]
 QUIET = Console(quiet=True)
@@ -138,15 +135,6 @@ def test_a_file_that_the_code_reads_is_stored_with_it(
     assert replay(directory, "0/1").deviation.agrees
 
 
-def test_a_class_names_its_files_too(folder: Path, tmp_path: Path) -> None:
-    (folder / "name.txt").write_text("own")
-    read = "name, files = Path(__file__).with_name('name.txt').read_text(), ('name.txt',)"
-    text = "from pathlib import Path" + MINE.replace("name = my_names.NAME", read)
-    (folder / "mine.py").write_text(text)
-    assert list(_interrupted(folder, tmp_path / "s").code) == ["mine.py", "my_names.py", "name.txt"]
-    assert resume_sweep(tmp_path / "s", LOCAL, QUIET).finished
-
-
 @pytest.mark.parametrize("where", ["top", "table"])
 @pytest.mark.parametrize("reads", [BESIDE, 'x = torch.load("table.pt")'])
 def test_a_file_that_is_not_stored_is_refused_before_the_first_step(
@@ -157,42 +145,6 @@ def test_a_file_that_is_not_stored_is_refused_before_the_first_step(
         run_sweep(spec, tmp_path / "s", LOCAL, QUIET)
     assert "files=" in refused.value.fix
     assert not (tmp_path / "s").exists()
-
-
-def test_a_text_that_was_edited_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = _problem(tmp_path / "job", monkeypatch, files='("table.pt",)', table=BESIDE)
-    run_sweep(load_sweep(str(file)), tmp_path / "s", LOCAL, QUIET)
-    for name in ("own.py", "table.pt"):
-        console = Console(record=True, file=io.StringIO(), soft_wrap=True)
-        assert edited_since(SweepDirectory.open(tmp_path / "s")) == ""
-        before = file.with_name(name).read_bytes()
-        file.with_name(name).write_bytes(before + b"#")
-        assert resume_sweep(tmp_path / "s", LOCAL, console).finished
-        said = [line for line in console.export_text().splitlines() if "changed" in line]
-        assert [line.partition(" ")[0] for line in said] == [name]
-        file.with_name(name).write_bytes(before)
-
-
-@pytest.mark.scale
-def test_a_sweep_in_an_object_store_has_its_code_with_it(folder: Path, s3: str) -> None:
-    where = str(new_prefix())
-    directory = _interrupted(folder, where)
-    assert resume_sweep(where, LOCAL, QUIET).finished
-    assert replay(directory, "0/0").deviation.agrees
-
-
-@pytest.mark.scale
-def test_a_repeated_command_continues_from_another_upload_of_the_same_files(folder: Path, tmp_path: Path) -> None:
-    upload = shutil.copytree(folder, tmp_path / "next job")
-    _interrupted(folder, tmp_path / "s")
-    names = upload / "my_names.py"
-    before = names.read_text()
-    names.write_text('NAME = "other"')
-    with pytest.raises(UserError, match=r"this sweep with other code in the files mine\.py, my_names\.py"):
-        run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET)
-    names.write_text(before)
-    assert run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET).finished
-    assert run_or_resume(load_sweep(str(upload / "mine.py")), tmp_path / "s", LOCAL, QUIET).finished
 
 
 def test_a_changed_or_missing_file_is_refused(folder: Path, tmp_path: Path) -> None:

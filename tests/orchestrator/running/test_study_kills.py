@@ -1,6 +1,5 @@
 """A study whose driver is killed at any byte of its journal: configurations stay the same and inside the space."""
 
-import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,6 @@ from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQu
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.search_spaces.suggestion import undrawn
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import folder_of
 
 SPACE: dict[str, Dimension] = {
@@ -149,27 +147,6 @@ def test_an_ask_that_ctrl_c_ends_is_not_saved(step: str, tmp_path: Path, monkeyp
     assert [again.ask() for _ in range(again.n_left)] == undisturbed[1:]
 
 
-def test_what_was_asked_and_told_is_durable_with_one_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = _directory(tmp_path / "s", "random")
-    study = Study(directory)
-    n_synced = 0
-    real = os.fsync
-
-    def fsync(file: int) -> None:
-        nonlocal n_synced
-        n_synced += 1
-        real(file)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    for _ in range(5):
-        study.tell(study.ask().trial, 0.5)
-    assert (n_synced, len(read_trials(directory))) == (0, 0)
-    study.save()
-    study.save()
-    assert n_synced == 1
-    assert [trial.state for trial in read_trials(directory)] == [TrialState.COMPLETE] * 5
-
-
 def _beside(directory: SweepDirectory) -> optuna.Study:
     """The study as another program opens it while the sweep runs."""
     backend = JournalFileBackend(str(folder_of(directory) / STUDY_FILE))
@@ -233,12 +210,3 @@ def test_nothing_is_added_to_a_journal_that_another_program_changes(
     assert str(raised.value) == expected
     study.save()
     assert journal.read_bytes() == held
-
-
-def test_a_journal_that_is_no_file_of_the_sweeps_own_is_not_written_to(tmp_path: Path) -> None:
-    directory = _directory(tmp_path / "s", "random")
-    (tmp_path / "victim").write_text("mine")
-    (tmp_path / "s" / STUDY_FILE).symlink_to(tmp_path / "victim")
-    with pytest.raises(UserError, match="got 'a symbolic link'"):
-        Study(directory)
-    assert (tmp_path / "victim").read_text() == "mine"

@@ -13,8 +13,6 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 from attnsweep.orchestrator.audit.check_files import check_journal
 from attnsweep.orchestrator.running import study_storage
@@ -28,7 +26,7 @@ from attnsweep.search_spaces import Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.storage.object_store import new_prefix, object_names
+from tests.orchestrator.storage.object_store import new_prefix
 
 FATES = ("arrives", "arrives", "arrives", "twice", "unanswered", "late", "late", "lost")
 STEPS = ("writes", "writes", "wakes", "wakes", "takes over", "is delivered")
@@ -172,16 +170,6 @@ def _journal(n_saves: int) -> tuple[ObjectPrefix, Writer]:
     return place, writer
 
 
-def test_a_piece_whose_answer_was_lost_is_its_writers() -> None:
-    """The client asks again, and the store refuses: there is one already."""
-    network = Network(MemoryStore(), fate="twice")
-    writer = Writer(_place(network), "0")
-    network.fate = "twice"
-    writer.save(7)
-    assert not writer.has_failed
-    _check(writer.place, writer)
-
-
 def test_a_piece_that_is_missing_is_refused_by_name() -> None:
     place, _ = _journal(5)
     place.remove(STUDY_FILE, ["piece-00000003.jsonl"])
@@ -225,19 +213,6 @@ def test_a_writer_that_wakes_after_its_successor_began_learns_it() -> None:
         "process has written', expected a sweep that only this process writes; wait until the other process ends, or "
         "stop it; the rows that this process has committed are kept"
     )
-    assert _bodies(read_pieces(place, STUDY_FILE).lines) == second.view
-
-
-def test_a_writer_that_wakes_after_its_successor_joined_the_pieces_learns_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, first = _journal(2)
-    second = Writer(place, "1")
-    monkeypatch.setattr(study_storage, "_MOST_PIECES", 3)
-    for number in range(6):
-        second.save(number)
-    with pytest.raises(
-        StoreError, match=r"piece-00000004\.jsonl: got 'a part of the journal of the study that another process"
-    ):
-        first.journal.append(["{}"])
     assert _bodies(read_pieces(place, STUDY_FILE).lines) == second.view
 
 
@@ -286,10 +261,6 @@ def _run(study: Study, n_trials: int) -> list[Configuration]:
     return asked
 
 
-def _pieces(prefix: ObjectPrefix) -> list[str]:
-    return sorted(name for name in object_names(prefix) if name.startswith(STUDY_FILE))
-
-
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_a_study_goes_on_as_if_it_had_not_been_interrupted(
     sampler: Sampler, prefix: ObjectPrefix, tmp_path: Path
@@ -298,37 +269,6 @@ def test_a_study_goes_on_as_if_it_had_not_been_interrupted(
     directory = _directory(prefix, sampler)
     first = _run(Study(directory), 11)
     assert first + _run(Study(directory), 5) == undisturbed
-
-
-def test_what_was_not_saved_is_asked_again(prefix: ObjectPrefix) -> None:
-    directory = _directory(prefix)
-    study = Study(directory)
-    known = study.ask()
-    study.save()
-    study.tell(known.trial, 0.5)
-    lost = study.ask()
-    resumed = Study(directory)
-    assert resumed.asked() == [Asked(known.trial, is_told=False)]
-    assert resumed.configuration(known.trial) == known
-    assert resumed.ask() == lost
-
-
-def test_its_pieces_are_optunas_file_and_are_joined_when_many(
-    prefix: ObjectPrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = _directory(prefix)
-    study = Study(directory)
-    _run(study, 6)
-    whole = "".join(prefix.read_text(name) for name in _pieces(prefix))
-    (tmp_path / "journal").write_text(whole)
-    storage = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
-    assert storage.get_n_trials(storage.get_study_id_from_name(directory.sweep)) == 6
-    assert len(_pieces(prefix)) == 2 + 6
-    monkeypatch.setattr(study_storage, "_MOST_PIECES", 5)
-    _run(study, 1)
-    # The joined one, the first one of the writer, which stays, and the last one.
-    assert len(_pieces(prefix)) == 3
-    assert Study(directory).n_asked == 7
 
 
 def test_a_joining_that_was_killed_before_it_removed_its_parts_counts_each_entry_once(

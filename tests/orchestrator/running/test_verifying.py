@@ -9,25 +9,19 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from attnsweep.orchestrator.analysis.verdict import read_verdict
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE, write_verdict
+from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE
 from attnsweep.orchestrator.running import one_run
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.verifying import begin, check_claim, decide
-from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.locks import TakenError
-from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import load_claim
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT, blocks
 from tests.orchestrator.running.test_one_run import WhileWaiting
-from tests.orchestrator.small_sweep import SCHEMAS
-from tests.orchestrator.storage.object_store import new_prefix
 from tests.search_spaces.test_claim import claim
 
 HERE = Resources(local=True)
@@ -111,26 +105,6 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
         resume_sweep(where, HERE, Console(quiet=True), replicates=16)
 
 
-@pytest.mark.slow
-def test_a_claim_is_decided_in_an_object_store(tmp_path: Path, no_mlflow: None, s3: str) -> None:
-    path, place = claim_file(tmp_path, 0.4, budget=8), str(new_prefix())
-    assert verify(path, "--dir", place)[0] == 6
-    code, said = verify(place, "--budget", "16")
-    assert (code, f"page {place}/{VERDICT_PAGE}" in said) == (0, True)
-    assert "supported, 16 trainings" in place_of(place).read_text(BADGE)
-    assert SweepDirectory.open(place).stages == (4, 8)
-
-
-def test_a_claim_without_rows_is_undecided(tmp_path: Path) -> None:
-    one = claim(fixed={"n_steps": 8}, states=("rate(solved, small) < 0.9", "rate(solved, large) < 0.9"), budget=32)
-    directory = SweepDirectory.create(tmp_path / "s", one.sweep(), {}, annotation=Annotation(claim=one))
-    LedgerWriter(directory.place, SCHEMAS, directory.spec_sha256).close()
-    found = read_verdict(directory, one)
-    assert (found.decision, found.looks, found.lines()[0]) == ("undecided", (), f"undecided: {one.claim}")
-    write_verdict(directory, found)
-    assert "undecided, 0 trainings" in (tmp_path / "s" / BADGE).read_text()
-
-
 def test_what_the_workload_cannot_tell_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     for state, said in (
         ("rate(sovled, small) > 0.5", "did you mean solved?"),
@@ -144,18 +118,6 @@ def test_what_the_workload_cannot_tell_is_refused_before_anything_is_written(tmp
         with pytest.raises(UserError) as refused:
             check_claim(claim(fixed={"n_steps": 8}, groups={"small": {"init_sigma": 0.1}}, states=(state,)))
         assert said in str(refused.value)
-
-
-def test_a_step_is_held_against_what_the_parameters_amount_to() -> None:
-    fixed = {"n_epochs": 2, "steps_per_epoch": 50}
-    state, groups = "rate(solved by STEP, small) > 0.5", {"small": {"train_length": 3}}
-    for step, is_refused in ((100, False), (101, True)):
-        one = claim(workload="formal_languages", fixed=fixed, groups=groups, states=(state.replace("STEP", str(step)),))
-        if is_refused:
-            with pytest.raises(UserError, match="a step up to n_steps=100"):
-                check_claim(one)
-        else:
-            check_claim(one)
 
 
 def test_a_forecast_trains_nothing(tmp_path: Path) -> None:

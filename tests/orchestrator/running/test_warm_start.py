@@ -20,6 +20,7 @@ from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
+from tests.refusals import refused
 
 N = 12
 """Trials of the earlier sweep: enough for each sampler to learn from them."""
@@ -153,31 +154,23 @@ def test_rows_and_conditions_of_the_new_space_are_found(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str, earlier: Path) -> None:
-    with pytest.raises(UserError, match=f"^--warm-start: {message}"):
+    with refused("--warm-start", UserError):
         told(small_sweep("later").but(**changes), earlier)
 
 
 def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -> None:
     spec = small_sweep("earlier", trials=2)
     sweep_on_disk(tmp_path / "running", spec, rows(0))
-    with pytest.raises(
-        UserError, match=r"got 'the unfinished sweep .*', expected a finished sweep; finish this sweep with: attnsweep"
-    ):
+    with refused("--warm-start", UserError):
         told(small_sweep("later"), tmp_path / "running")
     finished(tmp_path / "failed", spec, trial_rows(0, ["failed"] * 4))
-    with pytest.raises(UserError, match="failed, without a trial that has ended with a value"):
+    with refused("--warm-start", UserError):
         told(small_sweep("later"), tmp_path / "failed")
     finished(tmp_path / "few", spec, rows(0), rows(1))
-    with pytest.raises(
-        UserError, match="got '2 usable trials of other sweeps', expected at least 10 trials for sampler=cmaes"
-    ):
+    with refused("--warm-start", UserError):
         told(small_sweep("later", sampler="cmaes"), tmp_path / "few")
     assert len(told(small_sweep("later", sampler="cmaes"), tmp_path / "few", earlier)) == 2
-    with pytest.raises(
-        UserError,
-        match=r"^--warm-start: got '--warm-start for .*running, a sweep that began without"
-        r" --warm-start'",
-    ):
+    with refused("--warm-start", UserError):
         check_same_start(SweepDirectory.open(tmp_path / "running"), [earlier])
 
 
@@ -190,7 +183,7 @@ def test_what_was_told_must_be_as_recorded(damage: str, earlier: Path, tmp_path:
         found = WARM_START.read(directory.place)
         WARM_START.write(directory.place, found.model_copy(update={"sweeps": ()}))
     said = "a missing file" if damage == "gone" else "other trials than those that the sweep recorded"
-    with pytest.raises(UserError, match=f"{WARM_START.name}: got '{said}', expected the file with the trials"):
+    with refused("warm_start.json", UserError):
         Study(directory)
     assert [str(each) for each in check_stored(directory)] == [
         f"{tmp_path}/s/{WARM_START.name}: {said}; restore the file from a copy"

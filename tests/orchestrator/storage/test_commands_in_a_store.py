@@ -8,10 +8,8 @@ import pyarrow as pa
 import pytest
 from moto.core import set_initial_no_auth_action_count
 
-from attnsweep import compare, open_sweep
-from attnsweep.orchestrator.report.page import VectorReport
+from attnsweep import open_sweep
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
-from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import Follower
@@ -54,19 +52,6 @@ def test_status(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
     assert told[1] == "trainings   24 of 24 in the ledger, the last at 2025-11-01 12:00:05 UTC"
 
 
-def test_a_store_keeps_the_page_of_a_report(sweep: SweepDirectory) -> None:
-    VectorReport("<p>its figures are inside</p>", ()).keep(sweep.place)
-    assert sweep.place.read_text("report/report.html") == "<p>its figures are inside</p>"
-
-
-def test_status_of_one_that_runs(s3: str) -> None:
-    sweep = sweep_on_disk(new_prefix(), SPEC, TRIALS[0])
-    Beacon(sweep.place).show("training", 3, [PackUnderWay(pack="p", n_trainings=32, step=120, n_steps=500)])
-    told = command("status", sweep.place).out
-    assert "running (training); last sign of life" in told
-    assert told.endswith("under way   32 trainings\n  p                32 trainings, step 120 of 500\n")
-
-
 def test_a_query_over_a_store_and_a_disk(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
     sql = "select count(*) as n, count(distinct sweep) as sweeps from trainings"
     told = command("query", sweep.place, on_disk.place, sql, "--format", "json")
@@ -78,23 +63,6 @@ def test_a_report(sweep: SweepDirectory, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     assert str(out) in command("report", sweep.place, "--out", out).out
     assert sweep.sweep in out.read_text()
-
-
-def test_a_comparison(sweep: SweepDirectory) -> None:
-    other = sweep_on_disk(new_prefix(), SPEC, *TRIALS)
-    told = json.loads(command("compare", sweep.place, other.place, "--json").out)
-    assert told["a"] != told["b"]
-    assert told["difference_is_shown"] is False
-
-
-@pytest.mark.scale
-def test_in_python(sweep: SweepDirectory, on_disk: SweepDirectory) -> None:
-    data, expected = open_sweep(sweep.place), open_sweep(str(on_disk.place))
-    assert compare(sweep.place, data).stuck == compare(str(sweep.place), data).stuck
-    assert data.trainings().num_rows == 24
-    assert data.stuck_rates().overall == expected.stuck_rates().overall
-    sql = "select count(*), sum(value) from curves"
-    assert data.sql(sql).to_pylist() == expected.sql(sql).to_pylist()
 
 
 def test_answers_fetch_only_what_has_come_since(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,33 +128,3 @@ def test_credentials_that_are_wrong(words: tuple[str, ...], s3: str) -> None:
         "expected an object store that answers; "
         "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and their rights to the bucket\n"
     )
-
-
-def test_a_store_that_is_out_of_reach(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setattr("attnsweep.orchestrator.storage.s3_client.MAX_RETRIES", 0)
-    error = _mistake("status", f"s3://{BUCKET}/x")
-    assert "got 'no answer (Connect)'" in error
-    assert error.endswith("expected an object store that answers; check AWS_ENDPOINT_URL and the network\n")
-
-
-@commands
-def test_credentials_in_the_uri(
-    words: tuple[str, ...], s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    error = _mistake(*words, f"s3://key:planted-secret@{BUCKET}/x")
-    assert f"got 's3://...@{BUCKET}/x', expected s3://BUCKET/PREFIX without credentials" in error
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_prefix_without_a_sweep_and_one_with_another(s3: str) -> None:
-    prefix = new_prefix()
-    error = _mistake("status", prefix)
-    assert error.startswith(
-        f"attnsweep: DIR: got '{prefix}', expected a sweep directory, which contains a file sweep.json"
-    )
-    prefix.put_text("sweep.json", "{}")
-    error = _mistake("run", "quickstart", "--local", "--dir", prefix)
-    assert f"continue that sweep with: attnsweep resume {prefix}; or choose another --dir" in error
-    assert object_names(prefix) == {"sweep.json"}

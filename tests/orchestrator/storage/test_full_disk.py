@@ -16,6 +16,7 @@ from attnsweep.search_spaces import Float, Sweep
 from tests.fault import disks
 from tests.orchestrator.ledger.ledger_rows import SPEC, Key, commit, held, open_writer, pack_rows
 from tests.orchestrator.storage.limits import largest_file
+from tests.refusals import refused
 
 SPEC_OF_STUDY = Sweep(
     name="s",
@@ -43,12 +44,12 @@ def _hidden(root: Path) -> list[Path]:
 def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Path, n_bytes: int) -> None:
     keys = commit(tmp_path, 0)
     files = set(tmp_path.rglob("*"))
-    with largest_file(n_bytes), pytest.raises(StoreError) as refused:
+    with largest_file(n_bytes), pytest.raises(StoreError) as told:
         commit(tmp_path, 1, n_steps=3000)
     assert re.fullmatch(
         rf"{tmp_path}/(curves|trainings)/\.p1\.[0-9a-f]*\.tmp: got 'File too large', "
         r"expected a sweep directory that can be written; free some disk space",
-        str(refused.value),
+        str(told.value),
     )
     assert set(tmp_path.rglob("*")) == files
     assert verify(LocalFolder(tmp_path), SPEC) == []
@@ -65,12 +66,12 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
             writer.commit(f"p{number}", *pack_rows(f"p{number}", [(number, 0)]))
             committed.add((number, 0))
 
-    with open_writer(small_disk) as writer, pytest.raises(StoreError) as refused:
+    with open_writer(small_disk) as writer, pytest.raises(StoreError) as told:
         fill(writer)
     assert re.fullmatch(
         rf"{small_disk}/.*: got 'No space left on device', "
         r"expected a sweep directory that can be written; free some disk space",
-        str(refused.value),
+        str(told.value),
     )
     assert len(committed) > 3
     found = held(small_disk)
@@ -88,7 +89,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
 def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     folder.put_text("course.json", "earlier")
-    with largest_file(10), pytest.raises(StoreError, match="got 'File too large'"):
+    with largest_file(10), refused("course.json", StoreError):
         folder.put_text("course.json", "later" * 100)
     assert [path.name for path in tmp_path.iterdir()] == ["course.json"]
     assert folder.read_text("course.json") == "earlier"
@@ -101,7 +102,7 @@ def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_p
     first = _asked(directory, 10)
     study = Study(directory)
     study.ask()
-    with largest_file(journal.stat().st_size + 40), pytest.raises(StoreError, match="got 'File too large'"):
+    with largest_file(journal.stat().st_size + 40), refused("study.journal", StoreError):
         study.save()
     # The end of a run saves again, with space available; half of the entries are already there.
     study.save()

@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from moto.s3.responses import S3Response
 
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.storage import locks
@@ -22,7 +20,7 @@ from attnsweep.orchestrator.storage.locks import LEASE_FILE, ObjectLock, Owner
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import commit, committed_keys, held, keys_of, open_writer, pack_rows
-from tests.orchestrator.storage.object_store import leave_lease, new_prefix, object_names
+from tests.orchestrator.storage.object_store import leave_lease, new_prefix
 
 HOLDER = """
 import sys
@@ -89,19 +87,6 @@ def test_a_killed_holder_holds_nothing(root: Path) -> None:
     assert committed_keys(root) == {(0, 0), (1, 0)}
 
 
-def test_the_first_writer_runs_and_later_ones_resume(tmp_path: Path) -> None:
-    for work in ("run", "resume"):
-        with open_writer(tmp_path), pytest.raises(UserError, match=rf"works on \({work}, pid "):
-            compact(tmp_path)
-
-
-def test_who_has_given_it_back_is_not_named(root: Path) -> None:
-    lock = LocalFolder(root).lock("compact")
-    lock.close()
-    lock.close()
-    assert (root / ".ledger.lock").read_text() == ""
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"work": "run"}'])
 def test_a_holder_that_has_not_written_its_name_yet_is_respected_all_the_same(root: Path, text: str) -> None:
     # The lock belongs to an open file, so it also excludes this process.
@@ -117,21 +102,6 @@ def test_a_holder_that_has_not_written_its_name_yet_is_respected_all_the_same(ro
 def prefix(s3: str) -> ObjectPrefix:
     del s3
     return new_prefix()
-
-
-def test_anothers_lease_is_respected_until_it_runs_out(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
-    leave_lease(prefix)
-    with pytest.raises(UserError) as refused:
-        open_writer(prefix)
-    assert str(refused.value) == (
-        f"{prefix}: got 'a sweep that another process works on (compact, pid 7 on elsewhere, "
-        "since 2025-11-01 12:00:00 UTC)', expected one process at a time; "
-        "wait until it ends, or for 5 minutes after it was killed"
-    )
-    assert object_names(prefix) == {LEASE_FILE}
-    monkeypatch.setattr(locks, "LEASE_SECONDS", 0.0)
-    commit(prefix, 0)
-    assert prefix.read_text(LEASE_FILE) == ""
 
 
 def test_who_slept_through_its_lease_does_not_commit_beside_another(
@@ -219,16 +189,3 @@ def _lock(prefix: ObjectPrefix) -> ObjectLock | None:
         return prefix.lock("run")
     except UserError:
         return None
-
-
-def test_a_store_without_conditional_writes_is_refused(prefix: ObjectPrefix, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = S3Response.put_object
-
-    def ignoring(response: S3Response) -> Any:
-        conditions = ("if-none-match", "if-match")
-        response.headers = {name: value for name, value in response.headers.items() if name.lower() not in conditions}
-        return put(response)
-
-    monkeypatch.setattr(S3Response, "put_object", ignoring)
-    with pytest.raises(StoreError, match="overwrites an object although the request forbids it"):
-        prefix.lock("run")

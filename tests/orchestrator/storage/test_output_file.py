@@ -13,7 +13,6 @@ from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.output_file import check_output, writing_file
 from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 TABLE = pa.table({"a": [1, 2]})
@@ -44,14 +43,6 @@ def test_a_failed_write_leaves_what_was_there(write: Callable[[Path], None], tmp
         write(out)
     assert out.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_a_link_is_replaced_and_what_it_leads_to_is_not(tmp_path: Path) -> None:
-    victim, link = tmp_path / "victim", tmp_path / "link"
-    victim.write_text("mine")
-    link.symlink_to(victim)
-    render(TABLE, "csv", link)
-    assert (victim.read_text(), link.read_text(), link.is_symlink()) == ("mine", "a\n1\n2\n", False)
 
 
 SPECIAL: dict[str, Callable[[Path], None]] = {
@@ -85,10 +76,3 @@ def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> No
         ):
             write()
     assert sorted(folder.iterdir()) == there
-
-
-def test_a_query_looks_before_it_asks(tmp_path: Path) -> None:
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=1), trial_rows(0, ["solved"] * 4))
-    ended = command("query", sweep.place, "no SQL at all", "--out", tmp_path / "none" / "x")
-    assert ended.code == 2
-    assert ended.err.endswith(f"choose another path (the folder {tmp_path}/none does not exist)\n")

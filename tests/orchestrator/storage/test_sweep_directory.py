@@ -16,6 +16,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDire
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.object_store import new_prefix
+from tests.refusals import refused
 
 N_TOGETHER = 4
 
@@ -59,28 +60,13 @@ def test_who_comes_while_another_makes_it_is_refused_and_leaves_it_alone(
     monkeypatch.setattr(LocalFolder, "make", make_late)
     with (
         ExitStack() as others,
-        pytest.raises(UserError, match=r"--dir: got '.*/s', expected a new or empty directory; choose another"),
+        refused("--dir", UserError),
     ):
         SweepDirectory.create(path, small_sweep("second"), {})
     if is_early:
         assert [file.name for file in path.iterdir()] == [f".{SWEEP_FILE}.new"]
     else:
         assert SweepDirectory.open(path).spec.name == "first"
-
-
-def test_what_a_killed_process_left_while_it_made_the_record_is_in_nobodys_way(tmp_path: Path) -> None:
-    (tmp_path / f".{SWEEP_FILE}.new").touch()
-    (tmp_path / f".{SWEEP_FILE}.tmp").write_text('{"sweep": ')
-    SweepDirectory.create(tmp_path, small_sweep("again"), {})
-    assert [file.name for file in tmp_path.iterdir()] == [SWEEP_FILE]
-
-
-def test_a_misspelled_directory_is_told_its_neighbour(tmp_path: Path) -> None:
-    SweepDirectory.create(tmp_path / "quickstart", small_sweep("s"), {})
-    with pytest.raises(UserError, match=r"expected a sweep directory, .* did you mean quickstart\?"):
-        SweepDirectory.open(tmp_path / "quickstrt")
-    with pytest.raises(UserError, match="give the directory that"):
-        SweepDirectory.open(tmp_path / "x")
 
 
 RUNNER = """

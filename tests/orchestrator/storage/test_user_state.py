@@ -42,13 +42,6 @@ def test_a_bare_number_has_a_name_and_a_home_that_nobody_can_make(monkeypatch: p
     assert (getpass.getuser(), current_provenance()["user"]) == (str(os.getuid()), str(os.getuid()))
 
 
-def test_a_home_and_a_name_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("LOGNAME", "me")
-    command("--version")
-    assert (Path.home(), getpass.getuser()) == (tmp_path, "me")
-
-
 @pytest.mark.parametrize("before", [IN_COMMANDS, IN_MLFLOWS_PROCESS])
 def test_matplotlib_does_not_warn_of_a_home_that_cannot_be_written(before: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MPL", "XDG"))}
