@@ -3,8 +3,6 @@
 import base64
 import builtins
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,22 +10,13 @@ from typing import Any
 import pytest
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator.analysis.answer import Answer, Record, html_table, table
+from attnsweep.orchestrator.analysis.answer import Answer, Record
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 HOSTILE = "<script>alert('\x1b[2J')</script>"
 BY = ("init_sigma", "learning_rate")
-IN_A_KERNEL = """
-import sys, types
-sys.modules["ipywidgets"] = None
-sys.modules["IPython"] = types.ModuleType("IPython")
-sys.modules["IPython"].get_ipython = lambda: types.SimpleNamespace(config={"IPKernelApp": {}})
-import attnsweep
-print(attnsweep.open_sweep(sys.argv[1]).trials().num_rows)
-"""
-"""DuckDB takes an interpreter without a file for a notebook if IPython says that it is one."""
 ASKED: dict[str, Callable[[SweepData], Answer]] = {
     "StuckRates": lambda sweep: sweep.stuck_rates(by=BY),
     "OutcomeRates": lambda sweep: sweep.outcomes(by="init_sigma"),
@@ -68,13 +57,6 @@ def test_json_has_the_keys_that_a_record_names_and_no_number_that_is_not_finite(
     assert (found, list(found)) == (expected, list(expected))
 
 
-@pytest.mark.parametrize("rows", [[], [("a", None, None)]])
-def test_columns_have_their_types_without_values_too(rows: list[tuple[object, ...]]) -> None:
-    found = table({"label": str, "n": int, "rate": float}, rows)
-    assert list(map(str, found.schema.types)) == ["string", "int64", "double"]
-    assert found.num_rows == len(rows)
-
-
 def _cells(page: str) -> list[list[str]]:
     rows = re.findall(r"<tr>(.*?)</tr>", page)
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
@@ -96,51 +78,6 @@ def test_an_answer_has_three_tables_one_line_and_a_page(sweep: SweepData, name: 
     images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
     assert [base64.b64decode(each)[:4] for each in images] == [b"\x89PNG"] * hasattr(answer, "plot")
     assert len(page) < 200_000
-
-
-@pytest.mark.slow
-def test_the_page_shows_the_numbers_and_says_what_is_left_out(sweep: SweepData) -> None:
-    page = html_table(sweep.sql("select trial, replicate from trainings order by all"))
-    assert _cells(page)[1:] == [[f"{number // 4}", f"{number % 4}"] for number in range(20)]
-    assert "<p>140 more rows: " in page
-    # The step by which half have solved it, by group, not the 64 points of each curve.
-    onset = sweep.onset("solved", by="init_sigma")
-    assert [row[0] for row in _cells(onset._repr_html_())[1:]] == [each.label for each in onset.curves]
-    diagram = sweep.phase_diagram(*BY)
-    assert [int(row[4]) for row in _cells(diagram._repr_html_())[1:]] == [each.k for each in diagram.residuals()]
-
-
-@pytest.mark.slow
-def test_a_diagram_without_a_model_shows_its_trials(hostile: SweepData) -> None:
-    diagram = hostile.phase_diagram(*BY)
-    assert diagram.surface is None
-    assert _cells(diagram._repr_html_())[:2] == [[*BY, "n", "k"], ["0.1", "0.01", "2", "0"]]
-
-
-@pytest.mark.slow
-def test_a_users_query_has_a_database_of_its_own(sweep: SweepData, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that breaks DuckDB breaks no other answer."""
-    monkeypatch.setattr("attnsweep.orchestrator.ledger.views._shared_database", None)
-    assert sweep.sql("select count(*) as n from trials").to_pylist() == [{"n": 40}]
-
-
-@pytest.mark.slow
-def test_a_sweep_shows_what_it_holds_so_far(sweep: SweepData) -> None:
-    (where,) = sweep.directories
-    assert repr(sweep) == f"SweepData(category_pairs; {where.place}: 40 trials)"
-    counts = sweep.sql("select outcome, count(*) as n from trainings group by 1").to_pylist()
-    heading, *rows = _cells(sweep._repr_html_())
-    assert heading == ["sweep", "outcome", "trials", "trainings"]
-    # Sorted, because outcomes with equal counts have no order in the query above.
-    assert sorted((row[1], int(row[3])) for row in rows) == sorted((each["outcome"], each["n"]) for each in counts)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_sweep_opens_in_a_notebook_without_widgets(sweep: SweepData) -> None:
-    command = [sys.executable, "-c", IN_A_KERNEL, str(sweep.directories[0].place)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("40\n", 0), done.stderr
 
 
 @pytest.mark.slow

@@ -9,13 +9,12 @@ from scipy import stats
 
 from attnsweep.orchestrator.analysis.onset_times import (
     OnsetTimes,
-    event_names,
     event_times,
     level_names,
     level_times,
     share_by_step,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, mean_rate, pooled_rate, wilson
+from attnsweep.orchestrator.analysis.rates.intervals import mean_rate, pooled_rate, wilson
 
 # trial, outcome, n_steps, param_n_steps, diverged_step, before_event_a, event_a, before_event_b, event_b
 _ROWS = [
@@ -39,10 +38,6 @@ def connection() -> duckdb.DuckDBPyConnection:
     opened.execute(f"create table trainings ({columns}, {events}, replicate int default 0)")
     opened.executemany("insert into trainings values (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", _ROWS)
     return opened
-
-
-def test_events_are_found_by_their_columns(connection: duckdb.DuckDBPyConnection) -> None:
-    assert event_names(connection) == ["a", "b"]
 
 
 def test_a_training_without_the_event_is_censored_or_never_has_it(connection: duckdb.DuckDBPyConnection) -> None:
@@ -131,18 +126,6 @@ def test_where_trials_count_once_a_censored_training_takes_its_weight_along() ->
     assert (end.share, end.low) == pytest.approx((1.0, wilson(1.0, 6 * 2 / 8)[0]))
 
 
-def test_where_all_trials_have_as_many_trainings_they_may_count_once_or_not() -> None:
-    rng = np.random.default_rng(6)
-    trial, step, came = np.repeat(np.arange(9), 4), rng.integers(1, 9, 36), rng.random(36) < 0.6
-    once = share_by_step(step, came, trial, once_per_trial=True)
-    assert once == share_by_step(step, came, trial)
-
-
-def test_where_trials_count_once_and_all_come_the_curve_ends_at_one() -> None:
-    trial, step = np.repeat([0, 1, 2], [3, 7, 11]), np.arange(21) % 5
-    assert share_by_step(step, np.ones(21, bool), trial, once_per_trial=True)[-1].share == 1.0
-
-
 def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> None:
     rng = np.random.default_rng(4)
     n = 80
@@ -164,28 +147,6 @@ def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> No
             assert (point.low, point.high) == pytest.approx(expected)
             inner += 1
     assert inner > 10
-
-
-def test_one_trial_has_plain_intervals() -> None:
-    curve = share_by_step(np.array([1, 1, 2, 4]), np.array([True, True, True, False]), np.zeros(4, int))
-    expected = [binomial_rate(k, 4) for k in (0, 2, 3, 3)]
-    assert [(point.low, point.high) for point in curve] == [pytest.approx((each.low, each.high)) for each in expected]
-    everywhere = share_by_step(np.array([0, 2]), np.array([True, True]), np.array([0, 1]))
-    assert (everywhere[-1].share, everywhere[-1].high) == (1.0, 1.0)
-    assert everywhere[-1].low == pytest.approx(binomial_rate(2, 2).low)
-
-
-def test_replicates_in_none_of_which_it_emerges_count_once_per_trial() -> None:
-    curve = share_by_step(np.full(16, 8), np.zeros(16, bool), np.repeat(np.arange(4), 4))
-    expected = pooled_rate([(4, 0)] * 4)
-    found: list[tuple[Any, ...]] = [(point.step, point.low, point.high) for point in curve]
-    assert found == [(step, pytest.approx(expected.low), pytest.approx(expected.high)) for step in (0, 8)]
-
-
-def test_long_curves_are_thinned_between_their_ends() -> None:
-    curve = share_by_step(np.arange(1, 1001), np.ones(1000, bool), np.arange(1000) // 4)
-    assert len(curve) == 64
-    assert (curve[0].step, curve[-1].step, curve[-1].share) == (0, 1000, 1.0)
 
 
 def _turnbull(before: Any, step: Any, came: Any, at: list[int]) -> list[float]:

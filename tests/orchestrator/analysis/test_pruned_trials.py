@@ -1,7 +1,6 @@
 """Pruned trainings are in no rate: what is asked of a sweep is what is asked of it without its pruned trials."""
 
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,8 @@ import pytest
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.content import trial_values
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 
 ENDS = ("solved", "degenerate_zero", "marginal", "plateau", "diverged", "failed")
@@ -77,38 +73,3 @@ def test_answers_are_those_without_the_pruned_trials(sweeps: list[SweepDirectory
         return sweep.onset("degenerate_zero").to_arrow()
 
     assert onset(found) == onset(expected)
-
-
-def test_mlflow_gets_how_many_were_pruned_and_no_rate_of_them(sweeps: list[SweepDirectory]) -> None:
-    values, others = (
-        Ledger(each.place).ask(lambda connection, each=each: trial_values(connection, each))  # type: ignore[misc]
-        for each in sweeps
-    )
-    assert {trial: values[trial] for trial in others} == others
-    for trial in range(40 - N_PRUNED, 40):
-        assert values[trial].metrics == {"n_trainings": 4.0, "n_pruned": 4.0, "train_seconds": 1.0}
-
-
-def test_status_says_how_many(sweeps: list[SweepDirectory], capsys: pytest.CaptureFixture[str]) -> None:
-    print_status(sweeps[0].place)
-    said = capsys.readouterr().out
-    assert "pruned: 40 of 160 trainings are in no rate" in said
-    print_status(sweeps[1].place)
-    assert "pruned" not in capsys.readouterr().out
-
-
-def test_status_says_that_rows_of_a_finished_sweep_are_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    directory = sweep_on_disk(tmp_path / "s", SPEC.but(trials=2), trial_rows(0, ["solved"] * 4))
-    directory.record_run(finished=True, seconds=1.0)
-    print_status(directory.place)
-    assert f"missing     4, refused by the workload, or lost: attnsweep audit {tmp_path}/s" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_report_says_how_many(tmp_path: Path) -> None:
-    spec = SPEC.but(space={"n_steps": 8}, trials=2)
-    directory = sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4), trial_rows(1, ["pruned"] * 4))
-    page, _ = make_report([directory.place])
-    assert "Pruned: 4 of 8 trainings are in no rate" in page

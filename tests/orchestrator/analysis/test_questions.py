@@ -11,8 +11,8 @@ from matplotlib.patches import Rectangle
 
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates.intervals import mean_rate, pooled_rate
-from attnsweep.search_spaces import Categorical, Sequential
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
+from attnsweep.search_spaces import Categorical
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.drawn import legend, lines, texts, unreadable
@@ -118,13 +118,6 @@ def test_outcomes_of_two_parameters_are_a_map(sweep: SweepData) -> None:
     assert unreadable(figure) == []
 
 
-def test_trials_that_chose_how_many_they_needed_count_once_in_cells(tmp_path: Path) -> None:
-    spec = small_sweep("chosen", trials=2, replicates=Sequential(width=0.3, at_most=16))
-    sweep_on_disk(tmp_path / "s", spec, trial_rows(0, ["solved"] * 4), trial_rows(1, ["marginal"] * 12))
-    (cell,) = open_sweep(tmp_path / "s").stuck_rates(by=BY).cells
-    assert cell.rate == mean_rate([(4, 0), (12, 12)])
-
-
 @pytest.mark.slow
 def test_onset_by_two_parameters_has_curves_and_medians(sweep: SweepData) -> None:
     found = sweep.onset("degenerate_zero", by=BY)
@@ -202,9 +195,3 @@ MISTAKES: dict[str, Callable[[SweepData], object]] = {
 def test_mistakes_are_named_with_what_was_meant(sweep: SweepData, message: str) -> None:
     with pytest.raises(UserError, match=message):
         MISTAKES[message](sweep)
-
-
-def test_answers_are_short_in_a_terminal(sweep: SweepData) -> None:
-    assert repr(sweep.stuck_rates(outcome="solved")).startswith("StuckRates(share of solved 0.")
-    assert repr(sweep.outcomes()) == "OutcomeRates(solved, degenerate_zero, marginal)"
-    assert repr(sweep.onset("solved")).startswith("Onset(solved: reached by ")

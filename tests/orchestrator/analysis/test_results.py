@@ -1,17 +1,14 @@
 """The results of a sweep: best trials, Pareto fronts, JSON and Markdown."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import optuna
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep import LossQuantile
-from attnsweep.orchestrator.analysis.rates.answers import commonest_failure
 from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.analysis.results import (
     Preferred,
@@ -21,8 +18,8 @@ from attnsweep.orchestrator.analysis.results import (
     read_results,
 )
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, complete_trials, ended_in_turn, ended_trainings
-from attnsweep.search_spaces import Categorical, Sequential, Sweep, measured
+from attnsweep.orchestrator.ledger.trial import complete_trials
+from attnsweep.search_spaces import Sequential, Sweep, measured
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
@@ -55,14 +52,6 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
         assert (most_loss.trial, most_loss.parameters["init_sigma"]) == (1, 0.5)
 
 
-def test_the_commonest_last_line_of_errors_is_the_cause(tmp_path: Path) -> None:
-    rows = trial_rows(0, ["failed"] * 3 + ["solved"])
-    for row, line in zip(rows, ("OSError: a", "ValueError: b", "ValueError: b"), strict=False):
-        row["error"] = f"Traceback:\n  at {row['replicate']}\n{line}\n"
-    sweep = sweep_on_disk(tmp_path / "s", small_sweep("s", trials=1), rows)
-    assert Ledger(sweep.place).ask(commonest_failure) == "2 of 3: ValueError: b"
-
-
 def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None:
     """7 of 8 trainings failed. Counted as not stuck, they would suffice to end the trial."""
     rule = Sequential(width=0.45, at_most=24, batch=8)
@@ -77,15 +66,6 @@ def test_an_empty_ledger_has_a_summary(tmp_path: Path) -> None:
     assert "| 1e-4..1e-3 | 0 | - |" in summary.markdown()
 
 
-def test_the_summary_is_plain_json_and_markdown(tmp_path: Path) -> None:
-    space = {**small_sweep("x").space, "optimizer": Categorical(choices=("sgd", "adam"))}
-    trials = trial_rows(0, STUCK), trial_rows(1, ["solved", "marginal", "solved", "solved"])
-    summary = _results(tmp_path, *trials, spec=small_sweep("figure", space=space))
-    stuck = json.loads(json.dumps(summary.as_json(), allow_nan=False))["stuck_rate"]
-    assert (stuck["n"], stuck["k"], stuck["share"]) == (8, 5, 0.625)
-    assert "| sgd | 2 | 0.62 [" in summary.markdown()
-
-
 def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: Path) -> None:
     predictions = {10: "stuck twenty times over", 70: "undecided", 200: "slow", None: "no law"}
     trials = [
@@ -97,15 +77,6 @@ def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: P
     assert (found.stuck, found.slow, found.unknown) == (2, 1, 5)
     assert found.ratio == pytest.approx(100 / 70)
     assert "of 8 stuck trainings, 2 took at least 2 times" in found.sentence()
-
-
-def test_stuck_or_slow_is_json_where_trainings_leave_at_once(tmp_path: Path) -> None:
-    found = _results(tmp_path, trial_rows(0, ["runaway"], n_steps=100, predicted_escape_step=0)).stuck_or_slow
-    assert present(found).as_json() == {"stuck": 1, "slow": 0, "unknown": 0, "ratio": None}
-
-
-def test_stuck_or_slow_says_nothing_without_predictions(tmp_path: Path) -> None:
-    assert _results(tmp_path, trial_rows(0, STUCK)).stuck_or_slow is None
 
 
 points = st.integers(2, 3).flatmap(
@@ -154,12 +125,3 @@ def test_a_trial_beyond_a_constraint_is_neither_best_nor_on_the_front(tmp_path: 
     assert (present(of_one.best).trial, of_one.front, of_one.n_feasible) == (1, None, 4)
     none = preferred(tmp_path / "none", constraints=["solved_rate >= 0.5", "loss_quantile <= 0.01"])
     assert (none.best, none.n_feasible) == (None, 0)
-
-
-def test_trials_in_turn_are_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.ledger.trial._ROWS_AT_ONCE", 3)
-    rows = [{**row, "onset_step": 0} for trial in (5, 0, 2, 9) for row in trial_rows(trial, ["solved"] * 2)]
-    table = pa.Table.from_pylist([{name: row[name] for name in JUDGING_COLUMNS} for row in rows])
-    assert dict(ended_in_turn(table)) == ended_trainings(table)
-    assert [trial for trial, _ in ended_in_turn(table)] == [0, 2, 5, 9]
-    assert list(ended_in_turn(table.slice(0, 0))) == []

@@ -62,15 +62,6 @@ def test_a_role_emerges_where_it_holds_at_the_next_probe_too(tmp_path: Path) -> 
     assert [point.share for point in never.curve] == [0.0] * len(never.curve)
 
 
-@pytest.mark.slow
-def test_any_layer_takes_heads_of_all_layers_together(tmp_path: Path) -> None:
-    ledger = _ledger(tmp_path / "s", {(0, 0): ".p...", (1, 0): "..ppp"}, {(0, 0): "...p.", (1, 0): "....."})
-    assert _history(ledger, 0, "positional").emerged.tolist() == [False, False]
-    assert _history(ledger, 1, "positional").step.tolist() == [2, 4]
-    assert _history(ledger, None, "positional").step.tolist() == [1, 4]
-    assert _history(ledger, None, "positional").n_heads.tolist() == [2, 2]
-
-
 def test_what_a_training_did_later_changes_nothing_before(tmp_path: Path) -> None:
     """All timelines, to all lengths: one that is cut short shows the emergence of the whole one, or is censored before
     it. So lengths may differ."""
@@ -80,13 +71,6 @@ def test_what_a_training_did_later_changes_nothing_before(tmp_path: Path) -> Non
     for letters, emerged, step in zip(cut, history.emerged, history.step, strict=True):
         assert emerged == ("pp" in letters)
         assert step == STEPS[letters.index("pp") if emerged else len(letters) - 2]
-
-
-def test_a_sweep_of_single_probes_has_no_curve_but_has_rates(tmp_path: Path) -> None:
-    ledger = _ledger(tmp_path / "s", {(0, 0): "p"}, {(0, 0): "."})
-    found = _emergence(ledger, 0, "positional")
-    assert (found.n_trainings, found.n_emerged, found.median_step, found.curve) == (0, 0, None, ())
-    assert _history(ledger, 0, "positional").counts() == {0: (2, 1)}
 
 
 @pytest.mark.slow

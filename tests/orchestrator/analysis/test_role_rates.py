@@ -1,36 +1,23 @@
 """Rates of roles over a sweep: the counts, the intervals, and where they are shown."""
 
-import contextlib
-import io
-import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mlflow import MlflowClient
-from rich.console import Console
 from scipy import stats
 
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.role_emergence import _SCORES
-from attnsweep.orchestrator.analysis.role_results import RoleRate, emergence_figure, role_rates, role_rates_by
-from attnsweep.orchestrator.ledger.query import query_all
+from attnsweep.orchestrator.analysis.role_results import RoleRate, role_rates, role_rates_by
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.follow import sync
-from attnsweep.orchestrator.tracking.report import add_report
-from attnsweep.search_spaces import Categorical, Sequential, Sweep
-from attnsweep.workloads.translation.translator import LAYERS
+from attnsweep.search_spaces import Sequential, Sweep
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 from tests.orchestrator import head_rows as made_up
-from tests.orchestrator.drawn import bands, legend, lines, unreadable
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
-from tests.present import present
 
 SPEC = small_sweep("roles", workload="translation", trials=6)
 
@@ -108,25 +95,6 @@ def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -
             assert anywhere.head_share == pytest.approx(with_role / heads)
 
 
-def test_rates_are_answers_as_the_others_are(random_sweep: SweepDirectory) -> None:
-    with Ledger(random_sweep.place).connect() as connection:
-        found, by = role_rates(connection, SPEC), role_rates_by(connection, SPEC)
-    first, row = found[0], found.to_arrow().to_pylist()[0]
-    assert (row["layer"], row["role"], row["rate"], row["low"]) == (
-        first.layer,
-        first.role,
-        first.rate.share,
-        first.rate.low,
-    )
-    assert repr(found).startswith(f"RoleRates({first.role} in layer {first.layer} ")
-    assert found._repr_html_().count("<tr>") == len(found) + 1
-    rows = by.to_arrow().to_pylist()
-    assert len(rows) == sum(len(one.bins) for each in by for one in each.by_parameter)
-    one = by[0].by_parameter[0].bins[0]
-    assert (rows[0]["bin"], rows[0]["n_trials"], rows[0]["k"]) == (one.label, one.n_trials, one.rate.k)
-    assert "<table>" in by._repr_html_()
-
-
 def test_rates_by_parameter_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
     with Ledger(random_sweep.place).connect() as connection:
         found = {(each.layer, each.role): each.by_parameter for each in role_rates_by(connection, SPEC)}
@@ -178,12 +146,6 @@ def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_pa
         assert data.emergence("positional", by=by).curves[0].curve[-1].share == pytest.approx(mean)
 
 
-def test_the_last_probe_is_the_trainings_own(tmp_path: Path) -> None:
-    directory = _sweep(tmp_path / "s", [{(0, 0): "..p", (0, 1): "..."}, {(0, 0): "..p..", (0, 1): "....."}])
-    rate = _rates(directory)[0, "positional"]
-    assert (rate.rate.k, rate.head_share) == (1, 0.25)
-
-
 def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Path) -> None:
     rows = trial_rows(0, ["solved"])
     timelines = {(0, 0): ["none"], (1, 0): ["mixed"]}
@@ -215,125 +177,3 @@ def shown(tmp_path: Path) -> SweepDirectory:
     heads = {(layer, head): "....." for layer in range(3) for head in range(2)}
     positional = heads | {(0, 1): "...pp"}
     return _sweep(tmp_path / "s", [positional] * 3 + [heads], [heads] * 4)
-
-
-def test_the_summary_shows_roles_within_80_columns(shown: SweepDirectory) -> None:
-    summary = Summary(
-        directory=shown,
-        results=_results(shown),
-        refused={},
-        finished=True,
-        n_trials=2,
-        seconds=1.0,
-        n_new=8,
-        mlflow="-",
-        in_mlflow=True,
-        replays=None,
-    )
-    console = Console(width=80, record=True, file=io.StringIO())
-    summary.print(console)
-    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
-    table = lines.index("role layer trainings (95% interval) heads emerges at step")
-    assert lines[table + 1].startswith("positional encoder_self 0.38 [")
-    assert lines[table + 1].endswith("] of 8 18.8% 2 to 4 (50%)")
-    assert [line.split()[:2] for line in lines[table + 1 : table + 10]] == [
-        [role, layer] for role in ("positional", "syntactic", "rare_token") for layer in LAYERS
-    ]
-    assert lines[table + 2].endswith("of 8 0.0% -")
-    told = json.loads(summary.to_json())
-    assert told["stuck_rate"] == 0.0
-    assert len(told["roles"]) == 9
-    first = told["roles"][0]
-    assert (first["role"], first["layer"], first["layer_name"]) == ("positional", 0, "encoder_self")
-    assert (first["n"], first["k"], first["share"], first["head_share"]) == (8, 3, 0.375, 0.1875)
-    assert (first["median_before"], first["median_step"], first["median_share_of_steps"]) == (2, 4, 0.5)
-    assert 0 < first["low"] < 0.375 < first["high"] < 1
-
-
-def test_layers_have_numbers_where_the_workload_is_gone(tmp_path: Path) -> None:
-    spec = SPEC.but(workload=f"{tmp_path}/gone.py:Gone")
-    found = _results(_sweep(tmp_path / "s", [{(2, 0): "p"}], spec=spec))
-    assert [each["layer_name"] for each in found.as_json()["roles"]] == ["2"] * 3
-
-
-def test_findings_have_rates_by_parameter_and_wide_ones_stay_out_of_the_description(shown: SweepDirectory) -> None:
-    found = _results(shown)
-    first = json.loads(json.dumps(found.as_json(), allow_nan=False))["role_rates_by"][0]
-    assert (first["role"], first["layer_name"]) == ("positional", "encoder_self")
-    assert [each["parameter"] for each in first["by"]] == ["init_sigma", "learning_rate"]
-    assert sum(each["k"] for each in first["by"][0]["bins"]) == 3
-    assert found.markdown().count("| trials |") == 2
-
-
-@pytest.mark.slow
-def test_the_figure_has_a_panel_per_layer_and_a_curve_per_role(shown: SweepDirectory) -> None:
-    roles = _results(shown).roles
-    assert roles is not None
-    figure = emergence_figure(roles, title="figure")
-    assert figure.get_suptitle() == "figure"
-    assert legend(figure) == ["positional", "syntactic", "rare token"]
-    assert unreadable(figure) == []
-    assert [panel.get_title() for panel in figure.axes] == [
-        f"{layer}, 8 trainings" for layer in ("encoder self", "decoder self", "cross")
-    ]
-    drawn = figure.axes[0].get_lines()
-    assert [line.get_label() for line in drawn] == ["positional", "syntactic", "rare_token"]
-    assert lines(figure.axes[0])[0] == [[0.0, 0.0], [3.0, 0.0], [4.0, 0.375]]
-    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 3
-    curve = roles.emergence[0].curve
-    assert bands(figure.axes[0])[0] == {(point.step, end) for point in curve for end in (point.low, point.high)}
-    assert [panel.get_xscale() for panel in figure.axes] == ["linear"] * 3
-
-
-def test_early_probes_have_room_in_the_figure(tmp_path: Path) -> None:
-    rows, steps = trial_rows(0, ["plateau"] * 2, n_steps=1000), (0, 10, 100, 1000)
-    heads = [row for each in rows for row in made_up.head_rows(each, {(0, 0): ".ppp", (0, 1): "..ss"}, steps)]
-    roles = present(_results(sweep_with_heads(tmp_path / "s", SPEC, [rows], heads)).roles)
-    assert [each.median_share for each in roles.emergence] == [0.01, 0.1, None]
-    figure = emergence_figure(roles)
-    assert figure.axes[0].get_xscale() == "symlog"
-
-
-@pytest.mark.scale
-def test_mlflow_has_the_figure_and_the_table(
-    shown: SweepDirectory, tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    sync(shown, mlflow_uri)
-    add_report(shown, mlflow_uri)
-    client = MlflowClient(mlflow_uri)
-    [experiment] = [each for each in client.search_experiments() if each.name == "translation"]
-    [parent] = client.search_runs([experiment.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
-    assert {file.path for file in client.list_artifacts(parent.info.run_id, "figures")} == {
-        "figures/stuck_rate.png",
-        "figures/roles.png",
-    }
-    assert "| positional | encoder_self | 0.38 [" in parent.data.tags["mlflow.note.content"]
-    assert parent.data.metrics["roles/positional_encoder_self_rate"] == pytest.approx(0.375)
-    assert parent.data.metrics["roles/positional_encoder_self_median_step"] > 0
-
-
-@pytest.mark.slow
-def test_the_section_of_docs_roles_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's Python, and its SQL, which gives the same numbers."""
-    spec = small_sweep("head_roles", space={"n_categories": Categorical(choices=(5, 10))}, trials=2)
-    trainings = [trial_rows(trial, ["plateau"] * 4, param_n_categories=5 + 5 * trial) for trial in range(2)]
-    timelines = ["....p", "....p", "pppp.", "....."]
-    heads = [
-        row
-        for rows in trainings
-        for each, letters in zip(rows, timelines, strict=True)
-        for row in made_up.head_rows(each, {(0, 0): letters, (0, 1): "....."})
-    ]
-    monkeypatch.chdir(tmp_path)
-    directory = sweep_with_heads(tmp_path / "sweeps/head_roles", spec, trainings, heads)
-    section = (Path(__file__).parents[3] / "docs/roles.md").read_text().partition("## Rates over a sweep")[2]
-    [snippet] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(snippet, "docs/roles.md", "exec"), {})
-    assert printed.getvalue().startswith("0 positional 0.5 ")
-    assert "0 positional n_categories [('5', 0.5), ('10', 0.5)]" in printed.getvalue()
-    [sql] = re.findall(r'^attnsweep query sweeps/head_roles "(.*)"$', section, re.MULTILINE)
-    found = query_all([Ledger(directory.place)], sql.replace("param_n_heads", "param_n_categories"))
-    assert [tuple(row.values()) for row in found.to_pylist()] == [(5, 0.5, 4), (10, 0.5, 4)]

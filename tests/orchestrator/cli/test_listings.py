@@ -1,29 +1,22 @@
 """Commands that list: sweeps below a folder, shipped sweeps, workloads, pages; and names that do not exist."""
 
 import json
-import os
-import re
-import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from attnsweep import Sweep
 from attnsweep.orchestrator.cli import app
-from attnsweep.orchestrator.cli.ending import telling_faults
-from attnsweep.orchestrator.cli.pages import docs, page_names
 from attnsweep.orchestrator.cli.screen.listing import print_list
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
-from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.search_spaces.validation import check_sweep
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -65,12 +58,6 @@ def test_the_rates_are_those_of_the_ledger(
     assert "paper=figure-4; tries epsilon" in text
 
 
-def test_a_damaged_sweep_is_listed_with_the_reason(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (begun / "deep" / "begun" / "sweep.json").write_text("{")
-    (one,) = listed(begun, capsys=capsys)
-    assert str(one["state"]).startswith("damaged: ")
-
-
 @pytest.mark.slow
 def test_a_sweep_whose_rows_are_damaged_is_listed_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -82,46 +69,17 @@ def test_a_sweep_whose_rows_are_damaged_is_listed_with_the_reason(
     assert str(one["state"]).startswith("damaged: ")
 
 
-def test_the_copy_of_a_record_in_mlflow_is_no_sweep(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    copy = begun / "mlflow-artifacts" / "1" / ("0" * 31 + "f") / "artifacts"
-    copy.mkdir(parents=True)
-    shutil.copy(begun / "deep" / "begun" / "sweep.json", copy)
-    assert [one["place"] for one in listed(begun, capsys=capsys)] == [str(begun / "deep" / "begun")]
-
-
-def test_a_path_is_never_cut(begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    print_list([str(begun)], as_json=False)
-    assert f"{begun}/deep/begun " in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", ["none", "file"])
 def test_what_is_no_folder_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="expected a folder that contains sweeps"):
+    with refused("DIR", UserError):
         print_list([str(tmp_path / name)], as_json=False)
-
-
-def test_a_folder_without_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    print_list([str(tmp_path)], as_json=False)
-    assert capsys.readouterr().out == "no sweep there\n"
 
 
 @pytest.mark.parametrize("text", ["paper", "a=1", "mlflow.user=me", "attnsweep.kind=sweep", "a b=1", "=1"])
 def test_a_tag_that_cannot_be(text: str) -> None:
-    with pytest.raises(UserError, match="--tag"):
+    with refused("--tag", UserError):
         Annotation(tags=parse_tags(["a=0", text]))
-
-
-def test_a_note_that_is_too_long() -> None:
-    with pytest.raises(UserError, match=r"--note: .*expected a text of at most 5000 characters"):
-        Annotation("x" * 5001)
-
-
-def test_a_record_without_remarks_is_as_before(tmp_path: Path) -> None:
-    SweepDirectory.create(tmp_path / "s", Sweep(name="s", workload="category_pairs", space={}, trials=1), {})
-    assert not {"note", "tags"} & json.loads((tmp_path / "s" / "sweep.json").read_text()).keys()
 
 
 @pytest.mark.scale
@@ -143,35 +101,6 @@ def test_a_run_remembers_and_tells(tmp_path: Path, no_mlflow: None) -> None:
     assert "ended with exit code 1" in done.stderr
     found = SweepDirectory.open(tmp_path / "s")
     assert (found.note, dict(found.tags)) == ("a", {"b": "c=d"})
-
-
-def test_a_fault_is_told_and_still_raised(tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
-    with pytest.raises(SweepError), telling_faults(f"cat > {told}"):
-        raise SweepError("the disk is full", "sweeps/a")
-    assert json.loads(told.read_text()) == {"directory": "sweeps/a", "error": "the disk is full"}
-
-
-def test_folders_that_cannot_be_read_are_passed_over_and_said(
-    begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of_others = [begun / "of another", begun / "of a third"]
-    for each in of_others:
-        each.mkdir()
-    entries = os.scandir
-
-    def refused(path: str) -> object:
-        if Path(path) in of_others:
-            raise PermissionError(13, "Permission denied", str(path))
-        return entries(path)
-
-    monkeypatch.setattr(os, "scandir", refused)
-    print_list([str(begun)], as_json=True)
-    said = capsys.readouterr()
-    assert [one["place"] for one in json.loads(said.out)] == [str(begun / "deep" / "begun")]
-    assert re.fullmatch(rf"not looked into: {begun}/of (another|a third) \(Permission denied\), nor 1 more\n", said.err)
-    with pytest.raises(UserError, match=f"^{begun}/of another: got 'Permission denied', expected a file that can be"):
-        print_list([str(begun / "of another")], as_json=True)
 
 
 def shown(*arguments: str) -> list[str]:
@@ -203,20 +132,6 @@ def test_a_workload_shows_each_parameter() -> None:
     assert rows["learning_rate"][1:5] == ["float", "0.25", ">", "0"]
     assert rows["optimizer"][1:8] == ["str", "sgd", "sgd,", "adam,", "adamw,", "lbfgs", "static"]
     assert rows["init_sigma"][1:7] == ["float", "0.1", ">=", "0,", "or", "null"]
-
-
-@pytest.mark.slow
-def test_meanings_can_be_read_on_80_columns() -> None:
-    done = CliRunner().invoke(app, ["workloads", "category_pairs"], env={"COLUMNS": "80"}, catch_exceptions=False)
-    assert "init_sigma              standard deviation of the Gaussian initialization;" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
-
-
-def test_a_parameter_of_another_workload_is_named() -> None:
-    sweep = Sweep(name="a", workload="formal_languages", space={"window": 3}, trials=1)
-    with pytest.raises(SpecError) as raised:
-        check_sweep(sweep, load_workload("formal_languages").parameters)
-    assert "expected a parameter of this workload, not only of translation; remove it" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -251,43 +166,7 @@ def test_a_page_is_printed_by_its_name() -> None:
     assert printed("histogram").startswith("# Histogram")
 
 
-def test_every_page_is_listed_with_its_title() -> None:
-    lines = printed().splitlines()
-    assert [line.split()[0] for line in lines[: len(page_names())]] == page_names()
-    assert any(line.split(maxsplit=1) == ["zeros", "Zeros, valleys and plateaus"] for line in lines)
-
-
 def test_a_heading_prints_its_section_alone() -> None:
     section = printed("keep weights")
     assert section.startswith("*sweeps*\n\n### Keep weights") or section.startswith("*sweeps*\n\n## Keep weights")
     assert section.count("\n## ") <= 1
-
-
-def test_several_words_need_no_quotes() -> None:
-    assert printed("keep", "weights") == printed("keep weights")
-
-
-def test_a_comment_in_a_block_of_code_is_no_heading() -> None:
-    assert "three_curves.py" in (PAGES / "tutorial.md").read_text()
-    assert printed("three_curves.py").startswith("tutorial: ")
-
-
-def test_a_word_prints_the_lines_that_contain_it() -> None:
-    lines = printed("param_init_sigma").splitlines()
-    assert lines
-    assert all("param_init_sigma" in line for line in lines)
-
-
-def test_an_unknown_topic_gets_the_nearest_page() -> None:
-    with pytest.raises(UserError, match="did you mean tutorial"):
-        docs(["tutorail"])
-
-
-def test_without_arguments_the_first_steps_are_shown_and_the_help_has_all() -> None:
-    first = CliRunner().invoke(app, [])
-    assert first.exit_code == 0
-    assert "attnsweep run quickstart" in first.output
-    assert len(first.output.splitlines()) < 12
-    named = [line.split()[1] for line in first.output.splitlines() if line.startswith("  attnsweep ")]
-    everything = CliRunner().invoke(app, ["--help"]).output
-    assert all(f" {name} " in everything for name in named)

@@ -10,7 +10,7 @@ import pytest
 
 from attnsweep.orchestrator.cli.literature import Reproduction, load_reproductions
 from attnsweep.reproduction.catalog import REPRODUCTIONS
-from tests.orchestrator.conftest import Command, Mistake
+from tests.orchestrator.conftest import Command
 
 MODULE = """
 import attnsweep
@@ -57,13 +57,6 @@ def test_the_shipped_ones_are_found_and_are_there() -> None:
     for each in REPRODUCTIONS:
         assert isinstance(each, Reproduction)
         assert callable(pkgutil.resolve_name(each.function))
-
-
-def test_without_a_name_all_are_listed_with_their_cost(command: Command) -> None:
-    code, out, error = command("reproduce")
-    assert (code, error) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == [each.name for each in REPRODUCTIONS]
-    assert "  3 min  the learned k^t q of solution 2 beside q* (Shin" in out
 
 
 @pytest.mark.scale
@@ -128,12 +121,3 @@ def test_a_package_cannot_replace_what_is_shipped(site: Path) -> None:
         "entry point a = figures_of_a_user:TAKEN: got 'shin-fig1', expected a name that no other package offers; "
         "rename it in its package; this reproduction is left out"
     )
-
-
-def test_an_unknown_name_is_told_which_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    error = mistake("reproduce", "shin-fig9")
-    assert error.startswith("NAME: got 'shin-fig9', expected the name of a reproduction: shin-fig1, shin-fig2,")
-    assert list(tmp_path.iterdir()) == []

@@ -5,8 +5,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.measured import MOST_METRICS, read_metric_curves
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical
@@ -84,22 +82,3 @@ def test_metrics_of_the_workload_and_onsets_are_told_by_outcome(tmp_path: Path) 
         ("test_accuracy", "solved"): [5, 1, 1, 1, 1, 1],
         ("test_accuracy", "overfit"): pytest.approx([5, 0.02, 0.1, 0.2, 0.3, 0.38]),
     }
-
-
-def test_diverged_trainings_and_what_every_workload_has_are_not_drawn(tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved", "diverged"] * 2))
-    with Ledger(directory.place).reading() as connection:
-        for name in ("accuracy", *(f"m{n}" for n in range(9)), "loss"):
-            connection.execute(
-                "create temp table if not exists own as select trial, replicate, 0 as step, '' as metric, 0.0 as value"
-                " from trainings limit 0"
-            )
-            connection.execute(
-                "insert into own select trial, replicate, step, ?, step from trainings, range(0, 9, 4) as t(step)",
-                [name],
-            )
-        connection.unregister("curves")
-        connection.execute("create temp view curves as from own")
-        drawn = read_metric_curves(connection)
-    assert [each.metric for each in drawn] == ["accuracy", *(f"m{n}" for n in range(MOST_METRICS - 1))]
-    assert {curve.outcome for each in drawn for curve in each.curves} == {"solved"}

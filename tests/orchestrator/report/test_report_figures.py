@@ -12,10 +12,9 @@ from attnsweep.orchestrator.analysis.figures import letters_on
 from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.workloads.vocabulary import OUTCOMES
-from tests.orchestrator.drawn import bands, bars, intervals, legend, lines, texts, tick_labels, unreadable
+from tests.orchestrator.drawn import bands, bars, intervals, lines, texts, tick_labels, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from tests.present import present
 
 ENDS = ["solved", "marginal", "degenerate_zero", "plateau", "runaway", "diverged", "failed"]
 TIMELINES = {(0, 0): "..ppp", (0, 1): ".sss.", (1, 0): "rr...", (1, 1): "....."}
@@ -95,13 +94,6 @@ def test_outcomes_are_bars_with_their_numbers_beside(heads: SweepReport, of_head
     assert panel.get_xlabel() == "share of trainings"
 
 
-@pytest.mark.slow
-def test_sweeps_are_bars_side_by_side(heads: SweepReport, curves: SweepReport) -> None:
-    (panel,) = draw_overview([heads, curves]).figure.axes
-    assert bars(panel) == [each.results.stuck.share for each in (heads, curves)]
-    assert tick_labels(panel, "y") == ["1. heads", "2. curves"]
-
-
 def test_cells_show_shares_and_intervals(heads: SweepReport, of_heads: list[Picture]) -> None:
     assert heads.regions is not None
     _, stuck, solved = _of(of_heads, "cells")
@@ -144,35 +136,3 @@ def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport, o
         if curve.outcome != "diverged":
             assert sorted(line[0][1] for line in lines(panel)[1:]) == sorted(level.median for level in seen)
             assert set(texts(panel)) == {level.name for level in seen}
-
-
-def test_the_map_shows_the_most_frequent_outcome_and_all_in_its_hover(
-    heads: SweepReport, of_heads: list[Picture]
-) -> None:
-    rates, drawn = present(heads.plane).outcomes, _of(of_heads, "cells")[0]
-    (panel,) = drawn.figure.axes
-    assert texts(panel)[::2] == [f"{max(rate.share or 0 for rate in cell):.2f}" for cell in rates.rates]
-    assert len(drawn.hover) == len(rates.groups)
-    first = drawn.hover["cell-outcome-0-0"]
-    assert all(f"{name} {rate.share:.2f} [" in first for name, rate in zip(rates.outcomes, rates.rates[0], strict=True))
-
-
-def test_each_outcome_has_a_diagram(heads: SweepReport, of_heads: list[Picture]) -> None:
-    names = [each.name.removeprefix("phase_diagram_") for each in _of(of_heads, "by_outcome")]
-    assert names == [each.ending.outcome for each in present(heads.plane).by_outcome]
-    assert {"solved", "marginal", "degenerate_zero"} <= set(names)
-
-
-def test_the_composition_of_layers_is_bars_by_role(heads: SweepReport, of_heads: list[Picture]) -> None:
-    [picture] = _of(of_heads, "composition")
-    (panel,) = picture.figure.axes
-    assert bars(panel) == [each.rate.share for each in heads.composition]
-    assert tick_labels(panel, "y") == ["layer 0", "layer 1"]
-    assert legend(picture.figure) == ["positional", "none"]
-
-
-def test_the_phase_diagram_is_drawn_in_two_parts(heads: SweepReport, of_heads: list[Picture]) -> None:
-    diagram = present(present(heads.plane).asked)
-    model, residuals = _of(of_heads, "phase")
-    assert lines(model.figure.axes[0]) == [line.tolist() for line in diagram.contour()]
-    assert len(residuals.figure.axes[0].patches) == len(diagram.residuals())

@@ -1,19 +1,17 @@
 """Phase diagrams: the model, its boundary, and the cases it refuses with a note."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.collections import PathCollection, QuadMesh
-from matplotlib.patches import Rectangle
+from matplotlib.collections import PathCollection
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.splines import Floats
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, TrialCounts, binned_residuals
-from tests.orchestrator.drawn import legend, lines, texts, unreadable
+from tests.orchestrator.drawn import legend
 from tests.present import present
 
 X, Y = PlaneAxis("init_sigma", True, 1e-4, 1.0), PlaneAxis("learning_rate", False, 0.0, 2.0)
@@ -92,17 +90,6 @@ def test_shares_are_off_by_what_chance_does_not_explain() -> None:
     assert many.is_off
 
 
-def test_of_a_surface_that_is_true_one_page_in_a_hundred_has_a_cell_beyond_chance() -> None:
-    rng, n_trials, n_pages = np.random.default_rng(0), 600, 200
-    n, share = np.full(n_trials, 16.0), np.full(n_trials, 0.4)
-    alarms = 0
-    for _ in range(n_pages):
-        counts = TrialCounts(rng.random(n_trials), rng.random(n_trials), n, rng.binomial(16, share).astype(float))
-        alarms += any(cell.off > 0 for cell in binned_residuals(counts, share, n))
-    # Without regard to the number of cells, one page in eight would.
-    assert alarms <= 10
-
-
 def test_separated_trials_have_a_band_that_holds_the_border() -> None:
     """No trial disagrees with some line: how steep the border is, nobody knows."""
     diagram = _diagram(lambda x, y, _: 8 * (np.log10(x) + 2 * y < 0), seed=1)
@@ -113,22 +100,6 @@ def test_separated_trials_have_a_band_that_holds_the_border() -> None:
     assert low[0] > 0.9 > 0.1 > high[1]
     assert len(diagram.contour()) == 1
     assert legend(diagram.plot()) == ["half end stuck", "its 95% band", "trial"]
-
-
-def test_nothing_is_claimed_outside_of_the_range_tried() -> None:
-    found = np.array(_diagram(_smooth).at(np.array([1e-5, 0.0, 2.0, 1e-4, 1.0]), np.array([1.0, 1.0, 1.0, 0.0, 2.0])))
-    assert np.isnan(found).tolist() == [[True] * 3 + [False] * 2] * 3
-
-
-def test_a_band_without_a_border_is_not_drawn() -> None:
-    """Far from the border the logit is hardly known: there the band of the probability may contain 1/2."""
-    surface = present(_diagram(_smooth, 400).surface)
-    probability = np.tile([0.9, 0.6, 0.4, 0.1, 0.01, 0.01], (3, 1))
-    low, high = np.tile([0.8, 0.4, 0.2, 0.0, 0.0, 0.0], (3, 1)), np.tile([1.0, 0.8, 0.6, 0.2, 0.9, 0.2], (3, 1))
-    surface.__dict__["grid"] = (np.arange(6.0), np.arange(3.0), probability, low, high)
-    depth = surface.border_depth()
-    assert (depth >= 0).tolist() == [[False, True, True, False, False, False]] * 3
-    assert depth[0, 1:3] == pytest.approx([0.1, 0.1])
 
 
 @pytest.mark.parametrize(("k", "which"), [(0, "none"), (8, "all")])
@@ -148,52 +119,3 @@ def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> No
 def test_too_few_trials_have_no_surface() -> None:
     diagram = fit_phase_diagram(X, Y, TrialCounts(*np.array([[0.1, 0.2], [1.0, 1.5], [8, 8], [3, 4.0]])), np.ones(2))
     assert diagram.note.startswith("too few for a model")
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_the_figure_shows_surface_boundary_band_trials_and_residuals() -> None:
-    diagram = _diagram(_smooth)
-    figure = diagram.plot()
-    surface, residuals = (panel for panel in figure.axes if panel.get_title())
-    assert surface.get_xlabel() == residuals.get_xlabel() == "initialization $σ$"
-    assert (surface.get_xscale(), surface.get_yscale()) == ("log", "linear")
-    assert figure.get_suptitle() == diagram.note
-    assert legend(figure) == ["half end stuck", "its 95% band", "trial"]
-    assert diagram.surface is not None
-    (mesh,) = [each for each in surface.collections if isinstance(each, QuadMesh)]
-    assert np.asarray(mesh.get_array()) == pytest.approx(diagram.surface.grid[2])
-    assert lines(surface) == [each.tolist() for each in diagram.contour()]
-    (points,) = [each for each in surface.collections if isinstance(each, PathCollection)]
-    assert np.asarray(points.get_offsets()) == pytest.approx(np.column_stack([diagram.trials.x, diagram.trials.y]))
-    assert np.asarray(points.get_array()) == pytest.approx(diagram.trials.k / 8)
-    cells = diagram.residuals()
-    drawn = [patch for patch in residuals.patches if isinstance(patch, Rectangle)]
-    corners = [(*patch.get_xy(), patch.get_width()) for patch in drawn]
-    assert corners == [pytest.approx((each.x_low, each.y_low, each.x_high - each.x_low)) for each in cells]
-    written = {f"{each.k / each.n:.2f}\n({each.expected / each.n:.2f})" for each in cells}
-    assert set(texts(residuals)) <= written
-    assert len(texts(residuals)) > 8
-    assert unreadable(figure) == []
-
-
-def test_many_trials_are_drawn_as_the_cells_of_the_residuals() -> None:
-    diagram = _diagram(_smooth, 401)
-    figure = diagram.plot()
-    assert legend(figure)[-1] == "trials around"
-    (points,) = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
-    assert np.asarray(points.get_array()) == pytest.approx([each.k / each.n for each in diagram.residuals()])
-
-
-@pytest.mark.parametrize(("low", "high"), [(2e-3, 4e-3), (1e-3, 5e-2), (0.05, 2.0), (1e-4, 3.0), (1e-9, 1.0)])
-def test_the_labels_of_a_logarithmic_axis_do_not_touch(low: float, high: float) -> None:
-    axis = PlaneAxis("learning_rate", True, low, high)
-    x = np.geomspace(low, high, 60)
-    trials = TrialCounts(x, np.resize([0.0, 1.0, 2.0], 60), np.full(60, 8.0), np.resize([1.0, 5.0, 4.0, 7.0], 60))
-    figure = fit_phase_diagram(axis, Y, trials, trials.n).plot()
-    figure.canvas.draw()
-    panel = figure.axes[0]
-    labels = [*panel.get_xticklabels(), *panel.get_xticklabels(minor=True)]
-    boxes = [each.get_window_extent() for each in labels if each.get_text() and low <= each.get_position()[0] <= high]
-    assert len(boxes) >= 2
-    assert all(not one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

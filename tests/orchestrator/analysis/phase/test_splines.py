@@ -28,18 +28,6 @@ def test_the_terms_are_products_of_cubic_splines(n: int) -> None:
     assert found == pytest.approx(np.einsum("pi,pj->pij", along_y, along_x).reshape(50, -1))
 
 
-def test_only_bends_cost() -> None:
-    terms = Splines(32)
-    # The coefficients of a plane are its values at the middles of the splines, and those of a square nearly so.
-    middles = -1 + terms.spacing * np.arange(-1, 31)
-    plane = np.add.outer(2 * middles, 1 - middles).ravel()
-    square = np.add.outer(0 * middles, middles**2).ravel()
-    cross = np.outer(middles, middles).ravel()
-    costs = [each @ terms.roughness() @ each for each in (plane, square, cross)]
-    # The integrals of 2^2 and of 2 * 1^2 over the square; the outermost splines stand beyond it.
-    assert costs == [pytest.approx(0, abs=1e-6), pytest.approx(16, rel=0.2), pytest.approx(8, rel=0.2)]
-
-
 def test_without_bends_it_is_the_regression_of_single_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splines, "_SMOOTHINGS", np.array([1e5]))
     x, y, n, k = _trials(60)
@@ -73,23 +61,3 @@ def test_trials_at_one_place_are_held_out_together(monkeypatch: pytest.MonkeyPat
     twice = fit_smooth(*(np.tile(each, 2) for each in (x, y, n, k, n)))
     assert twice.held_out[:40] == pytest.approx(once.held_out, abs=1e-4)
     assert twice.dispersion == pytest.approx(once.dispersion / 2, rel=0.25)
-
-
-def test_trainings_that_end_alike_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splines, "_SMOOTHINGS", np.array([1.0]))
-    x, y, n, k = _trials(400)
-    alike = np.where(np.random.default_rng(1).random(400) < k / 8, 8.0, 0.0)
-    independent, dependent = (fit_smooth(x, y, n, each, n) for each in (k, alike))
-    assert independent.dispersion == pytest.approx(1, abs=0.25)
-    assert dependent.dispersion == pytest.approx(8, rel=0.25)
-    places = np.zeros(1), np.zeros(1)
-    ratio = float(dependent.at(*places)[1][0] / independent.at(*places)[1][0])
-    assert 2 < ratio < 3.5
-
-
-def test_more_trials_have_more_splines_and_places_that_are_near_are_one() -> None:
-    assert [Splines.for_trials(n).n for n in (4, 128, 6250, 10**6)] == [7, 11, 25, 32]
-    x, y, n, k = _trials(40)
-    near = fit_smooth(*(np.concatenate([each, each]) for each in (x, y, n, k, n)))
-    moved = fit_smooth(np.concatenate([x, x + 1e-9]), *(np.tile(each, 2) for each in (y, n, k, n)))
-    assert moved.at(x[:5], y[:5])[0] == pytest.approx(near.at(x[:5], y[:5])[0], abs=1e-3)

@@ -36,12 +36,6 @@ def test_more_trials_have_finer_bins(n_trials: int, n_bins: int, n_cells: int) -
     assert len(coarse_bins(DECADES, values)) == 5
 
 
-def test_few_trials_keep_the_decades() -> None:
-    short = Float(low=1e-3, high=1e-2, log=True)
-    assert _labels(fine_bins(short, _evenly(short, 48))) == ["1e-3..1e-2"]
-    assert _labels(fine_bins(short, _evenly(short, 60))) == ["1e-3..3.16e-3", "3.16e-3..1e-2"]
-
-
 def test_halves_of_decades_tile_the_range_and_say_where_they_end() -> None:
     """Halves beyond the range are left out, and those that its end cuts say so."""
     dimension = Float(low=2e-4, high=3.0, log=True)
@@ -55,14 +49,6 @@ def test_halves_of_decades_tile_the_range_and_say_where_they_end() -> None:
     assert sum(_sizes(bins, values)) == 2000
     assert min(_sizes(bins, values)) > 90
     assert bins.place([1e-3, 10**-2.5, 3.0]) == [2, 3, len(bins) - 1]
-
-
-def test_where_trials_crowd_bins_are_fine() -> None:
-    values = [*_evenly(DECADES, 100), *_evenly(Float(low=0.02, high=0.03), 2000)]
-    bins = fine_bins(DECADES, values)
-    assert len(bins) == 40
-    assert max(_sizes(bins, values)) < 1300
-    assert len(cell_bins(DECADES, values)) == 20
 
 
 @pytest.mark.parametrize(
@@ -80,12 +66,3 @@ def test_halving_ends_where_it_parts_no_more_trials(dimension: Varied, values: l
     bins = fine_bins(dimension, values)
     assert _labels(bins) == labels
     assert sum(_sizes(bins, values)) == len(values)
-
-
-def test_a_range_within_half_a_decade_has_fine_bins_too() -> None:
-    narrow = Float(low=1.1e-3, high=2.9e-3, log=True)
-    assert len(fine_bins(narrow, _evenly(narrow, 5000))) > 8
-
-
-def test_there_are_bins_without_trials() -> None:
-    assert _labels(fine_bins(Float(low=1e-3, high=1e-1, log=True), [])) == ["1e-3..1e-2", "1e-2..1e-1"]

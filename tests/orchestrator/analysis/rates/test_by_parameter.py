@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
-from attnsweep.orchestrator.analysis.rates.bins import coarse_bins, fine_bins
+from attnsweep.orchestrator.analysis.rates.bins import coarse_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     SOLVED,
     STUCK,
@@ -17,28 +17,19 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     rates_in_bins,
     read_question,
     stuck_rate,
-    swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.analysis.results import read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, Sweep, measured
+from attnsweep.search_spaces import Categorical, Float, Int, Sequential, measured
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.dimensions import Scalar, Varied
-from tests.orchestrator.drawn import intervals, texts
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
 Trial = tuple[dict[str, Scalar], int]
 """The values of the swept parameters, and the number of stuck trainings among 4."""
-
-
-def _by_parameter(spec: Sweep, *trials: Trial) -> dict[str, ParameterRates]:
-    rows = [[values.get(name) for name in swept_names(spec)] for values, _ in trials]
-    rates = binned_rates(spec, rows, [(4, k) for _, k in trials], pooled_rate)
-    return {each.title: each for each in rates}
 
 
 def _counts(rates: ParameterRates) -> dict[str, tuple[int, int]]:
@@ -72,26 +63,6 @@ def test_coarse_bins_are_decades_five_equal_parts_or_values(
     assert _counts(rates) == {label: (4 * n, 3 * n) for label, n in counts.items()}
     if isinstance(dimension, Float):
         assert (rates.bins[0].low, rates.bins[-1].high) == (dimension.low, dimension.high)
-
-
-def test_a_conditional_parameter_is_shown_where_it_varies() -> None:
-    spec = small_sweep(
-        "conditional",
-        space={
-            "optimizer": Categorical(choices=("sgd", "adam")),
-            "learning_rate": Conditional(
-                on="optimizer",
-                among=("adam",),
-                then=Float(low=1e-3, high=1e-2, log=True),
-                otherwise=Categorical(choices=(0.1, 0.2)),
-            ),
-        },
-    )
-    rates = _by_parameter(
-        spec, ({"optimizer": "adam", "learning_rate": 5e-3}, 4), ({"optimizer": "sgd", "learning_rate": 0.2}, 0)
-    )
-    assert _counts(rates["learning_rate (optimizer=adam)"]) == {"1e-3..1e-2": (4, 4)}
-    assert _counts(rates["learning_rate (not optimizer=adam)"]) == {"0.1": (0, 0), "0.2": (4, 0)}
 
 
 def test_trials_that_do_not_use_a_parameter_are_in_none_of_its_bins() -> None:
@@ -131,38 +102,6 @@ def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) 
         assert complete_trials(connection, 8) == [0, 2]
         best = present(read_preferred(connection, spec).best)
         assert (best.trial, best.rate) == (0, Rate(8, 0, *sequential_interval(0, 8)))
-
-
-def test_the_figure_shows_the_rate_of_each_bin_that_holds_trials() -> None:
-    spec = small_sweep("figure", space={**small_sweep("x").space, "optimizer": Categorical(choices=("sgd", "adam"))})
-    values = ((0.03, "sgd", 3), (0.05, "sgd", 1), (0.5, "adam", 0))
-    trials: list[Trial] = [
-        ({"init_sigma": sigma, "learning_rate": 0.05, "optimizer": name}, k) for sigma, name, k in values
-    ]
-    rates = tuple(_by_parameter(spec, *trials).values())
-    figure = stuck_rate_figure(rates, title="a sweep")
-    panels = [panel for panel in figure.axes if panel.get_visible()]
-    assert figure.get_suptitle() == "a sweep"
-    assert [panel.get_xlabel() for panel in panels] == ["initialization $σ$", "learning rate $η$", "optimizer"]
-    assert [panel.get_xscale() for panel in panels] == ["log", "log", "linear"]
-    assert panels[0].get_ylabel() == "stuck rate"
-    for panel, each in zip(panels, rates, strict=True):
-        full = [one for one in each.bins if one.n_trials]
-        assert [row[1:] for row in intervals(panel)] == [pytest.approx(one.rate.interval) for one in full]
-        assert texts(panel) == [*(str(one.n_trials) for one in full), "trials"]
-    assert [row[0] for row in intervals(panels[0])] == pytest.approx([10**-1.5, 10**-0.5])
-    widths = [end for row in intervals(panels[0], "x") for end in row[2:]]
-    assert widths == pytest.approx([0.01, 0.1, 0.1, 1.0])
-
-
-def test_of_many_bins_the_trials_are_said_once() -> None:
-    dimension = Float(low=1e-4, high=10.0, log=True)
-    counted = [(10.0 ** (5 * at / 20_000 - 4), (4, at % 5)) for at in range(20_000)]
-    rates = rates_in_bins("init_sigma", dimension, counted, pooled_rate, fine_bins)
-    assert [each.n_trials for each in rates.bins] == [1000] * 20
-    (panel,) = (each for each in stuck_rate_figure([rates]).axes if each.get_visible())
-    assert texts(panel) == ["1,000 to 1,000 trials in a bin"]
-    assert len(intervals(panel)) == 20
 
 
 @pytest.mark.slow

@@ -10,13 +10,10 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     binomial_rate,
     mean_rate,
     pooled_rate,
-    pooling,
-    share_label,
     trial_rate,
 )
 from attnsweep.search_spaces import Sequential
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
-from tests.orchestrator.small_sweep import small_sweep
 from tests.present import present
 
 
@@ -54,15 +51,6 @@ def test_replicates_that_always_agree_count_once_per_trial() -> None:
     assert pooled_rate([(16, 0)] * 12).high == pytest.approx(never.high)
 
 
-def test_one_sweep_whose_trials_chose_is_enough_for_trials_to_count_once() -> None:
-    fixed, chosen = small_sweep("a"), small_sweep("b", replicates=Sequential())
-    assert [pooling(*specs) for specs in ((fixed, fixed), (fixed, chosen), (chosen,))] == [
-        pooled_rate,
-        mean_rate,
-        mean_rate,
-    ]
-
-
 def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:
     rule = Sequential()
     assert trial_rate(rule, 3, 40) == mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, *sequential_interval(3, 40))
@@ -78,9 +66,3 @@ def test_a_mean_is_between_the_shares_and_its_interval_around_it(counts: list[tu
     assert min(shares) - 1e-9 <= share <= max(shares) + 1e-9
     assert 0 <= low <= share + 1e-9
     assert share - 1e-9 <= high <= 1
-
-
-def test_narrow_intervals_are_told_with_a_third_decimal() -> None:
-    assert share_label(Rate(10_000, 4121, 0.4112, 0.4130)) == "0.412 [0.411, 0.413]"
-    assert share_label(Rate(100, 41, 0.32, 0.51)) == "0.41 [0.32, 0.51]"
-    assert share_label(Rate(0, 0, None, None)) == "-"
