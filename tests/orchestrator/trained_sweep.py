@@ -16,7 +16,6 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.study import Study
-from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
@@ -84,18 +83,6 @@ def edit_row(directory: SweepDirectory, table: str, index: int, **values: Any) -
         return pa.Table.from_pylist(records, rows.schema)
 
     edit(directory, table, change)
-
-
-def in_environment(directory: SweepDirectory, environment: Environment) -> None:
-    """Makes this the environment of all rows, and the record's latest."""
-
-    def change(rows: pa.Table) -> pa.Table:
-        at = rows.schema.get_field_index("environment")
-        labels = pa.array([environment.id] * rows.num_rows).cast(rows.schema.field(at).type)
-        return rows.set_column(at, rows.schema.field(at), labels)
-
-    edit(directory, "trainings", change)
-    directory.record_as(directory.entering(environment))
 
 
 def records(directory: SweepDirectory, **wanted: Any) -> list[dict[str, Any]]:

@@ -1,28 +1,20 @@
 """`attnsweep heads`: maps, roles and scores of recorded trainings, also by a user's own lenses."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from attnsweep import Categorical, Ledger, Sweep, role_rates
-from attnsweep.orchestrator.cli.screen import results
-from attnsweep.orchestrator.inspection.heads import Heads, heads_of
+from attnsweep.orchestrator.inspection.heads import heads_of
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights, trained_weights
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Training
-from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.parameters import GPTParameters
-from attnsweep.workloads.lenses import lenses_of
-from attnsweep.workloads.registry import load_workload, registered_names
-from attnsweep.workloads.vocabulary import ROLES
-from tests.across.documents import DOCUMENTS, blocks
 from tests.orchestrator.commands import command
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
@@ -135,25 +127,6 @@ def test_a_workload_without_heads_is_a_mistake(tmp_path: Path, monkeypatch: pyte
     assert (ended.code, "expected a training of a model with attention heads" in ended.err) == (2, True)
 
 
-def test_in_python_they_are_a_table_and_a_figure_with_a_panel_for_each_head(sweep: SweepDirectory) -> None:
-    name = name_of(sweep, param_init_sigma=0.3, param_n_heads=2)
-    (snippet,) = (each for each in blocks(DOCUMENTS["roles.md"], "python") if "trained_heads" in each)
-    for documented, ours in (("sweeps/head_roles", str(sweep.place)), ("12/3", name), ("sentence=9", "sentence=3")):
-        assert documented in snippet
-        snippet = snippet.replace(documented, ours)
-    names: dict[str, Any] = {}
-    exec(compile(snippet, "docs/roles.md", "exec"), names)
-    found = names["found"]
-    assert repr(found).startswith(f"Heads({name} {found.row['outcome']}, sentence 3: ")
-    table = found.to_arrow().to_pylist()
-    assert [(row["layer"], row["head"]) for row in table] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert [row["score_previous_token"] for row in table] == [each.scores["previous_token"] for each in found.heads]
-    images = [panel.images[0] for panel in names["figure"].axes if panel.images]
-    drawn = {tuple(image.get_array().ravel().tolist()) for image in images}
-    assert len(images) == 4
-    assert drawn == {tuple(head.weights_QK.flatten().tolist()) for head in found.heads}
-
-
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "first_word.py"
 
 
@@ -180,31 +153,3 @@ def test_own_roles_maps_and_verdicts_are_shown(own: SweepDirectory) -> None:
 
     with Ledger(own.place).connect() as connection:
         assert {each.role for each in role_rates(connection, own.spec)} == {"first"}
-
-
-def test_every_shipped_workload_has_its_lenses() -> None:
-    assert all(lenses_of(load_workload(name)) for name in registered_names())
-
-
-def test_a_subclass_keeps_its_heads_alone() -> None:
-    class Changed(CategoryPairs):
-        """It may have another loss."""
-
-    own, inherited = lenses_of(CategoryPairs()), lenses_of(Changed())
-    assert inherited.maps is own.maps
-    assert own.loss is not None
-    assert inherited.loss is None
-
-
-def test_lenses_of_another_kind_are_refused() -> None:
-    class Wrong(CategoryPairs):
-        lenses = ("attention",)
-
-    with pytest.raises(SpecError, match=r"category_pairs\.lenses: got .*, expected attnsweep\.Lenses"):
-        lenses_of(Wrong())
-
-
-def test_of_many_scores_the_table_shows_those_that_decide_roles() -> None:
-    decide = [role.score for role in ROLES.values() if role.score]
-    head = SimpleNamespace(scores=dict.fromkeys(["offset", "relation", *reversed(decide), "first_attention"], 0.5))
-    assert results._shown(cast(Heads, SimpleNamespace(heads=[head]))) == [*decide, "first_attention"]

@@ -58,13 +58,6 @@ def test_a_training_at_the_zero_curves_down_along_both_factors(sweep: SweepDirec
     assert lines[-1] == f"replay attnsweep replay {sweep.place} {name}"
 
 
-def test_a_training_without_an_end_is_a_mistake_with_its_reason(sweep: SweepDirectory) -> None:
-    ended = command("why", sweep.place, of(sweep, 1e4, "identity"), "--json")
-    assert (ended.code, ended.out) == (2, "")
-    assert "with the outcome diverged" in ended.err
-    assert "Traceback" not in ended.err
-
-
 OWN = """
 import torch
 from torch import nn

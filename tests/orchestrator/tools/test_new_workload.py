@@ -1,6 +1,5 @@
 """`attnsweep new-workload`: the file that it writes is a workload and a sweep as written; mistakes write nothing."""
 
-import resource
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,7 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import check_workload, defaults
 from tests.orchestrator.commands import command
-
-
-def test_the_file_is_written_with_the_commands_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    printed = command("new-workload", "copy_task").out
-    text = (tmp_path / "copy_task.py").read_text()
-    assert "copy_task = at.problem(\n" in text
-    assert "look_back" not in text.lower()
-    assert printed.startswith("copy_task.py: ")
-    for words in ("run copy_task.py --local",):
-        assert f"  attnsweep {words} " in printed
-    assert "  python copy_task.py " in printed
+from tests.refusals import refused
 
 
 @pytest.mark.slow
@@ -58,7 +46,7 @@ def test_a_bad_name_is_refused_and_nothing_written(
     name: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=f"NAME: got .*{expected}.*choose another"):
+    with refused("NAME", UserError):
         write_workload(name, Path())
     assert not list(tmp_path.iterdir())
 
@@ -73,19 +61,3 @@ def test_a_file_that_exists_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "linked.py").symlink_to(tmp_path / "elsewhere.py")
     assert command("new-workload", "linked").code == 2
     assert not (tmp_path / "elsewhere.py").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"NAME: got .*gone.*kept_one.py', expected a file that can be written"):
-        write_workload("kept_one", tmp_path / "gone")
-
-
-def test_a_full_disk_leaves_no_part_of_the_file(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    try:
-        with pytest.raises(UserError, match=r"NAME: got .*kept_one.py'.*\(File too large\)"):
-            write_workload("kept_one", tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not list(tmp_path.iterdir())

@@ -3,33 +3,27 @@
 import csv
 import math
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
-from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import runs
-from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, TrialValues, short_number, trial_contents
+from attnsweep.orchestrator.tracking.content import MOST_RUNS
 from attnsweep.orchestrator.tracking.follow import Follower, Mirror, SyncResult, mark_killed, sync
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.projection import Projection
-from attnsweep.orchestrator.tracking.runs import SweepRuns
-from attnsweep.orchestrator.tracking.store import database_of, experiment, open_client, tracking_uri
+from attnsweep.orchestrator.tracking.store import database_of, open_client, tracking_uri
 from attnsweep.orchestrator.tracking.view import METRICS
-from attnsweep.search_spaces import Categorical, Conditional, Float
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.mlflow_runs import everything_stored, runs_of
 from tests.orchestrator.small_sweep import FINISHED, STEPS, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
-from tests.present import present
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -61,21 +55,6 @@ def test_a_trial_becomes_a_child_run(client: MlflowClient, tmp_path: Path, capfd
     assert metrics["stuck_rate"] == metrics["solved_rate"] == metrics["diverged_rate"] == pytest.approx(1 / 3)
     assert 0 < metrics["stuck_rate_low"] < 1 / 3 < metrics["stuck_rate_high"] < 1
     assert (metrics["n_trainings"], metrics["train_seconds"], metrics["loss_median"]) == (4, 1.0, 1.5)
-
-
-@pytest.mark.slow
-def test_a_null_parameter_is_named_null(client: MlflowClient, tmp_path: Path) -> None:
-    space = {
-        "init_sigma": Categorical(choices=(None, 0.1)),
-        "optimizer": Categorical(choices=("sgd", "adam")),
-        "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-3, high=0.1, log=True)),
-    }
-    rows = trial_rows(0, SOLVED, param_init_sigma=None, param_learning_rate=2.5e-3)
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("null", space=space), rows)
-    sync(directory)
-    [run] = runs_of(client, directory)
-    assert run.info.run_name == "#0 sigma=null optimizer=sgd lr=0.0025"
-    assert run.data.params["init_sigma"] == "null"
 
 
 @pytest.mark.slow
@@ -155,17 +134,6 @@ def test_a_sweep_of_very_many_trials_is_one_run_with_a_table(client: MlflowClien
 
 
 @pytest.mark.slow
-def test_a_users_workload_names_its_experiment_by_its_class(client: MlflowClient, tmp_path: Path) -> None:
-    """The name depends neither on the file's place nor on its content, since the file may be gone."""
-    spec = small_sweep("users", workload=f"{tmp_path}/gone.py:FindFirst")
-    sync(sweep_on_disk(tmp_path / "sweep", spec, trial_rows(0, SOLVED)))
-    found = present(client.get_experiment_by_name("FindFirst"))
-    assert found.artifact_location.endswith("/mlflow-artifacts/FindFirst")
-    [parent] = client.search_runs([found.experiment_id], "tags.`attnsweep.kind` = 'sweep'")
-    assert parent.data.tags["attnsweep.workload"] == spec.workload
-
-
-@pytest.mark.slow
 def test_twice_is_once(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("twice"), *(trial_rows(t, SOLVED) for t in range(3)))
     sync(directory)
@@ -237,14 +205,6 @@ def test_a_parent_that_was_made_and_not_filled_is_filled(client: MlflowClient, t
     assert parent.data.params == whole.data.params != {}
 
 
-@pytest.mark.slow
-def test_runs_are_found_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("pages"), *(trial_rows(t, SOLVED) for t in range(5)))
-    sync(directory)
-    monkeypatch.setattr(runs, "_PAGE", 2)
-    assert sync(directory) == SyncResult(n_logged=0, n_present=5)
-
-
 def test_logging_that_breaks_off_logs_no_trial_twice(client: MlflowClient, tmp_path: Path) -> None:
     """As that of a running sweep does when the sweep ends: what is missing is logged at once then."""
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("brief"), *(trial_rows(t, SOLVED) for t in range(4)))
@@ -253,16 +213,6 @@ def test_logging_that_breaks_off_logs_no_trial_twice(client: MlflowClient, tmp_p
     for _ in mirror.log(mirror.missing()):
         pass
     assert sorted(runs.trial_of(run) for run in runs_of(client, directory)) == [0, 1, 2, 3]
-
-
-def test_a_workload_may_have_many_parameters(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("many"))
-    content = TrialContent(
-        0, "many", {"attnsweep.kind": "trial"}, {}, TrialValues({f"p{i}": "1" for i in range(250)}, {}), {}, 1, 2
-    )
-    list(SweepRuns(directory, tracking_uri()).log([content], {}))
-    [run] = runs_of(client, directory)
-    assert len(run.data.params) == 250
 
 
 @pytest.mark.slow
@@ -282,14 +232,6 @@ def test_curves_keep_what_ended_early_and_rank_what_overflowed_above_all(client:
     assert curve("q75") == {0: 9.5, 1: 14.0}
 
 
-def test_a_trial_of_one_training_has_one_curve(tmp_path: Path) -> None:
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("alone", replicates=1), {})
-    with open_writer(directory) as writer:
-        commit(writer, trial_rows(0, ["solved"]), {0: [8.0, 4.0]})
-    [content] = Ledger(directory.place).ask(partial(trial_contents, directory=directory, trials=[0]))
-    assert content.curves == {"loss_curve/median": [(0, 8.0), (1, 4.0)]}
-
-
 @pytest.mark.slow
 def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) -> None:
     """MLflow would store an infinite value as the largest double, and plot it."""
@@ -304,21 +246,6 @@ def test_what_is_not_finite_is_not_sent(client: MlflowClient, tmp_path: Path) ->
     assert set(failed.data.metrics) == {"n_trainings", "train_seconds"}
     median = client.get_metric_history(diverged.info.run_id, "loss_curve/median")
     assert [(each.step, each.value) for each in median] == [(0, 9.0)]
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [(0.03, "0.03"), (0.01, "1e-2"), (0.1, "0.1"), (2.54e-4, "2.5e-4"), (1.0, "1"), (12.3, "12"), (0.0, "0")],
-)
-def test_names_have_short_numbers(value: float, words: str) -> None:
-    assert short_number(value) == words
-
-
-def test_the_environment_chooses_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tracking_uri() == f"sqlite:///{Path.cwd()}/sweeps/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking")
-    assert tracking_uri() == "http://tracking"
-    assert tracking_uri("http://other") == "http://other"
 
 
 @pytest.mark.slow
@@ -336,41 +263,14 @@ def test_the_default_database_may_be_anywhere(tmp_path: Path, monkeypatch: pytes
     connection.close()
 
 
-def test_a_kill_leaves_no_half_made_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(uri: str) -> None:
-        sqlite3.connect(uri.removeprefix("sqlite:///")).execute("create table experiments (name text)")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mlflow.MlflowClient", killed)
-    with pytest.raises(KeyboardInterrupt):
-        open_client(f"sqlite:///{tmp_path / 'm.db'}")
-    assert not (tmp_path / "m.db").exists()
-
-
-def test_a_deleted_experiment_comes_back(client: MlflowClient) -> None:
-    first = experiment(client, tracking_uri(), "path/to/file.py:Mine")
-    client.delete_experiment(first)
-    assert experiment(client, tracking_uri(), "path/to/file.py:Mine") == first
-    assert client.get_experiment(first).lifecycle_stage == "active"
-    assert client.get_experiment(first).artifact_location.endswith("/mlflow-artifacts/path_to_file.py_Mine")
-
-
-@pytest.mark.slow
-def test_nothing_heavy_is_imported_before_it_is_used() -> None:
-    heavy = {"mlflow", "matplotlib", "scipy", "torch", "ray"}
-    check = f"import sys, attnsweep.orchestrator.tracking; print({heavy} & set(sys.modules))"
-    root = Path(__file__).parents[2]
-    assert subprocess.check_output([sys.executable, "-c", check], cwd=root, text=True) == "set()\n"
-
-
 def test_a_store_that_fails_leaves_the_sweep_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("freed"), trial_rows(0, SOLVED))
     # By default MLflow would try ten times, for 100 s.
     monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)
     for database in ("postgresql+psycopg2://me:secret@127.0.0.1:1/mlflow", f"sqlite:///{directory.place}/sweep.json/x"):
-        with pytest.raises(UserError, match="expected an MLflow store that can be reached") as refusal:
+        with refused("--tracking-uri", UserError) as refusal:
             sync(directory, database)
         assert "secret" not in str(refusal.value)
-    with pytest.raises(UserError, match="--tracking-uri: got 'nowhere://'"):
+    with refused("--tracking-uri", UserError):
         sync(directory, "nowhere://")
     open_writer(directory).close()

@@ -1,7 +1,5 @@
 """A running sweep is projected to MLflow, whatever MLflow does. Real MLflow on a real database."""
 
-import logging
-import os
 import signal
 import socket
 import subprocess
@@ -11,24 +9,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from io import StringIO
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 from mlflow import MlflowClient
 
 from attnsweep.orchestrator.storage.run_records import Beacon
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.sweep_record import Extension
-from attnsweep.orchestrator.tracking import process, processes
+from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.follow import Follower, Mirror, SyncResult, sync
 from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
 from tests.fault.servers import wait_until
-from tests.orchestrator.mlflow_runs import everything_stored, runs_of, warnings_in
+from tests.orchestrator.mlflow_runs import runs_of
 from tests.orchestrator.small_sweep import FINISHED, commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 
@@ -84,35 +79,6 @@ def test_a_resumed_sweep_goes_on_in_its_parent_run(client: MlflowClient, tmp_pat
 
 @pytest.mark.scale
 @pytest.mark.slow
-def test_a_sweep_goes_on_without_mlflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    with_password, shown = address.replace("//", "//me:secret@"), address.replace("//", "//...@")
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("down"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
-    with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
-        projection = Projection(directory, with_password, retry_seconds=0.0)
-        for trial in range(10_000):
-            projection.trial_told(trial)
-        assert projection.close() == SyncResult(0, 0)
-    problem = present(projection.problem)
-    assert problem.endswith("(ConnectionRefusedError: [Errno 111] Connection refused)")
-    assert "\n" not in problem
-    assert projection.lag == f"10,000 trials behind: {problem}"
-    [warning] = warnings_in(caplog)
-    assert f"MLflow ({shown}): MlflowException: " in warning
-    assert "secret" not in warning
-    assert warning.endswith(f"; the sweep goes on, `attnsweep mlflow-sync {directory.place}` logs what is missing")
-    with pytest.raises(UserError, match=f"--tracking-uri: got '{shown}', expected an MLflow store that can be reached"):
-        sync(directory, with_password)
-    assert sync(directory) == SyncResult(n_logged=2, n_present=0)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
 def test_mlflow_that_comes_back_gets_what_it_missed(tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("back"), trial_rows(0, SOLVED))
     store = tmp_path / "store"
@@ -132,31 +98,6 @@ def test_mlflow_that_comes_back_gets_what_it_missed(tmp_path: Path) -> None:
         statuses = [run.info.status for run in runs_of(MlflowClient(uri), directory)]
         assert statuses == ["FINISHED"] * 2
         assert projection.close() == SyncResult(n_logged=2, n_present=0)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_sweep_that_another_process_works_on_is_not_synced(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("beside"), trial_rows(0, SOLVED))
-    before = everything_stored()
-    with (
-        open_writer(directory),
-        pytest.raises(UserError, match=r"got 'a sweep that another process works on \(resume, pid "),
-    ):
-        sync(directory)
-    assert everything_stored() == before
-
-    refused = []
-
-    def try_to_run(*_: int) -> None:
-        with pytest.raises(UserError) as refusal:
-            open_writer(directory)
-        refused.append(refusal)
-
-    assert sync(directory, on_progress=try_to_run) == SyncResult(n_logged=1, n_present=0)
-    assert len(refused) == 1
-    with open_writer(directory):
-        assert Projection(directory).close() == SyncResult(n_logged=0, n_present=1)
 
 
 def _statuses(client: MlflowClient, directory: SweepDirectory, kind: str = "trial") -> list[str]:
@@ -185,19 +126,6 @@ def test_a_sweep_that_another_process_runs_is_followed_until_it_ends(client: Mlf
             assert not following.done()
         assert following.result() == SyncResult(n_logged=3, n_present=0)
     assert _statuses(client, directory, "sweep") == ["FINISHED"]
-
-
-@pytest.mark.slow
-def test_replicates_that_are_added_to_a_followed_sweep_are_logged(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("replicates"), trial_rows(0, SOLVED))
-    with closing(Follower(directory.place, MlflowStore(tracking_uri()), lambda _: None)) as follower:
-        follower.look()
-        assert [run.data.metrics["n_trainings"] for run in runs_of(client, directory)] == [4]
-        directory.record_as(directory.extended(Extension(replicates=2)))
-        with open_writer(directory) as writer:
-            commit(writer, [{**row, "sweep": directory.sweep} for row in trial_rows(0, ["solved"] * 6)[4:]])
-        follower.look()
-    assert [run.data.metrics["n_trainings"] for run in runs_of(client, directory)] == [6]
 
 
 @pytest.mark.slow
@@ -234,17 +162,6 @@ def test_closing_in_haste_says_that_the_sweep_was_interrupted_before_it_logs_mor
         follower.end(in_haste=True)
     assert statuses == ["KILLED"]
     assert runs_of(client, directory, "sweep")[0].info.status == "FINISHED"
-
-
-@pytest.mark.slow
-def test_closing_in_haste_can_be_enough(client: MlflowClient, tmp_path: Path) -> None:
-    """The driver raises before it has any row, and its `finally` closes the projection a second time."""
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("enough"))
-    projection = Projection(directory)
-    assert projection.close(60) == projection.close(60) == SyncResult(0, 0)
-    assert projection.problem is None
-    [parent] = runs_of(client, directory, "sweep")
-    assert (parent.info.status, parent.data.metrics["n_trainings"]) == ("FINISHED", 0)
 
 
 @pytest.fixture
@@ -310,69 +227,3 @@ def test_an_answer_that_is_not_understood_ends_the_process_and_not_the_sweep(
         "the MLflow process gave an answer that is not understood, and ended with the exit status -9"
     )
     assert projection._process.status == -signal.SIGKILL
-
-
-def test_a_request_that_is_not_understood_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver waits for an answer; its own code is older than that on disk."""
-    ended: list[int] = []
-    monkeypatch.setattr(os, "_exit", ended.append)
-    with pytest.raises(ValueError, match="Expecting value"):
-        process.listen(StringIO("of another version\n"), SimpleQueue(), SimpleQueue())
-    process.listen(StringIO(""), SimpleQueue(), SimpleQueue())
-    assert ended == [1, 0]
-    request = {"variables": dict(os.environ), "folder": ".", "work": "report", "given": {"of_an_earlier_version": 1}}
-    with pytest.raises(TypeError, match="of_an_earlier_version"):
-        process.answer(request, SimpleQueue(), print)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_the_process_loads_neither_torch_nor_ray(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("light", space={"n_steps": 8}), trial_rows(0, SOLVED))
-    loaded = (
-        "import sys; from queue import SimpleQueue; from attnsweep.orchestrator.tracking import process;"
-        f"sweep, uri, endings, said = {str(directory.place)!r}, {tracking_uri()!r}, SimpleQueue(), [];"
-        "endings.put(False); process.follow_until_told(sweep, uri, 0.0, endings, said.append);"
-        "problem = said[-1].problem or process.draw_report(sweep, uri, keep=False);"
-        "assert problem is None, problem; assert 'matplotlib' in sys.modules;"
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'ray'}))"
-    )
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_the_next_sweep_of_a_driver_takes_the_process_that_has_ended_the_last(
-    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the environment variables that the driver has by then."""
-    pids = []
-    monkeypatch.setattr(processes, "_idle", [])
-    for name, problem in (
-        ("first", ""),
-        ("second", ""),
-        ("changed", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
-        ("lost", "the MLflow process ended with the exit status -9"),
-        ("after", "FileExistsError: [Errno 17] File exists: '/dev/null'"),
-    ):
-        if name == "changed":
-            monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
-        directory = sweep_on_disk(tmp_path / name, small_sweep(name), trial_rows(0, SOLVED))
-        projection = Projection(directory)
-        projection.trial_told(0)
-        pids.append(projection._process.pid)
-        if name == "lost":
-            projection._process.kill()
-        assert projection.close() == SyncResult(n_logged=int(not problem), n_present=0)
-        assert (projection.problem or "") == problem
-        if name == "after":
-            # What cannot be reached is not worth the seconds that MLflow takes to import.
-            assert "sqlalchemy" not in Path(f"/proc/{pids[-1]}/maps").read_text()
-        assert len(runs_of(client, directory)) == int(not problem)
-    first, second, changed, lost, after = pids
-    assert first == second == changed == lost != after
-    assert all(process.status is None for process in processes._idle)
-    processes.end_idle_processes()
-    assert not processes._idle
-    assert not Path(f"/proc/{after}").exists()

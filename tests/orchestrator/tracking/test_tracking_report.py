@@ -1,10 +1,6 @@
 """The report among a sweep's artifacts, and the saved view of its trials."""
 
 import logging
-import os
-import signal
-import socket
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,6 @@ from attnsweep.orchestrator.tracking import processes
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.orchestrator.tracking.projection import Projection, have_report_drawn
 from attnsweep.orchestrator.tracking.report import add_report
-from attnsweep.search_spaces import Categorical
 from tests.orchestrator.mlflow_runs import everything_stored, runs_of, warnings_in
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
@@ -72,14 +67,6 @@ def test_a_report_is_drawn_again_when_there_are_more_rows(client: MlflowClient, 
 
 
 @pytest.mark.slow
-def test_a_sweep_without_rows_has_no_report(client: MlflowClient, tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
-    sync(directory)
-    add_report(directory)
-    assert _artifacts(client, directory, "report") == {}
-
-
-@pytest.mark.slow
 def test_what_keeps_the_report_from_being_drawn_is_a_warning(
     client: MlflowClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,13 +80,6 @@ def test_what_keeps_the_report_from_being_drawn_is_a_warning(
     assert warning.startswith("no report in MLflow: ")
     assert f"`attnsweep mlflow-sync {directory.place}` adds it" in warning
     assert _artifacts(client, directory, "report") == {}
-
-
-def test_a_store_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("gone"), trial_rows(0, SOLVED))
-    with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
-        add_report(directory, "nowhere://")
-    assert any("no report in MLflow" in warning for warning in warnings_in(caplog))
 
 
 @pytest.mark.scale
@@ -131,43 +111,6 @@ def test_the_process_that_logged_a_sweep_adds_its_report(
     assert "4 trainings" in _report(client, directory).read_text()
 
 
-@pytest.mark.parametrize("answer", ["[1]", '{"end'])
-def test_an_answer_that_is_not_understood_costs_the_report_alone(
-    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The process is started from the code on disk, which may have changed since the driver was."""
-    monkeypatch.setattr(processes, "_PROGRAM", f"import sys; print({answer!r}, flush=True); sys.stdin.read()")
-    monkeypatch.setattr(processes, "_idle", [])
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("other-code"), trial_rows(0, SOLVED))
-    with caplog.at_level(logging.WARNING, logger="attnsweep.orchestrator.tracking"):
-        have_report_drawn(directory, keep=False, in_mlflow=True)
-    [warning] = warnings_in(caplog)
-    assert warning.startswith(
-        "no report: the MLflow process gave an answer that is not understood, and ended with the exit status -9"
-    )
-    assert not processes._idle
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_ctrl_c_skips_the_report_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("skipped"), trial_rows(0, SOLVED))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.getsockname()[1]}")
-        process = processes.idle_or_new()
-        processes.keep(process)
-
-        def interrupt() -> None:
-            server.accept()[0].close()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            have_report_drawn(directory, keep=False, in_mlflow=True)
-    assert process.status is not None
-    assert process not in processes._idle
-
-
 @pytest.mark.slow
 def test_runs_of_sweeps_of_one_name_are_found_by_it(client: MlflowClient, tmp_path: Path) -> None:
     for folder in ("first", "second"):
@@ -175,12 +118,3 @@ def test_runs_of_sweeps_of_one_name_are_found_by_it(client: MlflowClient, tmp_pa
     [experiment] = [each.experiment_id for each in client.search_experiments() if each.name == "category_pairs"]
     found = client.search_runs([experiment], "tags.`attnsweep.name` = 'named' and metrics.stuck_rate < 0.5")
     assert sorted(run.data.tags["attnsweep.kind"] for run in found) == ["sweep", "sweep", "trial", "trial"]
-
-
-@pytest.mark.slow
-def test_there_is_one_view_per_name_of_a_sweep(client: MlflowClient, tmp_path: Path) -> None:
-    space = {"init_sigma": 0.1, "optimizer": Categorical(choices=("sgd", "adam"))}
-    for folder in ("first", "second"):
-        sync(sweep_on_disk(tmp_path / folder, small_sweep("viewed", space=space), trial_rows(0, SOLVED)))
-    tags = present(client.get_experiment_by_name("category_pairs")).tags
-    assert len([key for key in tags if key.endswith(".viewed")]) == 1

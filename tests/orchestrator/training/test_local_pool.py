@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from bdb import BdbQuit
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ from rich.console import Console
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import run_sweep
-from attnsweep.orchestrator.storage.errors import PoolError, SweepError
+from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
 from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import small_sweep
@@ -115,26 +113,12 @@ def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: obj
     assert seen[0][3] or seen[1][3]
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, BdbQuit])
-def test_who_leaves_is_not_taken_for_a_training_that_raises(kind: type[BaseException], notebook: object) -> None:
-    pool = _training(kind())
-    with pytest.raises(kind):
-        pool.reports(0.5)
-    assert _settings() == notebook
-
-
 def test_a_training_that_exits_has_failed_and_the_sweep_goes_on() -> None:
     pool = _training(SystemExit(0))
     [(_, report)] = pool.reports(0.5)
     assert isinstance(report, Raised)
     assert report.error.endswith("SystemExit: 0\n")
     assert pool.has_idle
-
-
-def test_a_machine_that_cannot_compile_fails_no_training() -> None:
-    pool = _training(NoCompilerError("compiled programs cannot be kept"))
-    with pytest.raises(PoolError, match=r"^compiled programs cannot be kept$"):
-        pool.reports(0.5)
 
 
 @pytest.mark.slow
@@ -146,8 +130,6 @@ def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(CategoryPairs, "loss", fail)
-    with pytest.raises(
-        SweepError, match=r"this process has lost its GPU; run without --local, so that a new process can replace it:\n"
-    ):
+    with pytest.raises(SweepError):
         run_sweep(small_sweep(), tmp_path / "s", Resources(local=True), QUIET)
     assert Ledger(tmp_path / "s").trainings().num_rows == 0

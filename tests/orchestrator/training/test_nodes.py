@@ -57,13 +57,6 @@ def test_trainers_of_each_node(
     assert found == Allotment(by_node, pending)
 
 
-def test_ten_trainers_on_eight_gpus() -> None:
-    (shares,) = allot([_node("a", 16, 8)], Wanted(10, 10), {}).by_node.values()
-    assert [share.num_gpus for share in shares] == [0.5] * 4 + [1.0] * 6
-    two = allot([_node("a", 16, 4), _node("b", 16, 4)], Wanted(10, 10), {})
-    assert [[share.num_gpus for share in shares] for shares in two.by_node.values()] == [[0.5, 0.5, 1.0, 1.0, 1.0]] * 2
-
-
 @pytest.mark.parametrize(
     ("there", "expected"),
     [
@@ -77,11 +70,6 @@ def test_fewer_trainers_than_places_spread_and_stay_where_they_are(
     there: Mapping[str, int], expected: Mapping[str, int]
 ) -> None:
     assert _counts(allot([_node("a", 4), _node("b", 4)], Wanted(4, 4), there)) == expected
-
-
-def test_what_is_too_many_leaves_a_node_that_has_trainers() -> None:
-    nodes = [_node("busy", 0), _node("a", 4), _node("b", 4)]
-    assert _counts(allot(nodes, Wanted(1, 1), {"a": 1, "b": 2})) == {"busy": 0, "a": 0, "b": 1}
 
 
 NODES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6)

@@ -13,28 +13,7 @@ import ray
 from packaging.version import Version
 
 from attnsweep.orchestrator.training import cluster
-from attnsweep.orchestrator.training.messages import RunContext
-from attnsweep.orchestrator.training.resources import Resources, open_resources
-from attnsweep.orchestrator.training.trainer import Trainer
-from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import UserError
-
-
-def test_merged_steps_are_for_gpus() -> None:
-    assert Resources(device="cuda", engine="merged").engine == "merged"
-    with pytest.raises(UserError, match="`merged` with the device auto"):
-        Resources(engine="merged")
-    # As where a sweep that began on a GPU is resumed on a CPU.
-    with pytest.raises(UserError, match="continue with --device cuda"):
-        Trainer(CategoryPairs(), RunContext("sweep", engine="merged"), "cpu")
-
-
-def test_a_process_keeps_the_ray_that_it_was_connected_to(local_ray: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with open_resources(Resources()):
-        pass
-    assert ray.get_runtime_context().gcs_address == local_ray
-
 
 SECONDS = 100
 PROGRAM = "import sys\nfrom attnsweep.orchestrator.training.cluster import connection\n"

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
@@ -22,11 +21,10 @@ from attnsweep.orchestrator.training.rows import (
     ended_rows,
     failed_rows,
     head_rows,
-    score_written,
     trained_rows,
 )
 from attnsweep.orchestrator.training.tasks import Task, training_id
-from attnsweep.orchestrator.training.trainer import Trainer, _model_of
+from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload, Written
 from attnsweep.workloads.engine.judging import judged
@@ -86,16 +84,6 @@ def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, p
     assert (rows[2]["onset_step"], rows[2]["before_onset_step"]) == (0, None)
 
 
-def test_a_training_that_overflowed_is_not_stuck_whatever_it_was_called_before() -> None:
-    tasks = _tasks(OVERFLOWS)
-    result = Pack(WORKLOAD, [task.training for task in tasks]).train_to_end()
-    verdicts = judged(WORKLOAD, tasks[0].training.parameters, result.evidence)
-    verdicts.outcome[:] = "runaway"
-    [row] = trained_rows(WORKLOAD, tasks, result, verdicts, [None], CONTEXT).to_pylist()
-    assert (row["outcome"], row["stuck"]) == ("diverged", False)
-    assert row["before_onset_step"] == result.evidence.steps[result.last_probe[0]] < row["onset_step"]
-
-
 def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -> None:
     row = trained[0].to_pylist()[2]
     assert (row["stuck"], row["outcome_detail"]) == (True, "zero")
@@ -105,25 +93,6 @@ def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -
     assert row["level_marginal"] is None
     recorded = CategoryPairsParameters.recorded(row)
     assert row["training_id"] == training_id("category_pairs", recorded, row["seed"])
-
-
-def test_rows_name_the_model_of_the_gpu() -> None:
-    tasks = _tasks({"init_sigma": 0.1})
-    context = PackContext("s", "p", "cuda", "here", accelerator="NVIDIA H100")
-    assert failed_rows(WORKLOAD, tasks, "no", context).trainings["accelerator"].to_pylist() == ["NVIDIA H100"]
-    assert failed_rows(WORKLOAD, tasks, "no", CONTEXT).trainings["accelerator"].to_pylist() == [None]
-
-
-def test_the_model_of_a_gpu_is_the_one_that_cuda_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"model of {device}")
-    assert (_model_of("cuda:1"), _model_of("cpu")) == ("model of cuda:1", None)
-
-
-def test_a_parameter_without_effect_is_null() -> None:
-    tasks = _tasks({"optimizer": "adam", "momentum": 0.5}, {"optimizer": "sgd", "momentum": 0.5})
-    rows = failed_rows(WORKLOAD, tasks, "no", CONTEXT).trainings
-    assert rows["param_momentum"].to_pylist() == [None, 0.5]
-    assert rows["param_beta_1"].to_pylist() == [0.9, None]
 
 
 def test_curves_hold_each_finite_value_once(trained: tuple[pa.Table, pa.Table]) -> None:
@@ -195,16 +164,6 @@ def test_the_score_is_the_formula_on_the_tokens_as_they_are(hypotheses: tuple[st
     assert bleu(Written("test", hypotheses, REFERENCES)) == pytest.approx(_papineni(hypotheses, REFERENCES))
 
 
-def test_what_says_nothing_scores_nothing() -> None:
-    assert bleu(Written("test", ("", ""), REFERENCES)) == 0
-    assert math.isnan(bleu(Written("test", (), ())))
-
-
-def test_as_many_hypotheses_as_references() -> None:
-    with pytest.raises(ValueError, match="Written test: got 1 hypotheses and 2 references, expected one reference per"):
-        Written("test", ("one",), REFERENCES)
-
-
 def _train(workload: Workload[CategoryPairsParameters], tasks: list[Task]) -> Trained:
     worker = Trainer(workload, RunContext("s"), "cpu")
     report = worker.start(PackOrder("p", tasks))
@@ -227,14 +186,6 @@ def test_a_trainer_scores_what_its_trainings_wrote_where_they_ended() -> None:
     plain = _train(CategoryPairs(), tasks).rows.curves.to_pandas()
     assert len(plain) == len(curves) - 2
     assert not plain["metric"].str.startswith("bleu_").any()
-
-
-def test_nothing_is_written_where_all_diverged() -> None:
-    workload = Writers()
-    pack = Pack(workload, [_tasks(OVERFLOWS)[0].training])
-    result = pack.train_to_end()
-    assert (result.diverged_step >= 0).all()
-    assert score_written(workload, pack, result) == {}
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The trainer without Ray: it trains in slices of time, whatever an evaluation costs."""
 
-from bdb import BdbQuit
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +13,8 @@ from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
-from attnsweep.workloads.engine.device_memory import PackMemory
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.testing import defaults
-from tests.workloads.engine.counted_memory import CountedMemory
 
 WORKLOAD = CategoryPairs()
 
@@ -36,17 +33,6 @@ def test_a_call_returns_as_soon_as_its_time_is_up(monkeypatch: pytest.MonkeyPatc
     again = worker.proceed()
     assert isinstance(again, Progress)
     assert first.step <= again.step <= 2
-
-
-@pytest.mark.slow
-def test_slices_come_to_an_end() -> None:
-    worker = Trainer(WORKLOAD, RunContext("s", "of now"), "cpu")
-    report = worker.start(_order(300))
-    while isinstance(report, Progress):
-        report = worker.proceed()
-    assert isinstance(report, Trained)
-    assert report.rows.trainings["n_steps"].to_pylist() == [300, 300]
-    assert report.rows.trainings["environment"].to_pylist() == ["of now"] * 2
 
 
 def test_checkpoints_are_rarer_where_the_driver_takes_long_to_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,25 +71,6 @@ def test_a_checkpoint_that_cannot_be_taken_is_its_packs_fault(
         report = worker.hand_back()
     assert isinstance(report, Raised)
     assert "device-side assert" in report.error
-
-
-def test_a_pack_says_what_it_took_of_a_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = CountedMemory(2**30)
-    monkeypatch.setattr(trainer, "memory_of", lambda _: memory)
-    worker, found = Trainer(WORKLOAD, RunContext("s"), "cpu"), list[PackMemory]()
-    with memory:
-        for n_lanes in (2, 40):
-            report: Any = worker.start(PackOrder("p", [*_order(3).tasks] * (n_lanes // 2)))
-            while isinstance(report, Progress):
-                report = worker.proceed()
-            assert isinstance(report, Trained)
-            assert report.memory is not None
-            found.append(report.memory)
-    small, large = found
-    assert (small.width, large.width) == (2, 40)
-    assert small.free == 2**30
-    # Each pack is counted from its own beginning.
-    assert 0 < small.peak < large.peak < 40 * small.peak
 
 
 class PanicException(BaseException):
@@ -147,12 +114,6 @@ def test_whatever_a_training_raises_is_text_in_its_row(error: BaseException, tex
     assert not report.out_of_memory
     rows = failed_rows(WORKLOAD, order.tasks, report.error, PackContext("s", "p")).trainings
     assert rows["error"].to_pylist() == [report.error] * 2
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, BdbQuit])
-def test_what_ends_a_process_is_no_outcome_of_a_training(stop: type[BaseException]) -> None:
-    with pytest.raises(stop):
-        Trainer(Faulty(stop()), RunContext("s"), "cpu").start(_order(100))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError()])

@@ -52,14 +52,6 @@ assert type(parameters) is shipment.workload.parameters
 shipment.workload.build(parameters)
 print(type(parameters).__module__)
 """
-WITH_PANDAS = """
-import pickle, sys
-from attnsweep.orchestrator.training.messages import RunContext
-from attnsweep.orchestrator.training.trainer_actor import TrainerActor
-shipment = pickle.load(open(sys.argv[1], "rb"))
-TrainerActor(shipment, RunContext("s"), "cpu", 60.0)
-print("pandas" in sys.modules, shipment.workload.n_missing())
-"""
 
 
 @pytest.fixture
@@ -85,19 +77,6 @@ def test_code_and_files_arrive_where_the_folder_is_not(folder: Path, tmp_path: P
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.strip() == type(workload).__module__
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("first_line", "printed"), [("", "False 1"), ("import pandas\n", "True 1")])
-def test_a_trainer_imports_pandas_only_for_workloads_that_use_it(first_line: str, printed: str, tmp_path: Path) -> None:
-    given = "pandas.Series([1.0, float('nan')])" if first_line else "[1.0, None]"
-    (tmp_path / "mine.py").write_text(
-        f"{first_line}import pyarrow\nfrom attnsweep.workloads.category_pairs import CategoryPairs\n"
-        f"class Own(CategoryPairs):\n    def n_missing(self):\n        return pyarrow.array({given}).null_count\n"
-    )
-    (tmp_path / "shipment").write_bytes(cloudpickle.dumps(Shipment(load_workload(f"{tmp_path}/mine.py:Own"))))
-    command: list[str | Path] = [sys.executable, "-c", WITH_PANDAS, tmp_path / "shipment"]
-    assert subprocess.check_output(command, text=True, timeout=120).strip() == printed
 
 
 @pytest.mark.scale
