@@ -7,7 +7,6 @@ few counts in each evaluation. Collected by `test_devices`, in a process of its 
 import inspect
 import sys
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 
 from attnsweep.search_spaces import Categorical
 from attnsweep.search_spaces.dimensions import Conditional
-from attnsweep.search_spaces.loading import load_sweep, shipped_names
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
@@ -151,20 +149,6 @@ def _of(values: dict[str, Any], defaults_of: dict[str, Any], name: str) -> list[
     if isinstance(found, Conditional):
         found = found.then
     return list(found.choices) if isinstance(found, Categorical) else [found]
-
-
-def test_each_shipped_sweep_has_its_steps_here() -> None:
-    telling = ("variant", "language", "task", "optimizer")
-    known = {
-        (case.workload.name, *(getattr(defaults(case.workload, **case.values), name, None) for name in telling))
-        for case in CASES.values()
-    }
-    for name in shipped_names():
-        spec = load_sweep(name)
-        workload = load_workload(spec.workload)
-        usual = defaults(workload).values()
-        choices = (_of(dict(spec.space), usual, each) for each in telling)
-        assert {(workload.name, *choice) for choice in product(*choices)} <= known, name
 
 
 class ReadsALength(CategoryPairs):

@@ -1,15 +1,13 @@
 """Conditions on metrics, written as text."""
 
 import itertools
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from attnsweep.workloads.conditions import holds, implies
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.vocabulary import NO_ROLE, OUTCOMES, ROLES, STUCK_OUTCOMES, UNJUDGED_OUTCOMES
+from tests.refusals import refused
 
 METRICS = {"accuracy": np.array([[0.5, 0.99, np.nan]]), "loss": np.array([[2.0, 0.5, 0.1]])}
 
@@ -29,14 +27,12 @@ def test_all_its_comparisons_hold_where_it_does(condition: str, expected: list[b
 
 @pytest.mark.parametrize("condition", ["", "accuracy", "accuracy = 1", "accuracy >= x", "loss < 1 or loss > 2", "and"])
 def test_what_is_no_condition_is_refused(condition: str) -> None:
-    with pytest.raises(SpecError, match="expected comparisons of a metric with a number"):
+    with refused("a condition", SpecError):
         holds(condition, METRICS)
 
 
 def test_a_metric_that_is_not_measured_is_refused() -> None:
-    with pytest.raises(
-        SpecError, match="expected a condition on metrics that the workload measures: accuracy, loss; did you mean loss"
-    ):
+    with refused("a condition", SpecError):
         holds("los < 1", METRICS)
 
 
@@ -52,15 +48,3 @@ def test_what_implies_another_condition_holds_nowhere_else() -> None:
             assert not is_elsewhere, f"{condition}: {other}"
         elif condition in terms:
             assert is_elsewhere, f"{condition}: {other}"
-
-
-def test_what_is_stuck_and_what_a_workload_may_say_are_outcomes() -> None:
-    told = {name for name, outcome in OUTCOMES.items() if "stuck" in outcome.sentence}
-    assert set(STUCK_OUTCOMES) == told | {"runaway"}
-    assert set(UNJUDGED_OUTCOMES) == {"pruned", "failed"}
-    assert list(ROLES)[-1] == NO_ROLE
-
-
-def test_the_vocabulary_imports_no_torch() -> None:
-    code = "import sys, attnsweep.workloads.vocabulary; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,6 +10,7 @@ import pytest
 from attnsweep.workloads import files
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import given_file, take_over
+from tests.refusals import refused
 
 CARRIES = """
 import os, signal, sys
@@ -34,7 +35,7 @@ def test_a_carried_file_is_found_by_its_path_on_the_drivers_machine(tmp_path: Pa
     take_over({str(one): b"one", str(other): b"other"})
     assert [given_file(each, "corpus", "a file").read_bytes() for each in (one, other)] == [b"one", b"other"]
     assert not one.exists()
-    with pytest.raises(UserError, match="No such file"):
+    with refused("corpus", UserError):
         given_file(tmp_path / "c", "corpus", "a file")
 
 

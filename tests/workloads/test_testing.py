@@ -1,6 +1,5 @@
 """The conformance suite finds each fault that it claims to find."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -171,50 +170,8 @@ def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.Monke
         check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer, momentum=0.9))
 
 
-@pytest.mark.slow
-def test_each_check_is_named_as_it_begins_and_timed_as_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    said: list[str] = []
-    settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": n})) for n in (2, 4)]
-    check_workload(CategoryPairs(), settings, say=said.append)
-    # Each shape has further lines on its gradient, its bits, and the functions that have the engine's own form.
-    assert len(said) == 2 * (1 + 2 * 6) + 2 * 3 + 1
-    assert said[:3] == [
-        "category_pairs: parameters are refused ...",
-        said[1],
-        "category_pairs, shape 1 of 2: engine equals plain pytorch ...",
-    ]
-    assert re.fullmatch(r"category_pairs, shape 2 of 2: resumed equals undisturbed: holds, \d+\.\d s", said[-5])
-    assert said[-3].startswith("category_pairs, shape 2 of 2: bits: after 3 steps no bit of a training depends")
-    assert said[-2].endswith("in the engine's form (docs/modules.md): none of its functions")
-    assert re.fullmatch(r"category_pairs: every check holds, \d+\.\d s", said[-1])
-    with pytest.raises(RuntimeError, match="no_such_device"):
-        check_workload(CategoryPairs(), settings, device="no_such_device")
-    assert capsys.readouterr().err.splitlines()[-1] == "category_pairs, shape 1 of 2: engine equals plain pytorch ..."
-
-
-@pytest.mark.slow
-def test_the_quick_check_makes_every_check_with_fewer_and_shorter_trainings() -> None:
-    said: list[str] = []
-    settings = [defaults(CategoryPairs(), **(SMALL | {"n_steps": 10**6, "init_sigma": sigma})) for sigma in (0.1, 0.2)]
-    check_workload(CategoryPairs(), settings, say=said.append, quick=True)
-    assert sum(": holds, " in line for line in said) == 1 + 6
-    for wrong, found in (
-        (Ranked, "differ between packs"),
-        (Accumulating, "resumed from a checkpoint ends differently"),
-    ):
-        sampled: dict[str, Value] = {"variant": "categories_only", "expectation": "sampled", "stop_when_solved": False}
-        with pytest.raises(AssertionError, match=found):
-            check_workload(wrong(), [defaults(wrong(), **(SMALL | sampled))], say=said.append, quick=True)
-
-
 X = torch.ones(2, 4, dtype=torch.float64)
 STOCK = {"with biases": lambda _: torch.nn.Linear(4, 3), "without": lambda _: torch.nn.Linear(4, 3, bias=False)}
-
-
-@pytest.mark.parametrize("build", STOCK.values(), ids=STOCK)
-def test_a_layer_that_draws_when_it_is_built_passes(build: Callable[[AnyParameters], torch.nn.Module]) -> None:
-    settings = [AnyParameters(init_sigma=sigma) for sigma in (None, 0.1)]
-    check_workload(AnyModule(build, lambda module: module(X)), settings, say=lambda _: None, quick=True)
 
 
 class Noisy(AnyModule):

@@ -90,19 +90,6 @@ def test_the_scale_is_the_one_named(name: str, wanted: float) -> None:
     assert (gradient != 0.0) == (name == "learned")
 
 
-@pytest.mark.parametrize("n_positions", [M, N])
-@pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("variant", FULL_VARIANTS)
-def test_attention_that_writes_nothing_leaves_the_skip(variant: str, skip: bool, n_positions: int) -> None:
-    model = _random(variant=variant, skip=skip, n_positions=n_positions)
-    text = torch.randint(N, (4, n_positions), generator=torch.Generator().manual_seed(1))
-    without = model.predict_unattended(text)
-    attended = model.predict(text)
-    model.v_VV.data.zero_()
-    torch.testing.assert_close(without, model.predict(text))
-    assert not torch.allclose(without, attended)
-
-
 @pytest.mark.parametrize(
     ("flavour", "wanted"),
     [
@@ -187,18 +174,3 @@ def _over_lanes(n_texts: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
 @pytest.mark.parametrize("n_texts", [1, 5, 16])
 def test_parts_of_any_size_give_the_loss_and_its_gradient(n_texts: int) -> None:
     torch.testing.assert_close(_over_lanes(n_texts), _over_lanes(B), rtol=1e-13, atol=1e-14)
-
-
-def test_a_loss_that_is_only_looked_at_takes_no_gradient() -> None:
-    trained, fixed = ({name: value[0] for name, value in state.items()} for state in (TRAINED, FIXED))
-    with torch.no_grad():
-        torch.testing.assert_close(mean_by_parts(_loss, trained, fixed, TEXT[0], 5), _loss(trained | fixed, TEXT[0]))
-
-
-def test_a_second_derivative_is_refused_not_zero() -> None:
-    trained, fixed = ({name: value[0].clone() for name, value in state.items()} for state in (TRAINED, FIXED))
-    w = trained["w"].requires_grad_()
-    mean, _ = mean_by_parts(_loss, trained, fixed, TEXT[0], 5)
-    (gradient,) = torch.autograd.grad(mean, w, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not require grad"):
-        torch.autograd.grad(gradient.sum(), w)

@@ -59,11 +59,6 @@ def test_full_models_score_their_head_at_every_probe() -> None:
     np.testing.assert_allclose(sum(shares), 1.0)
 
 
-def test_reduced_systems_have_no_heads() -> None:
-    pack, _ = _pack(2, n_steps=5)
-    assert pack.result().heads == ()
-
-
 ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 300}
 
 
@@ -89,13 +84,6 @@ def test_the_valley_at_infinity_catches_opposed_starts_which_solve_once_taken_ou
 
 
 @pytest.mark.scale
-@pytest.mark.slow
-def test_a_dead_attention_branch_has_a_way_down() -> None:
-    found = _certificates(3, variant="solution_3", init_sigma=1e-3, **FULL)
-    assert found == [Certificate("negative_curvature", agrees=True)] * 3
-
-
-@pytest.mark.scale
 def test_where_curvature_is_too_small_to_tell_a_kick_leads_out_of_a_dead_attention_branch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,15 +105,6 @@ def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None
     some = Pack(WORKLOAD, trainings[7:19])
     some.train_to_end()
     assert [each is not None for each in _certified(some, trainings[7:19], 0.3)] == whole[7:19]
-
-
-def test_certificates_see_the_weights_in_the_order_of_the_module() -> None:
-    """In the order of a set, the direction that Lanczos starts with would depend on the process."""
-    module = WORKLOAD.build(defaults(WORKLOAD, variant="combined", expectation="fixed_sample"))
-    names = [name for name, _ in module.named_parameters()]
-    state = dict(reversed([*module.named_parameters(), *module.named_buffers()]))
-    _, parameters = certificates.split(module, WORKLOAD.loss, state)
-    assert list(parameters) == names
 
 
 def test_a_training_that_is_not_stuck_is_not_certified() -> None:

@@ -9,6 +9,7 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
+from tests.refusals import refused
 
 WORKLOAD = CategoryPairs()
 SMALL: dict[str, Value] = {"n_categories": 4, "n_positions": 6}
@@ -35,13 +36,6 @@ def test_both_forms_are_the_same_function(variant: str) -> None:
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-12, atol=0)
 
 
-def test_each_variant_keeps_the_form_that_it_had() -> None:
-    for variant, expected in (("positions_only", "q_MK"), ("categories_only", "q_NN"), ("solution_1", "k_SS")):
-        values = SMALL | {"variant": variant} | ({} if variant in KEYS else FULL)
-        parameters = defaults(WORKLOAD, **values)
-        assert expected in dict(WORKLOAD.build(parameters).named_parameters())
-
-
 def test_a_product_of_full_models_counts_as_one_factor() -> None:
     model = WORKLOAD.build(defaults(WORKLOAD, **SMALL, **FULL, variant="solution_1", qk="merged"))
     assert isinstance(model, FullModel)
@@ -49,15 +43,15 @@ def test_a_product_of_full_models_counts_as_one_factor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "subject"),
     [
-        ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected qk_rank=null, because the product"),
-        ({"qk_rank": 30}, r"qk_rank: got 30, expected qk_rank=null"),
-        ({"qk": "factored", "qk_rank": 4}, r"qk_rank: got 4, expected qk_rank of at least 5, which is n_positions - 1"),
-        ({"qk": "both"}, "qk: got 'both', expected one of factored, merged, or null"),
+        ({"qk": "merged", "qk_rank": 4}, "qk_rank"),
+        ({"qk_rank": 30}, "qk_rank"),
+        ({"qk": "factored", "qk_rank": 4}, "qk_rank"),
+        ({"qk": "both"}, "qk"),
     ],
 )
-def test_forms_that_cannot_solve_or_mean_nothing_are_refused(values: dict[str, Value], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
+def test_forms_that_cannot_solve_or_mean_nothing_are_refused(values: dict[str, Value], subject: str) -> None:
+    with refused(subject, SpecError):
         defaults(WORKLOAD, **SMALL, **values)
     defaults(WORKLOAD, **SMALL, qk="factored", qk_rank=5)

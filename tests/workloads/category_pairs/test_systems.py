@@ -141,17 +141,6 @@ def test_the_solution_of_categories_only() -> None:
     assert gradient < 1e-13
 
 
-def test_the_levels_of_categories_only_are_those_of_its_predictors() -> None:
-    system = _random(CategoriesOnly(N, M, softmax=False))
-    assert isinstance(system, CategoriesOnly)
-    levels = system.reference_levels()
-    system.v_KM.data.zero_()
-    assert system.population_loss().item() / (M - 1) == pytest.approx(levels["zero"].item())
-    system.q_NN.data = system.target_NN.mean(0).expand(N, N).clone()
-    system.v_KM.data = torch.eye(M)[1:]
-    assert system.population_loss().item() / (M - 1) == pytest.approx(levels["marginal"].item())
-
-
 def test_levels_on_texts_are_what_the_predictors_score_on_them() -> None:
     system = _random(CategoriesOnly(N, M, softmax=False))
     assert isinstance(system, CategoriesOnly)

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 from attnsweep import defaults
 from attnsweep.reproduction.field.in_context_regression import escape_times
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.diagnostics.escape import predicted_escapes, spectrum, steps_until
-from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 
@@ -53,14 +52,6 @@ def test_a_prediction_depends_neither_on_the_lane_nor_on_its_neighbours() -> Non
     assert np.array_equal(predicted_escapes(PAIRS, in_float32), together, equal_nan=True)
 
 
-def test_a_prediction_is_of_the_start_whatever_became_of_the_weights() -> None:
-    several = trainings(range(3), init_sigma=1e-3, n_steps=20)
-    pack = Pack(PAIRS, several)
-    pack.train_to_end()
-    _, ended = pack.final_state(np.arange(3))
-    assert np.array_equal(predicted_escapes(PAIRS, several, ended), predicted_escapes(PAIRS, several))
-
-
 @pytest.mark.parametrize("form", ["merged", "factored"])
 def test_a_prediction_from_later_weights_counts_from_there_and_asks_for_the_loss_of_the_start(form: str) -> None:
     several = trainings(range(4), init_sigma=1e-3 if form == "merged" else 0.05, qk=form)
@@ -94,18 +85,6 @@ def test_a_prediction_from_later_weights_counts_from_there_and_asks_for_the_loss
 def test_no_prediction_without_a_law(values: Mapping[str, Value]) -> None:
     found = predicted_escapes(PAIRS, trainings(range(2), **{"init_sigma": 1e-3, **values}))
     assert np.isnan(found).all()
-
-
-class OnlyFloat32(CategoryPairs):
-    """A workload whose loss refuses float64."""
-
-    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        assert next(module.parameters()).dtype == torch.float32
-        return super().loss(module, batch)
-
-
-def test_code_that_cannot_compute_in_float64_has_no_prediction() -> None:
-    assert np.isnan(predicted_escapes(OnlyFloat32(), trainings(range(2), init_sigma=1e-3, dtype="float32"))).all()
 
 
 def test_spectrum_and_steps_are_those_of_gradient_descent_on_a_quadratic_loss() -> None:

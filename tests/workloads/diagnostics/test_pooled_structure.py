@@ -146,18 +146,6 @@ def test_z_is_far_below_0_for_structure_and_about_0_for_noise() -> None:
         assert 0.7 < noise_z[name].std() < 1.8, name
 
 
-def test_z_is_of_the_first_sentence_of_each_length() -> None:
-    """z uses the first sentence of each length only; further sentences of a length change nothing."""
-    first = [_random(T, 2, 1, T, T) for T in LENGTHS]
-    more = [_random(90 + T, 2, 5, T, T, sharpness=8.0) for T in LENGTHS]
-    alone = _pooled(*first)
-    both = _pooled(*[torch.cat(pair, dim=1) for pair in zip(first, more, strict=True)], *more)
-    for name in SCORES:
-        # Sigma_2 uses the window that Sigma_3 has over all sentences.
-        if name != "sigma_2_z":
-            assert np.array_equal(alone[name], both[name]) == name.endswith("_z"), name
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_head_scores_the_same_to_the_last_bit_beside_others(dtype: torch.dtype) -> None:
     heads = [_random(T, 7, 2, n, T, T).to(dtype) for T, n in LENGTHS.items()]
@@ -166,27 +154,3 @@ def test_a_head_scores_the_same_to_the_last_bit_beside_others(dtype: torch.dtype
         part = _pooled(*[each[some] for each in heads])
         for name in SCORES:
             np.testing.assert_array_equal(part[name], whole[name][some], err_msg=name)
-
-
-def test_a_sentence_of_one_token_is_itself() -> None:
-    found = _pooled(torch.ones(1, 2, 1, 1, dtype=torch.float64), _random(0, 1, 3, 4, 4))
-    assert np.isfinite(found["sigma_1"]).all()
-    longer = _pooled(_random(0, 1, 3, 4, 4))
-    np.testing.assert_allclose(found["sigma_1"], 0.6 * longer["sigma_1"])
-
-
-def test_blocks_have_two_rows_at_least() -> None:
-    """Blocks of one row are excluded: they are the identity, so they would always be nearest to it."""
-    found = _pooled(*[torch.eye(T, dtype=torch.float64).expand(1, 1, T, T) for T in LENGTHS])
-    assert found["sigma_1"] == 0
-    assert found["sigma_3_window"] == 2
-    assert found["sigma_3_num_pos"] == 1
-    assert found["sigma_3"] > 0
-
-
-def test_a_diverged_head_disturbs_no_other() -> None:
-    heads = _random(3, 2, 4, 6, 6)
-    alone = _pooled(heads[1:])
-    heads[0] = torch.nan
-    for name, score in _pooled(heads).items():
-        np.testing.assert_allclose(score[1:], alone[name], rtol=1e-9, err_msg=name)

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from attnsweep import PATTERN_SCORE_NAMES, Lanes, TrainingParameters, score_patterns
 from attnsweep.workloads.diagnostics.roles.counts import Looks, count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
-from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import ROLES
 from tests.workloads.diagnostics.planted_heads import PLANTED, B, T, planted_sentences, shift
 
@@ -85,13 +84,6 @@ def test_the_rare_token_score_is_above_its_null_only_for_rarity(scores: dict[str
     assert liked["rare_token"] < liked["rare_token_null"]
 
 
-def test_lanes_and_layers_do_not_matter(heads: Tensor, sentences: Sentences, scores: dict[str, np.ndarray]) -> None:
-    shaped = role_scores(count_roles(heads.view(7, 2, 1, B, T, T), sentences))
-    for name, score in scores.items():
-        assert shaped[name].shape == (7, 2, 1)
-        np.testing.assert_allclose(shaped[name].ravel(), score, rtol=1e-12, atol=1e-12, err_msg=name)
-
-
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1000))
 def test_the_strongest_key_is_a_counted_one(seed: int) -> None:
@@ -128,17 +120,6 @@ def test_cross_attention_has_offsets_and_no_token_patterns() -> None:
     assert label_roles(found) == "positional"
 
 
-def test_a_relation_of_few_arcs_is_not_measured(sentences: Sentences, heads: Tensor) -> None:
-    assert sentences.arcs is not None
-    few = dataclasses.replace(
-        sentences.arcs,
-        **{name: getattr(sentences.arcs, name)[:40] for name in ("sentence", "relation", "dependent", "governor")},
-    )
-    found = role_scores(count_roles(heads, dataclasses.replace(sentences, arcs=few)))
-    assert np.isnan(found["syntactic_gain"]).all()
-    assert set(label_roles(found)) == {"positional", "rare_token", "none"}
-
-
 def test_where_two_roles_hold_the_one_that_covers_more_of_its_rest_names_the_head() -> None:
     scores = {
         "positional_share": np.array([0.2, 0.2, 0.95, 0.2, 0.2]),
@@ -148,13 +129,6 @@ def test_where_two_roles_hold_the_one_that_covers_more_of_its_rest_names_the_hea
         "rare_token_null": np.array([0.4, 0.4, 0.4, 0.7, 0.4]),
     }
     assert label_roles(scores).tolist() == ["syntactic", "rare_token", "positional", "none", "rare_token"]
-
-
-def test_what_a_score_needs_is_asked_for(sentences: Sentences) -> None:
-    with pytest.raises(UserError, match="offsets: got None, expected a tensor, because arcs is given"):
-        dataclasses.replace(sentences, offsets=None)
-    with pytest.raises(UserError, match="key_tokens"):
-        dataclasses.replace(sentences, key_tokens=None)
 
 
 def _shortened(sentences: Sentences, of: slice, length: int) -> Sentences:
@@ -228,27 +202,6 @@ def test_causal_queries_have_no_later_candidates(heads: Tensor, sentences: Sente
     assert scores["accuracy_subject_to_governor"][planted] == 1.0
     assert scores["positional_offset"][list(PLANTED).index("three back")] == -3
     assert not counts.reach[T:].any()
-
-
-def test_uniform_attention_over_the_past_counts_as_such(sentences: Sentences) -> None:
-    past = torch.ones(T, T, dtype=torch.float64).tril()
-    uniform = (past / past.sum(-1, keepdim=True)).expand(B, T, T)
-    causal = dataclasses.replace(sentences, is_causal=True)
-    found = role_scores(count_roles(uniform, causal))
-    for pattern in ("previous_token", "duplicate_token", "induction"):
-        assert found[pattern] == pytest.approx(found[f"{pattern}_uniform"])
-
-
-def test_a_causal_offset_is_one_of_the_past() -> None:
-    arcs = Arcs(
-        relations=("a", "b"),
-        sentence=torch.zeros(6, dtype=torch.int64),
-        relation=torch.tensor([0, 0, 0, 0, 1, 1]),
-        dependent=torch.tensor([1, 2, 0, 4, 3, 0]),
-        governor=torch.tensor([3, 4, 2, 3, 2, 4]),
-    )
-    assert fit_offsets(arcs, 5).tolist() == [[2, -1], [-2, 1]]
-    assert fit_offsets(arcs, 5, is_causal=True).tolist() == [[-1, -1], [-2, -4]]
 
 
 LANES = Lanes([Training(TrainingParameters(), seed) for seed in range(2)], torch.device("cpu"))

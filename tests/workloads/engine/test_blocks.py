@@ -1,7 +1,6 @@
 """The block engine trains as the vmapped engine does. A training's bits depend neither on its block nor on its pack."""
 
 import contextlib
-import os
 import pickle
 import shutil
 import stat
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch._inductor.exc import InductorError
 
 from attnsweep.orchestrator.tools.look_back import look_back
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -32,7 +30,6 @@ from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
-from attnsweep.workloads.translation import Translation
 
 SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 5, "n_steps": 40}
 SMALL_LANGUAGE: dict[str, Any] = {
@@ -156,18 +153,6 @@ def test_constants_of_a_loss_belong_to_its_program() -> None:
     torch.testing.assert_close(half - start, 2.0 * (quarter - start))
 
 
-@pytest.mark.slow
-def test_what_is_not_trained_in_blocks_says_why() -> None:
-    searching = defaults(CategoryPairs(), **(SHAPES["full model"][1] | {"optimizer": "lbfgs"}))
-    with pytest.raises(NoRuleError, match="the optimizer uses line searches"):
-        Pack(CategoryPairs(), [Training(searching, 0)]).step_graph()
-    small = defaults(Translation(), n_sentences=20, eval_sentences=4, head_sentences=4, test_sentences=2)
-    with pytest.raises(
-        NoRuleError, match=r"can(not)? be compiled|faster in the engine `vmapped`|is slow if it is compiled"
-    ):
-        Pack(Translation(), [Training(small, 0)]).step_graph()
-
-
 class Sorting(CategoryPairs):
     """System P with an operation that has no rule, and that changes nothing."""
 
@@ -236,15 +221,6 @@ class Growing(CategoryPairs):
 
 
 @pytest.mark.slow
-@pytest.mark.scale
-def test_a_batch_may_change_its_shape(compiled_blocks: None) -> None:
-    settings = SMALL_P | {"expectation": "sampled", "batch_size": 2, "n_steps": 12, "learning_rate": 0.01}
-    trainings = [Training(defaults(CategoryPairs(), **settings), seed) for seed in range(3)]
-    found, expected = (ended(Growing(), trainings, each) for each in (Programs(), None))
-    np.testing.assert_allclose(found["eval_loss"], expected["eval_loss"], rtol=1e-9)
-
-
-@pytest.mark.slow
 def test_a_checkpoint_goes_on_to_the_same_bits(programs: Programs) -> None:
     workload, trainings = CategoryPairs(), trainings_of("P", 5)
     pack = Pack(workload, trainings, programs=programs)
@@ -254,15 +230,6 @@ def test_a_checkpoint_goes_on_to_the_same_bits(programs: Programs) -> None:
     undisturbed = ended(workload, trainings, programs)
     evidence = resumed.result().evidence.metrics
     assert [name for name in evidence if not np.array_equal(evidence[name], undisturbed[name], equal_nan=True)] == []
-
-
-@pytest.mark.slow
-def test_a_program_is_compiled_once_per_machine(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings = trainings_of("P", 2)
-    expected = ended(CategoryPairs(), trainings, programs)
-    # Another process of this machine has no program yet, and finds it where the first one left it.
-    monkeypatch.setattr(torch._inductor, "aot_compile", None)
-    assert differing(expected, ended(CategoryPairs(), trainings, Programs())) == []
 
 
 @pytest.mark.slow
@@ -310,14 +277,6 @@ def test_a_program_that_was_sent_is_neither_traced_nor_compiled(
     assert list((tmp_path / "attnsweep" / "programs").iterdir()) == []
 
 
-def test_without_a_compiler_there_are_no_blocks(
-    without_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(NoCompilerError, match=r"there is no C\+\+ compiler"):
-        ended(CategoryPairs(), trainings_of("P", 2), Programs())
-
-
 def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "attnsweep" / "programs").mkdir(parents=True)
@@ -330,60 +289,6 @@ def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(NoCompilerError, match=r"compiled programs cannot be stored in .*file/attnsweep/programs"):
         block_engine()
-
-
-@pytest.mark.parametrize(
-    ("error", "raised"),
-    [
-        (OSError(28, "No space left on device"), NoCompilerError),
-        (RuntimeError("C++ compile error\nerror writing to /tmp/x.s: No space left on device"), NoCompilerError),
-        (AssertionError("no lowering"), InductorError),
-    ],
-)
-def test_a_full_disk_says_nothing_against_what_is_compiled(
-    error: Exception,
-    raised: type[Exception],
-    compiled_blocks: None,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    del compiled_blocks
-
-    def failing(*_: object, **__: object) -> None:
-        raise InductorError(error, None) from error
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("torch._inductor.aot_compile", failing)
-    with pytest.raises(raised, match=r"^compiled programs cannot be stored in .*No space left|no lowering"):
-        ended(CategoryPairs(), trainings_of("P", 2), Programs())
-
-
-class CompilerCalledError(Exception):
-    """Ends a test where the compiler would begin."""
-
-
-@pytest.mark.slow
-def test_the_compiler_keeps_its_files_where_this_user_alone_can_write(
-    compiled_blocks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: dict[str, Any] = {}
-
-    def compiler(graph: Any, examples: Any, *, options: dict[str, Any]) -> None:
-        asked.update(options, folder=Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
-        raise CompilerCalledError
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "before"))
-    monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
-    with pytest.raises(CompilerCalledError):
-        Pack(CategoryPairs(), trainings_of("P", 1), programs=Programs()).compile()
-    own = tmp_path / "attnsweep" / "programs"
-    assert own in asked["folder"].parents
-    assert own in Path(asked["aot_inductor.output_path"]).parents
-    # PyTorch would keep them in /tmp, whatever its folder.
-    assert asked["aot_inductor.precompile_headers"] is False
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "before")
-    assert [each for each in own.iterdir() if each.suffix != ".lock"] == []
 
 
 @pytest.mark.scale

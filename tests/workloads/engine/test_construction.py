@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.layers import Embedding, Linear
-from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.construction import check_alike, check_trainable, starting_state
 from attnsweep.workloads.engine.contract import Lanes
 from attnsweep.workloads.engine.pack import Pack
@@ -186,16 +184,6 @@ def test_a_generator_that_cannot_be_seeded_is_refused_by_name(build: Callable[[]
         starting_state(AnyModule(lambda _: build()), lanes_of(AnyParameters()))
 
 
-def test_what_a_training_does_not_start_with_need_not_be_set() -> None:
-    def build(_: AnyParameters) -> nn.Module:
-        module = nn.Linear(3, 3)
-        module.weight = nn.Parameter(torch.rand(3, 3, generator=GENERATOR))
-        return module
-
-    parameters, _, _ = starting_state(AnyModule(build), lanes_of(AnyParameters(init_sigma=0.1)))
-    assert parameters["weight"].isfinite().all()
-
-
 def test_a_tied_weight_is_drawn_once_and_stays_tied() -> None:
     workload, lanes = (
         AnyModule(lambda _: TinyGPT()),
@@ -212,17 +200,6 @@ def test_a_tied_weight_is_drawn_once_and_stays_tied() -> None:
     assert module.head.weight is module.token.weight
     loss = workload.loss(module, {}).item()
     assert loss == pytest.approx(pack.result().evidence.metrics["eval_loss"][0, -1], rel=1e-9)
-
-
-def test_layers_of_the_engine_are_drawn_beside_layers_with_an_initialization_of_their_own() -> None:
-    build = lambda _: nn.ModuleDict({"own": nn.Linear(4, 4), "table": Embedding(3, 4), "line": Linear(9, 4)})  # noqa: E731
-    lanes = lanes_of(AnyParameters(init_sigma=None))
-    parameters, _, _ = starting_state(AnyModule(build), lanes)
-    assert torch.equal(parameters["table.weight"], lanes.streams.normal("init/table.weight", (3, 4)))
-    for name, shape in (("line.weight", (4, 9)), ("line.bias", (4,))):
-        assert torch.equal(parameters[name], (2 * lanes.streams.uniform(f"init/{name}", shape) - 1) / 3)
-    (module,), _ = check_alike(AnyModule(build), lanes)
-    assert torch.equal(parameters["own.bias"][0], module.state_dict()["own.bias"])
 
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(3, 4)
@@ -280,15 +257,6 @@ def test_what_cannot_be_trained_is_refused(build: Callable[[], object], sentence
     assert "\n" not in str(caught.value)
 
 
-def test_parts_of_one_memory_and_tied_weights_are_not() -> None:
-    memory = torch.randn(8, 4)
-    parts = _with(first=nn.Parameter(memory[:4]), second=nn.Parameter(memory[4:]), table=torch.ones(1).expand(3))
-    tied = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    tied[1].weight = tied[0].weight
-    for module in (parts, tied):
-        check_trainable(module)
-
-
 class Frozen(nn.Module):
     """A layer between frozen numbers, some of which are whole, and beside a parameter without any."""
 
@@ -315,15 +283,3 @@ def test_a_frozen_parameter_stays_where_its_training_starts(init_sigma: float | 
     assert not torch.equal(end["fixed.weight"][0], end["fixed.weight"][1])
     assert end["signs"].tolist() == [[[1, -1, 1, -1]]] * 2
     check_as_plain(AnyModule(lambda _: Frozen()), lanes_of(*parameters).trainings)
-
-
-@pytest.mark.slow
-def test_an_embedding_that_scales_by_frequency_is_not_compiled() -> None:
-    def build(_: AnyParameters) -> nn.Module:
-        module = nn.Embedding(4, 3, scale_grad_by_freq=True)
-        module.register_buffer("words", torch.tensor([0, 1, 1]))
-        return module
-
-    workload = AnyModule(build, lambda module: module(module.words))
-    with pytest.raises(NoRuleError, match="scale_grad_by_freq=True"):
-        Pack(workload, lanes_of(AnyParameters()).trainings).step_graph()

@@ -89,34 +89,12 @@ def test_with_its_own_draws_a_training_ends_as_it_did_and_with_others_it_has_its
     assert not np.array_equal(rows[1], rows[3])
 
 
-def test_continuations_fit_in_a_pack_of_a_fixed_width() -> None:
-    training = Training(defaults(CategoryPairs(), **SAMPLED), 11)
-    whole = Pack(CategoryPairs(), [training], width=4)
-    expected = whole.train_to_end().evidence.metrics["eval_loss"][0]
-    start = Pack(CategoryPairs(), [training], width=4)
-    while start.step < 16:
-        start.advance(1, 1)
-    redraw = Redraw("data", [5, 11, 6], 16)
-    pack = Pack.continued(CategoryPairs(), training, start.checkpoint(), redraw, width=4)
-    found = pack.train_to_end().evidence.metrics["eval_loss"]
-    np.testing.assert_array_equal(found[1], expected)
-    assert len(set(found[:, -1].tolist())) == 3
-
-
 def _found(workload: Workload[Any], training: Training[Any], what: Redrawn, step: int) -> set[str]:
     """The streams that a step's batch draws anew."""
     kept = frozenset[str]() if step else drawn_for_evaluation(workload, training)
     redraw = Redraw(what, [1], step, kept)
     LaneStore(workload, [training], "cpu", None, None, redraw).batch_at(step)
     return redraw.found
-
-
-@pytest.mark.parametrize("what", ["data", "noise"])
-def test_only_what_is_asked_for_is_drawn_anew(what: Redrawn) -> None:
-    training = Training(defaults(Translation(), **{**SENTENCES, "dropout": 0.2}), 3)
-    found = _found(Translation(), training, what, 0)
-    assert found
-    assert all(name.startswith("dropout") == (what == "noise") for name in found)
 
 
 class Teacher(CategoryPairs):

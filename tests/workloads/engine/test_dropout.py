@@ -9,16 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnsweep.workloads.engine.compiling.gradient import gradient_graph
-from attnsweep.workloads.engine.compiling.traces import NoRuleError
-from attnsweep.workloads.engine.contract import Batch, Split, Training
+from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, Site, with_masks, without_dropout
 from attnsweep.workloads.engine.executors.programs import Programs
-from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.testing import check_workload
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 from tests.workloads.models.module_kinds import KINDS, WIDTH, Kind, KindWorkload
@@ -66,13 +62,6 @@ def _masks(n_dropped: int, *shape: int) -> dict[str, Tensor]:
     }
 
 
-def test_each_training_step_and_call_has_a_mask_of_its_own() -> None:
-    lanes, site = lanes_of(*SETTINGS[:2]), Site((64,), 2**15)
-    drawn = [with_masks(lanes, [site, site], step, {}) for step in (3, 4)]
-    masks = [mask for batch in drawn for value in under(DROPOUT, batch).values() for mask in value]
-    assert len({tuple(mask.tolist()) for mask in masks}) == 8
-
-
 SHAPES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]] = {
     "dropout": (functional.dropout, (50, 8), (50, 8)),
     "dropout1d": (functional.dropout1d, (50, 8, 3), (50, 8, 1)),
@@ -96,14 +85,6 @@ def test_what_is_kept_is_scaled_and_whole_channels_go(
         assert torch.equal(drop(torch.ones(shape), 0.25, True), torch.ones(shape))
 
 
-def test_alpha_dropout_keeps_mean_and_variance() -> None:
-    x = torch.randn(400, 50, generator=torch.Generator().manual_seed(0))
-    with EngineForms(_masks(2**14, 400, 50), has_padding=False):
-        found = functional.alpha_dropout(x, 0.25, training=True)
-    assert abs(found.mean()) < 0.03
-    assert abs(found.var() - 1) < 0.03
-
-
 class Growing(AnyModule):
     """Drops once more at each call."""
 
@@ -116,25 +97,6 @@ class Growing(AnyModule):
         for _ in range(self.n_calls):
             answer = functional.dropout(answer, 0.5)
         return answer.square().mean()
-
-
-def test_other_calls_than_at_first_are_refused() -> None:
-    with pytest.raises(
-        SpecError, match=r"^dropout: got 'call \d of dropout on a tensor of the shape \(2, 4\), unlike in the first"
-    ):
-        Pack(Growing(lambda _: nn.Linear(WIDTH, 4)), lanes_of(*SETTINGS).trainings).train_to_end()
-
-
-class InParts(KindWorkload):
-    def split(self, parameters: AnyParameters) -> Split:
-        del parameters
-        return Split("x", 1)
-
-
-def test_a_gradient_in_parts_is_not_compiled_with_dropout() -> None:
-    store = LaneStore(InParts(KINDS["nn.Dropout"]), lanes_of(*SETTINGS).trainings, "cpu", None, None)
-    with pytest.raises(NoRuleError, match="a loss with dropout cannot be compiled if its data are split"):
-        gradient_graph(store, store.batch_at(0))
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A step that was captured once trains on rightly when it is replayed: with new batches, rates and counters."""
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,11 +7,8 @@ import pytest
 import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.compiling.libraries import merged
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors import graphs as graphs_module
 from attnsweep.workloads.engine.executors.graphs import Graphs
-from attnsweep.workloads.engine.executors.programs import executors_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
@@ -100,44 +96,6 @@ def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
     assert (replayed.result().n_steps == plain.result().n_steps).all()
 
 
-def test_a_shape_whose_trace_was_interrupted_is_merged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep has one engine: no pack takes another because an earlier one met an error."""
-    compiled: list[torch.fx.GraphModule] = []
-
-    def compiler(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
-        compiled.append(graph)
-        return graph
-
-    def interrupted(*_: object) -> None:
-        raise MemoryError
-
-    graphs = Graphs(RecordedGraph, 3, compiler)
-    with monkeypatch.context() as patch:
-        patch.setattr(graphs_module, "step_graph", interrupted)
-        with pytest.raises(MemoryError):
-            _pack("P, Adam", graphs).advance(1)
-    _pack("P, Adam", graphs).advance(1)
-    assert len(compiled) == 1
-
-
-def test_the_memory_of_a_pack_goes_with_it() -> None:
-    graphs = Graphs(RecordedGraph, 3)
-    pack = _pack("P, Adam", graphs)
-    pack.advance(5)
-    assert pack._store.resident is not None
-    rows = weakref.ref(pack._store.resident.rows)
-    del pack
-    assert rows() is None
-
-
-def test_a_step_without_rules_keeps_the_kernels_of_pytorch() -> None:
-    def never(graph: torch.fx.GraphModule, examples: object) -> torch.fx.GraphModule:
-        raise AssertionError("it was compiled")
-
-    replayed, plain = _trained("P, sampled", Graphs(RecordedGraph, 3, never)), _trained("P, sampled", None)
-    assert torch.equal(replayed._store._ended_rows, plain._store._ended_rows)
-
-
 @pytest.mark.slow
 def test_graphs_are_replayed_while_lanes_leave() -> None:
     """Trainings that end at different steps: the graphs are those of all lanes, and none is captured for those left."""
@@ -175,29 +133,7 @@ class _Refusing(RecordedGraph):
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
-class _OutOfMemory(RecordedGraph):
-    def capture(self, run: Callable[[], None]) -> None:  # noqa: ARG002
-        raise torch.OutOfMemoryError("out of memory")
-
-
 @pytest.mark.slow
 def test_a_step_that_cannot_be_captured_is_taken_without_a_graph() -> None:
     refused, plain = _trained("P, Adam", Graphs(_Refusing, 3)), _trained("P, Adam", None)
     assert torch.equal(refused._store._ended_rows, plain._store._ended_rows)
-
-
-def test_memory_that_a_capture_lacks_is_not_taken_for_a_step_that_has_no_graph() -> None:
-    """The pack raises, so that the sweep halves it."""
-    with pytest.raises(torch.OutOfMemoryError):
-        _trained("P, Adam", Graphs(_OutOfMemory, 3))
-
-
-def test_a_trainer_on_a_gpu_has_graphs_and_merges_steps_if_told() -> None:
-    found = {engine: executors_on("cuda", engine) for engine in ("vmapped", "blocks", "merged")}
-    assert all(isinstance(each, Graphs) for each in found.values())
-    assert {engine: each._compiler for engine, each in found.items() if isinstance(each, Graphs)} == {
-        "vmapped": None,
-        "blocks": None,
-        "merged": merged,
-    }
-    assert executors_on("cpu", "merged") is None

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from attnsweep.workloads.attention.layers import Embedding, Linear, sinusoids
-from attnsweep.workloads.engine.initialization import DrawnByEngine, draw_parameters
+from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.streams import Streams
 
 NAN = float("nan")
@@ -33,34 +33,6 @@ def test_a_module_without_an_initialization_starts_as_pytorchs_layers_do() -> No
     torch.testing.assert_close(_draw(embedding, NAN)["weight"].std().item(), 1.0, rtol=0.03, atol=0.0)
 
 
-class Placeholders(nn.ParameterDict, DrawnByEngine):
-    pass
-
-
-def test_zeros_that_are_asked_for_stay() -> None:
-    logistic = nn.Linear(8, 2)
-    nn.init.zeros_(logistic.weight)
-    nn.init.zeros_(logistic.bias)
-    assert not any(value.any() for value in _draw(logistic, NAN).values())
-
-
-def test_a_matrix_is_left_to_the_engine_where_it_is_zero_in_the_lane() -> None:
-    sigma, streams = torch.tensor([NAN, NAN], dtype=torch.float64), Streams(torch.arange(2))
-    module = Placeholders({"weight": torch.zeros(4, 4), "gain": torch.ones(())})
-    built = {"weight": torch.stack([torch.zeros(4, 4), torch.eye(4)]), "gain": torch.ones(2)}
-    drawn = draw_parameters(module, sigma, streams, built)
-    assert drawn["weight"][0].ne(0).all()
-    assert torch.equal(drawn["weight"][0], _draw(module, NAN)["weight"][0])
-    assert torch.equal(drawn["weight"][1], torch.eye(4))
-    assert torch.equal(drawn["gain"], built["gain"])
-
-
-def test_a_lane_with_a_sigma_keeps_its_biases_beside_one_without() -> None:
-    bias = _draw(Linear(8, 8), 0.5, NAN)["bias"]
-    assert not bias[0].any()
-    assert bias[1].all()
-
-
 def test_what_does_not_learn_keeps_its_values_at_any_sigma() -> None:
     positions = nn.Embedding.from_pretrained(sinusoids(16, 8))
     own = Embedding(16, 8)
@@ -68,8 +40,3 @@ def test_what_does_not_learn_keeps_its_values_at_any_sigma() -> None:
     for module in (positions, own.requires_grad_(False)):
         for lane in _draw(module, 0.5, NAN)["weight"]:
             torch.testing.assert_close(lane.double(), sinusoids(16, 8), rtol=1e-6, atol=1e-7)
-
-
-def test_random_features_of_our_layers_are_drawn_though_they_do_not_learn() -> None:
-    drawn = _draw(Linear(64, 64).requires_grad_(False), 0.5, NAN)["weight"]
-    torch.testing.assert_close(drawn.std(dim=(1, 2)), torch.tensor([0.5, 1 / math.sqrt(3 * 64)]), rtol=0.05, atol=0.0)

@@ -18,6 +18,7 @@ from attnsweep.workloads.errors import LabelError, SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_verdicts, defaults
 from attnsweep.workloads.vocabulary import Outcome, with_own
+from tests.refusals import refused
 
 NO, YES = np.array([[False, False]]), np.array([[False, True]])
 
@@ -35,15 +36,6 @@ def test_the_first_case_that_holds_is_the_verdict() -> None:
     verdicts = Verdicts.first_of({"diverged": NO, ("marginal", "mean"): YES, "solved": YES, ("runaway", "valley"): ~NO})
     assert verdicts.outcome.tolist() == [["runaway", "marginal"]]
     assert verdicts.detail.tolist() == [["valley", "mean"]]
-
-
-@pytest.mark.parametrize(
-    ("otherwise", "outcome", "detail"), [("plateau", "plateau", ""), (("marginal", "mean"), "marginal", "mean")]
-)
-def test_where_no_case_holds_the_verdict_is_the_other(otherwise: Any, outcome: str, detail: str) -> None:
-    verdicts = Verdicts.first_of({"solved": YES}, otherwise)
-    assert verdicts.outcome.tolist() == [[outcome, "solved"]]
-    assert verdicts.detail.tolist() == [[detail, ""]]
 
 
 @pytest.mark.parametrize(
@@ -100,21 +92,6 @@ def test_an_answer_that_is_no_verdict_is_refused(answer: Callable[[Evidence], An
 _EVIDENCE = Evidence(steps=np.arange(2), metrics={"eval_loss": np.ones((1, 2))}, levels={})
 
 
-@pytest.mark.parametrize("label", ["won", "failed", "stuck"])
-def test_an_outcome_that_is_none_is_refused(label: str) -> None:
-    workload = _judging(lambda _: Verdicts(outcome=np.array([["solved", label]]), detail=np.array([["", ""]])))
-    with pytest.raises(
-        LabelError, match=f"an outcome of judge: got '{label}', expected an outcome that the workload declares: solved"
-    ):
-        judged(workload, defaults(workload), _EVIDENCE)
-
-
-def test_a_label_is_refused_whether_or_not_its_case_holds() -> None:
-    workload = _judging(lambda _: Verdicts.first_of({"solved": YES, ("stuck", "mean"): np.zeros_like(YES)}))
-    with pytest.raises(LabelError, match="got 'stuck', expected an outcome that the workload declares: solved"):
-        judged(workload, defaults(workload), _EVIDENCE)
-
-
 def test_an_outcome_of_the_workloads_own_is_accepted_and_may_count_as_stuck() -> None:
     workload = _judging(lambda _: Verdicts.first_of({"memorized": YES}, "generalized"))
     own = {"memorized": Outcome("fits its pairs only", is_stuck=True), "generalized": Outcome("fits all pairs")}
@@ -137,9 +114,7 @@ def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
     type(workload).events = {"fits": "accuracy >= 0.99"}
     assert first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))["fits"].tolist() == [1, -1, -1]
     type(workload).events = {"fits": "acuracy >= 0.99"}
-    with pytest.raises(
-        SpecError, match=r"fits: got 'acuracy >= 0.99', expected a condition on metrics that .* did you mean accuracy"
-    ):
+    with refused("category_pairs.events, fits", SpecError):
         first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
     type(workload).events = {"fits": lambda *_: held[:1]}
     with pytest.raises(
@@ -233,15 +208,3 @@ def test_rounding_that_outweighs_the_loss_is_no_solution() -> None:
     result = _trained(CategoryPairs(), [Training(parameters, 52)])
     assert np.nanmin(result.evidence.metrics["eval_loss"]) < -0.1
     assert result.diverged_step[0] > 0
-
-
-def test_rounding_about_zero_is_no_divergence() -> None:
-    class Rounded(Shifted):
-        by = (5e-6, 0.0)
-
-        def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-            return 0.0 * super().loss(module, batch)
-
-    result = _trained(Rounded(), _trainings(1, stop_when_solved=False))
-    assert result.last("eval_loss")[0] == -5e-6 / 1.0
-    assert result.diverged_step[0] == -1

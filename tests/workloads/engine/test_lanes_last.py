@@ -1,20 +1,18 @@
 """The graph of one training, computed for a block of trainings, is the graph of each of them."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.compiling.gradient import GradientProgram, adding, gradient_graph
 from attnsweep.workloads.engine.compiling.lanes_last import OverLanes, check_rules
-from attnsweep.workloads.engine.compiling.traces import NoRuleError, operations_of, read_repeatedly, traced
+from attnsweep.workloads.engine.compiling.traces import NoRuleError, traced
 from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.layout import ROWS
@@ -113,25 +111,6 @@ def test_tensors_made_on_the_way_are_on_the_device_of_what_is_read() -> None:
         assert found.device.type == "meta"
 
 
-def test_one_number_of_another_type_does_not_change_the_type_of_a_tensor() -> None:
-    graph = traced(lambda x, scale: x * scale, [torch.ones(2), torch.tensor(3.0, dtype=torch.float64)])
-    (found,) = [OverLanes(graph).run(torch.ones(2, W), torch.full((W,), 3.0, dtype=torch.float64))]
-    assert found.dtype == torch.float32
-
-
-def test_division_by_one_number_of_a_lane() -> None:
-    graph = traced(lambda x, divisor: x / divisor, [torch.ones(2), torch.tensor(3.0)])
-    x, divisor = torch.tensor([[6.0, 6.0, 0.0], [1.0, 0.0, -5.0]]), torch.tensor([3.0, 0.0, -0.5])
-    torch.testing.assert_close(OverLanes(graph).run(x, divisor), x / divisor, equal_nan=True)
-
-
-def test_what_a_product_reads_repeatedly_is_stored() -> None:
-    graph = traced(lambda a, b: a.relu() @ b.exp().T + (a + 1).sum(), [torch.ones(3, 4), torch.ones(3, 4)])
-    stored = {str(node.target) for node in read_repeatedly(graph)}
-    assert {"aten.relu.default", "aten.exp.default"} <= stored
-    assert not {"aten.add.Tensor", "aten.mm.default"} & stored
-
-
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -185,13 +164,6 @@ def _loss(x: Tensor) -> Tensor:
     return (x.softmax(-1).log() * x.tanh()).sum()
 
 
-def test_threads_trace_one_after_the_other() -> None:
-    """As of sweeps that run in threads of one process."""
-    with ThreadPoolExecutor(4) as threads:
-        graphs = list(threads.map(traced, [torch.func.grad(_loss)] * 12, [[torch.ones(3)]] * 12))
-    assert len({len(operations_of(graph)) for graph in graphs}) == 1
-
-
 SEARCHING: dict[str, Any] = {
     "variant": "solution_3",
     "n_categories": 4,
@@ -229,48 +201,11 @@ def test_gradients_of_groups_are_those_of_each_lane(settings: dict[str, Any]) ->
         torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
 
 
-class Normed(CategoryPairs):
-    """Solution 3 with a layer norm of the values."""
-
-    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
-        v_VV = cast(Tensor, module.v_VV)
-        return super().loss(module, batch) + torch.nn.functional.layer_norm(v_VV, v_VV.shape[1:])[0].square().sum()
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_operations_that_the_compiler_refuses_are_replaced() -> None:
-    pack = Pack(Normed(), trainings_of(3, dtype="float64"))
-    store = pack._store
-    graph = gradient_graph(store, {})
-    refused = {torch.ops.prims.broadcast_in_dim.default, torch.ops.prims.var.default}
-    assert refused & {node.target for node in operations_of(graph.graph)}
-    add, inputs = adding(graph), GradientProgram.examples(graph, store, {})
-    assert not refused & {node.target for node in operations_of(make_fx(add)(*inputs))}
-    loss, gradients = pack._objective.evaluate({ROWS: store.rows}, 0)
-    found = GradientProgram(graph.parts, lambda inputs: add(*inputs)).descent(store.rows, store.buffers, {}, None)
-    torch.testing.assert_close(found, (loss, gradients[ROWS]), rtol=1e-11, atol=1e-13)
-
-
 class Sorting(CategoryPairs):
     """Solution 3 with an operation that is not known to compile."""
 
     def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
         return super().loss(module, batch) + 0.0 * cast(Tensor, module.v_VV).flatten().sort().values.sum()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("workload", "settings", "reason"),
-    [
-        (CategoryPairs(), {"batch_size": 3}, "the loss computes fewer than 100,000 numbers"),
-        (CategoryPairs(), {"batch_size": 127}, "the 127 rows of .* cannot be split into equal parts of about 50"),
-        (Sorting(), {}, r"the optimizer uses line searches.*aten\.sort\.default cannot be compiled"),
-    ],
-)
-def test_what_is_not_compiled_says_why(workload: CategoryPairs, settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(NoRuleError, match=reason):
-        Pack(workload, trainings_of(1, **settings)).compiled_graph()
 
 
 def curves(trainings: list[Training[Any]], programs: Programs | None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The plain forms compute what PyTorch's fused operations do, and their gradients."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -8,13 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.nn.utils.rnn import pack_padded_sequence
 
-import attnsweep.workloads
 from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.engine.first_order import norm_per_lane
 from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
-from attnsweep.workloads.errors import SpecError
 
 X = torch.linspace(-1, 1, 60, dtype=torch.float64).view(3, 5, 4)
 SEEN = torch.ones(5, 5, dtype=torch.bool).tril(-1)
@@ -89,18 +85,6 @@ def test_layers(build: Callable[[], nn.Module]) -> None:
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
-def test_packed_sequences_are_refused() -> None:
-    packed = pack_padded_sequence(torch.ones(3, 2, 4), [3, 2])
-    for layer in (nn.LSTM(4, 3), nn.GRU(4, 3)):
-        with (
-            pytest.raises(
-                SpecError, match=r"pack_padded_sequence: got 'packed sequences of several lengths.*pad the sequences"
-            ),
-            without_dropout(),
-        ):
-            layer(packed)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
 @pytest.mark.parametrize("eps", [0.0, 1e-12, 1e-5, 1e-1, 10.0])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
@@ -146,12 +130,6 @@ def test_epsilon_outside_the_root_is_added_to_the_deviation(dtype: torch.dtype, 
         assert torch.autograd.gradcheck(lambda x: outside_layer_norm(x, gain, bias, epsilon), (value,))
 
 
-def test_a_constant_vector_has_no_deviation_outside_the_root() -> None:
-    value, gain, bias = torch.full((2, 8), 3.0), torch.ones(8), torch.arange(8.0)
-    assert torch.equal(outside_layer_norm(value, gain, bias, torch.tensor(1e-6)), bias.expand(2, 8))
-    assert outside_layer_norm(value, gain, bias, torch.tensor(0.0)).isnan().all()
-
-
 @pytest.mark.parametrize("n_lanes", [1, 2, 5])
 def test_a_norm_over_many_tensors_does_not_round_by_the_pack(n_lanes: int) -> None:
     draw = torch.Generator().manual_seed(0)
@@ -160,8 +138,3 @@ def test_a_norm_over_many_tensors_does_not_round_by_the_pack(n_lanes: int) -> No
     assert torch.equal(part, norm_per_lane(state)[:n_lanes])
     whole = torch.cat([value.flatten(1) for value in state.values()], dim=1)
     torch.testing.assert_close(norm_per_lane(state), whole.norm(dim=1))
-
-
-def test_products_are_told_not_to_round_by_alignment() -> None:
-    assert attnsweep.workloads.__doc__
-    assert os.environ["MKL_CBWR"]

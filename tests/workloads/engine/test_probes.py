@@ -131,23 +131,6 @@ def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
     _assert_same_end(dense, undisturbed, own_steps)
 
 
-def test_a_loss_below_the_least_ends_no_training_between_its_own_probes() -> None:
-    class Dips(CategoryPairs):
-        """A workload whose losses are negative at step 37 alone."""
-
-        def fresh_eval_batch(self, lanes, step):  # type: ignore[no-untyped-def]
-            return {"dip": torch.full((len(lanes.trainings),), 1e3 if step == 37 else 0.0, dtype=lanes.dtype)}
-
-        def eval_loss(self, module, batch):  # type: ignore[no-untyped-def]
-            return super().eval_loss(module, {}) - batch.get("dip", 0.0)
-
-    workload, (_, trainings) = Dips(), _case("pairs, adam")
-    dense = _ended(Pack(workload, trainings, extra_probe_steps=[37])).result()
-    at_dip = dense.evidence.metrics["eval_loss"][:, dense.evidence.steps.tolist().index(37)]
-    assert np.nanmax(at_dip) < -900
-    assert 37 not in dense.diverged_step
-
-
 @pytest.mark.slow
 def test_what_is_seen_between_is_what_a_shorter_training_ends_with() -> None:
     workload, trainings = _case("pairs, adam")
@@ -158,18 +141,6 @@ def test_what_is_seen_between_is_what_a_shorter_training_ends_with() -> None:
     place = dense.evidence.steps.tolist().index(37)
     for name, table in shorter.evidence.metrics.items():
         assert table[0, -1] == dense.evidence.metrics[name][0, place], name
-
-
-@pytest.mark.parametrize("n_steps", [0, 1, 7, 2_000])
-def test_short_trainings_are_looked_at_at_every_step(n_steps: int) -> None:
-    assert dense_probe_steps(n_steps) == tuple(range(n_steps + 1))
-
-
-@pytest.mark.parametrize("n_steps", [2_001, 12_345, 1_000_000])
-def test_long_trainings_are_looked_at_at_even_distances(n_steps: int) -> None:
-    steps = np.array(dense_probe_steps(n_steps))
-    assert (steps[0], steps[-1], steps.size) == (0, n_steps, 2_001)
-    assert np.ptp(np.diff(steps)) <= 1
 
 
 @given(st.integers(1, 10**6))
@@ -222,17 +193,6 @@ def test_problems_with_published_curves_keep_all_probes() -> None:
         assert probe_steps_of(workload, parameters) == probe_steps(parameters.n_steps)
     epochs = defaults(FormalLanguages(), n_epochs=3, steps_per_epoch=50)
     assert probe_steps_of(FormalLanguages(), epochs) == (0, 50, 100, 150)
-
-
-def test_the_time_of_probes_is_part_of_a_trainings() -> None:
-    workload, trainings = _case_of_40("pairs, adam")
-    pack = Pack(workload, trainings)
-    assert pack.probe_share() is None
-    pack.advance(1_000, 5)
-    assert 0 < (pack.probe_share() or 0) < 1
-    result = pack.train_to_end()
-    assert (result.probe_seconds > 0).all()
-    assert (result.probe_seconds < result.train_seconds).all()
 
 
 PRUNED = [1, 4, 5]
@@ -313,11 +273,3 @@ def test_who_should_have_been_pruned_before_a_checkpoint_ends_there() -> None:
     result = _ended(resumed).result()
     assert set(result.pruned_step[PRUNED].tolist()) == {27}
     assert result.n_steps[PRUNED].max() == 27
-
-
-def test_a_training_is_pruned_once() -> None:
-    case = _case_of_40("pairs, adam")
-    pack = _at_probe(Pack(*case), AT)
-    pack.prune(PRUNED)
-    _at_probe(pack, 27).prune([*PRUNED, 0])
-    assert pack.result().pruned_step[[0, *PRUNED]].tolist() == [27, AT, AT, AT]

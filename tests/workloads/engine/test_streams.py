@@ -41,19 +41,6 @@ def test_a_longer_draw_begins_with_the_shorter_one(kind: str, n_drawn: int, n_mo
     assert torch.equal(shorter, longer[:, :n_drawn])
 
 
-@each_kind
-def test_a_shape_is_filled_row_by_row(kind: str) -> None:
-    streams = Streams(torch.tensor([7, 8]))
-    assert torch.equal(KINDS[kind](streams, (3, 5), 2), KINDS[kind](streams, (15,), 2).view(2, 3, 5))
-    assert KINDS[kind](streams, (), 2).shape == (2,)
-
-
-@given(st.integers(1, 40), st.integers(1, 40))
-def test_integers_are_in_their_range(n_values: int, n_drawn: int) -> None:
-    drawn = Streams(torch.tensor([7])).integers("x", (n_drawn,), n_values)
-    assert 0 <= int(drawn.min()) <= int(drawn.max()) < n_values
-
-
 @pytest.mark.parametrize("change", [{"name": "y"}, {"step": 1}, {"seed": 8}, {"seed": 7 + 2**32}])
 def test_another_name_step_or_seed_gives_other_numbers(change: dict[str, int | str]) -> None:
     key: dict[str, Any] = {"name": "x", "step": 0, "seed": 7}
@@ -85,15 +72,6 @@ def test_bits_depend_on_seed_step_and_place_alone(pack: list[int], data: st.Data
     step = data.draw(st.integers(0, n_steps - 1))
     one = Streams(torch.tensor([pack[lane]])).bits("x", n_strings, n_bits, range(first + step, first + step + 1))
     assert torch.equal(one[0, 0], many[lane, step, :, :n_bits])
-
-
-def test_bits_are_those_of_the_words_least_significant_first() -> None:
-    streams = Streams(torch.tensor([5, 6]))
-    # The product of a word and 2^32 overflows; the remaining bits are the word.
-    words = streams.integers("x", (2, 3), 2**32, step=9).transpose(1, 2) & 0xFFFFFFFF
-    bits = streams.bits("x", 3, 64, range(9, 10))[:, 0].to(torch.int64)
-    again = (bits.unflatten(2, (2, 32)) << torch.arange(32)).sum(-1)
-    assert torch.equal(again, words)
 
 
 KNOWN_ANSWERS = [

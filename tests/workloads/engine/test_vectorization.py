@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
@@ -132,17 +131,6 @@ def test_a_loss_without_a_gradient_is_said_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-class NoTensor(AnyModule):
-    def loss(self, module: nn.Module, batch: Batch) -> Any:
-        del module, batch
-        return 1.0
-
-
-def test_a_loss_that_is_no_tensor_is_said_in_one_sentence() -> None:
-    with pytest.raises(SpecError, match=r"^the loss: got \"a result that is not a tensor: <class 'float'>\""):
-        Pack(NoTensor(lambda _: nn.Linear(4, 4)), lanes_of(AnyParameters()).trainings).advance(1)
-
-
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_a_layer_of_a_transformer_trains_in_evaluation_mode() -> None:
     """The fused operation that PyTorch would take there has no gradient."""
@@ -153,9 +141,3 @@ def test_a_layer_of_a_transformer_trains_in_evaluation_mode() -> None:
     with training_settings():
         check_as_plain(workload, trainings)
         assert Pack(workload, trainings).advance(1)
-
-
-def test_another_error_is_left_as_it_is() -> None:
-    workload = AnyModule(lambda _: nn.Linear(4, 4), lambda module: module(torch.ones(2, 3, dtype=torch.float64)))
-    with pytest.raises(RuntimeError, match="Expected size for first two dimensions"):
-        Pack(workload, lanes_of(AnyParameters()).trainings).advance(1)

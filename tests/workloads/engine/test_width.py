@@ -11,7 +11,6 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.device_memory import MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.executors.graphs import Graphs
-from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
@@ -26,11 +25,7 @@ ENDING: dict[str, Value] = PAIRS | {"variant": "positions_only", "optimizer": "a
 SEARCHED: dict[str, Value] = {"expectation": "fixed_sample", "optimizer": "lbfgs", "n_steps": 30}
 STRINGS: dict[str, Value] = {"n_steps": 20, "train_length": 5, "eval_batch_size": 6, "test_batch_size": 4}
 CASES: dict[str, tuple[Workload[Any], dict[str, Value], tuple[float, ...]]] = {
-    "P, solved at different steps": (
-        CategoryPairs(),
-        ENDING | {"init_sigma": 0.3},
-        (0.2, 0.1, 0.05),
-    ),
+    "P, solved at different steps": (CategoryPairs(), ENDING | {"init_sigma": 0.3}, (0.2, 0.1, 0.05)),
     "S3, L-BFGS": (CategoryPairs(), PAIRS | SEARCHED | {"variant": "solution_3"}, (1.0, 0.5, 0.1)),
     "FIRST": (FormalLanguages(), STRINGS | {"language": "first", "longest_test_length": 8}, (1e-3, 1e-2, 0.1)),
     "translation, with heads": (Translation(), SMALL | {"n_steps": 10}, (1e-3, 1e-2, 0.1)),
@@ -91,12 +86,6 @@ def test_a_pack_keeps_its_width_until_its_last_training_has_ended() -> None:
     assert len(active) > 1
 
 
-@pytest.mark.parametrize(("n_trainings", "width"), [(1, 64), (64, 64), (65, 128), (1000, 1024)])
-def test_the_width_follows_from_the_size_of_a_pack(n_trainings: int, width: int) -> None:
-    assert width_on("cuda", n_trainings) == width
-    assert width_on("cpu", n_trainings) is None
-
-
 @pytest.mark.slow
 def test_the_largest_pack_fits_and_a_quarter_more_does_not() -> None:
     workload, memory = CategoryPairs(), CountedMemory(2**20)
@@ -112,13 +101,3 @@ def test_the_largest_pack_fits_and_a_quarter_more_does_not() -> None:
         assert peak_of(memory, lambda: train(size)) > 0.8 * memory.free()
         with pytest.raises(torch.OutOfMemoryError):
             train(size + size // 4 + 1)
-
-
-def test_peaks_that_hardly_grow_do_not_promise_endless_packs() -> None:
-    """An allocator that hands out large pieces may show the same peak for both packs, or a smaller one."""
-    assert MemoryOfPacks.of((32, 2**20), (128, 2**20)).most_lanes(2**30) <= 2 * 128 * 2**10
-    assert MemoryOfPacks.of((32, 2**21), (128, 2**20)).most_lanes(2**30) <= 2 * 128 * 2**10
-
-
-def test_a_pack_has_a_training_however_little_memory_is_free() -> None:
-    assert MemoryOfPacks.of((32, 2**20), (128, 2**22)).most_lanes(0) == 1

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from attnsweep.workloads.field.abrupt_learning import (
     Task,
     collapse,
     guess_level,
-    model,
     optimal_keys,
     repetition,
     sequences,
@@ -81,26 +79,6 @@ def test_the_levels_are_the_entropies_of_each_place(task: Task, n_known: int) ->
 def _entropy(counts: list[int]) -> float:
     share = np.array(counts, np.float64) / sum(counts)
     return float(-(share * np.log(share)).sum())
-
-
-def test_a_factor_multiplies_the_weights_of_the_tokens_that_are_needed() -> None:
-    token_BT = sequences(at.Draw(torch.tensor(0), "train", 0), "window_sum", 4, 3, 5)[0]
-
-    def weights(kind: Any, factor: float) -> Tensor:
-        torch.manual_seed(0)
-        built = model("window_sum", 4, 3, 8, 1, 1, kind, 1.0, factor, "pre", 1e-5).double()
-        for value in built.parameters():
-            nn.init.normal_(value)
-        return built.attention(token_BT)[0, :, 0]
-
-    needed_TT = torch.zeros(8, 8, dtype=torch.bool)
-    needed_TT[5:] = optimal_keys("window_sum", 4)[1:]
-    plain, biased = weights("linear", 1.0), weights("linear", 10.0)
-    assert torch.allclose(biased, torch.where(needed_TT, 10.0, 1.0) * plain)
-    assert not plain.triu(1).any()
-    plain, biased = weights("softmax", 1.0), weights("softmax", 10.0)
-    expected = torch.where(needed_TT, 10.0, 1.0) * plain
-    assert torch.allclose(biased, expected / expected.sum(-1, keepdim=True))
 
 
 class Parrot(nn.Module):

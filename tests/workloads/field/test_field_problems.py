@@ -31,10 +31,7 @@ LONG: list[tuple[type[at.Problem], list[dict[str, Any]]]] = [
             {"task": "permutation", "n_blocks": 2},
         ],
     ),
-    (
-        HISTOGRAM,
-        [{}, {"mixing": "dot", "softmax": False, "norm": "pre", "init_sigma": 0.1}, {"mixing": "lin"}],
-    ),
+    (HISTOGRAM, [{}, {"mixing": "dot", "softmax": False, "norm": "pre", "init_sigma": 0.1}, {"mixing": "lin"}]),
     (
         MARKOV_CHAINS,
         [

@@ -34,16 +34,6 @@ def test_the_targets_are_the_counts() -> None:
     assert (begun_BT[:, 0] == 7).all()
 
 
-def test_letters_places_and_counts_have_their_shares() -> None:
-    n_tokens, n = 6, 10_000
-    letter_BT, count_BT = _drawn(8, n_tokens, "dot", n)
-    assert torch.bincount(letter_BT[:, 0]) / n == pytest.approx([1 / 8] * 8, abs=0.015)
-    shares = [size * _groups(n_tokens, size) / n_tokens for size in range(1, n_tokens)]
-    assert sum(shares) == pytest.approx(1, rel=1e-12)
-    for place in range(n_tokens):
-        assert torch.bincount(count_BT[:, place], minlength=n_tokens)[1:] / n == pytest.approx(shares, abs=0.02)
-
-
 def test_the_level_of_who_guesses_is_the_entropy_of_the_counts() -> None:
     parameters = HISTOGRAM.parameters.resolve({"n_letters": 8, "n_tokens": 6})
     lanes, problem = Lanes([Training(parameters, seed) for seed in range(8)], torch.device("cpu")), HISTOGRAM()

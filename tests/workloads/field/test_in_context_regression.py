@@ -60,11 +60,6 @@ def test_a_level_is_the_loss_of_a_fixed_point(n_directions: int) -> None:
     assert all(each.grad is not None and each.grad.abs().max() < 1e-14 for each in module.parameters())
 
 
-def test_all_directions_are_no_level_of_their_own() -> None:
-    level = IN_CONTEXT_REGRESSION.own_levels["directions_3"]
-    assert level({"inputs": VARIANCE, "n_context": N_CONTEXT}).isnan()
-
-
 def test_the_start_is_left_when_predicted() -> None:
     """Most of the start is flat. Its curvature is rounding, of either sign, for which no step is too large."""
     parameters = IN_CONTEXT_REGRESSION.parameters.resolve({"kq": "merged", "init_sigma": 1e-6, "n_steps": 256})

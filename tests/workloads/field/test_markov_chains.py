@@ -45,21 +45,6 @@ def test_a_chain_is_stationary_and_predicted_best_by_its_bigrams(chains: str) ->
     assert _entropy(pairs_BSS + 1e-9) < _entropy(share_BS + 1e-9) - 0.1
 
 
-def test_rows_of_doubly_stochastic_chains_are_shifted() -> None:
-    token, _ = data(_draw(), n_context=4000, chains="doubly_stochastic", batch_size=8)
-    state = torch.nn.functional.one_hot(token, 3).double()
-    pairs_BSS = state[:, :-1].mT @ state[:, 1:]
-    share_BSS = pairs_BSS / pairs_BSS.sum(-1, keepdim=True)
-    for shift in (1, 2):
-        assert (share_BSS[:, shift] - share_BSS[:, 0].roll(shift, -1)).abs().max() < 0.08
-
-
-def test_the_first_state_has_the_stationary_law() -> None:
-    token, _ = data(_draw(), n_context=4, batch_size=40_000)
-    first, last = (torch.nn.functional.one_hot(token[:, place], 3).double() for place in (0, 3))
-    assert (first.mT @ first - last.mT @ last).abs().max() < 4 * 40_000**0.5
-
-
 def test_strategies_count_what_came_before() -> None:
     token, _ = data(_draw(), n_context=12, batch_size=6)
     found = strategies(token, 3)
@@ -70,15 +55,6 @@ def test_strategies_count_what_came_before() -> None:
             for name, counts in (("unigram", Counter(seen)), ("bigram", followed)):
                 expected = np.array([counts[state] + 1.0 for state in range(3)])
                 assert found[name][b, t].numpy() == pytest.approx(expected / expected.sum())
-
-
-def test_levels_are_in_the_order_of_what_they_know() -> None:
-    values = {"n_states": 3}
-    token, target = data(_draw(), batch_size=400)
-    unigram, bigram = (
-        PROBLEM.own_levels[name]({**values, "inputs": token, "target": target}) for name in ("unigram", "bigram")
-    )
-    assert bigram < 0.95 * unigram < 0.95 * 0.99 * np.log(3)
 
 
 def test_ideal_heads_score_1() -> None:

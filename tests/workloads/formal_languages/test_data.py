@@ -30,13 +30,6 @@ def test_a_string_ends_at_its_own_length() -> None:
         assert (text[lane, :, :, :n].double().mean((0, 1)) - 0.5).abs().max() < 0.08
 
 
-def test_a_string_does_not_depend_on_longer_neighbours() -> None:
-    seeds = torch.tensor([1, 2])
-    alone = random_texts(Streams(seeds[:1]), "x", Lengths(torch.tensor([35]), 35), 6, range(4, 6))
-    beside = random_texts(Streams(seeds), "x", Lengths(torch.tensor([35, 500]), 500), 6, range(4, 6))
-    assert torch.equal(alone[0], beside[0, :, :, :35])
-
-
 @pytest.mark.parametrize("language", ["first", "parity"])
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_block_of_steps_is_its_steps(language: str, batch_size: int) -> None:
@@ -48,13 +41,6 @@ def test_a_block_of_steps_is_its_steps(language: str, batch_size: int) -> None:
         for name, value in block[step - 7].items():
             assert torch.equal(value, alone[name]), name
     assert not torch.equal(block[0]["feature"], block[1]["feature"])
-
-
-def test_a_step_reads_the_strings_of_its_own_number() -> None:
-    lanes = _lanes(10, 10, tokens="positions", batch_size=3)
-    text = random_texts(lanes.streams, "batch", Lengths(torch.tensor([10, 10]), 10), 3, range(9, 10))[:, 0]
-    found = training_batches(lanes, range(7, 1000))[2]["feature"]
-    assert torch.equal(found[:, :, 1:, 1] == 1, text)
 
 
 def test_the_data_of_a_training_do_not_depend_on_its_pack() -> None:
@@ -76,10 +62,3 @@ def test_strings_of_the_test_lengths_are_there() -> None:
     torch.testing.assert_close(counts, torch.full_like(counts, 201.0))
     torch.testing.assert_close(batch["log_n"].exp(), torch.tensor([11.0, 301.0]))
     assert 0.3 < (batch["200/sign"] > 0).float().mean() < 0.7
-
-
-def test_labels_are_those_of_the_strings() -> None:
-    batch = evaluation_batch(_lanes(12, language="first", tokens="positions"))
-    assert torch.equal(batch["sign"] > 0, batch["feature"][..., 1, 1] == 1)
-    batch = evaluation_batch(_lanes(12, language="parity"))
-    assert torch.equal(batch["sign"] > 0, batch["feature"][..., 1].sum(-1) % 2 == 1)

@@ -48,23 +48,7 @@ def test_the_default_is_distributed_as_torchs(torchs: dict[str, Tensor]) -> None
             assert stats.ks_2samp(found.numpy(), theirs.numpy()).pvalue > 1e-3, name
 
 
-def test_layers_start_alike_by_default_and_apart_otherwise() -> None:
-    initial = _initial(None, 0.5)
-    for name, value in initial.items():
-        if name.startswith("layers.0."):
-            other = initial[name.replace("layers.0.", "layers.1.")]
-            assert torch.equal(value[0], other[0]), name
-            assert torch.equal(value[1], other[1]) == (value[1].dim() == 1), name
-
-
 def test_a_sigma_is_the_standard_deviation_of_every_matrix() -> None:
     initial = _initial(0.5, None)
     assert initial["layers.1.first_weight_DW"][0].std().item() == pytest.approx(0.5, rel=0.1)
     assert not initial["layers.1.first_bias_W"][0].any()
-
-
-def test_a_sigma_that_float32_rounds_is_drawn_as_it_was_given() -> None:
-    state = _initial(0.1, 1.0)
-    for name, value in state.items():
-        if value.dim() > 2:
-            assert torch.equal(value[0], 0.1 * value[1]), name

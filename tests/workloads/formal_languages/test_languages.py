@@ -17,25 +17,6 @@ def test_members_are_those_of_the_definition(name: str, length: int) -> None:
     assert members(name, text).tolist() == [MEMBERSHIP[name](word) for word in words]
 
 
-@pytest.mark.parametrize("name", LANGUAGES)
-def test_what_lies_behind_the_end_does_not_count(name: str) -> None:
-    text = every_string(4)
-    longer = torch.nn.functional.pad(text, (0, 3))
-    found = LANGUAGES[name].contains(longer, torch.full((16,), 4))
-    assert torch.equal(found, members(name, text))
-
-
-@pytest.mark.parametrize("name", LANGUAGES)
-def test_positions_above_the_marked_ones_are_alike(name: str) -> None:
-    language = LANGUAGES[name]
-    features = language.position_features(torch.arange(30), torch.tensor(30))
-    assert features.shape == (30, language.n_position_features)
-    if language.n_marked_positions is None:
-        assert features[1:].unique(dim=0).shape[0] == 29
-    else:
-        assert (features[language.n_marked_positions + 1 :] == features[-1]).all()
-
-
 def test_the_features_are_those_of_the_paper() -> None:
     first = LANGUAGES["first"].position_features(torch.arange(4), torch.tensor(4))
     assert first[:, 0].tolist() == [0.0, 1.0, 0.0, 0.0]

@@ -16,6 +16,7 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, Sequences
 from attnsweep.workloads.testing import defaults
+from tests.refusals import refused
 
 
 def table_entropies(table_LVV: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,14 +69,6 @@ def test_entropies_of_a_table() -> None:
     assert h_current.item() == pytest.approx(0.5 * math.log(2))
 
 
-def test_levels_of_a_table_estimate_its_entropies() -> None:
-    laws, found = drawn("bigram_table", 4, 4000, 6)
-    levels = mean_nats("bigram_table", laws, 4, found)
-    for name, exact in zip(("constant", "current"), table_entropies(laws["table"]), strict=True):
-        torch.testing.assert_close(levels[name], exact, rtol=0, atol=0.02)
-    assert not levels["optimum"].any()
-
-
 def test_entropies_of_a_chain_are_those_of_its_stationary_law() -> None:
     V = 3
     laws, _ = drawn("order_2_chain", V, 1, 3)
@@ -101,12 +94,6 @@ def test_a_chain_is_drawn_from_its_law() -> None:
     assert torch.equal(found.token_LBT[..., 1:], found.target_LBT[..., :-1])
     pairs = (found.token_LBT[0, :, 0] * V + found.token_LBT[0, :, 1]).bincount(minlength=V * V) / 3000
     torch.testing.assert_close(pairs.double(), laws["pair"][0], rtol=0, atol=0.04)
-
-
-def test_a_chain_of_no_contrast_is_uniform() -> None:
-    laws, _ = drawn("order_2_chain", 3, 1, 3, contrast=0.0)
-    for entropy in chain_entropies(laws):
-        torch.testing.assert_close(entropy, torch.full((2,), math.log(3), dtype=torch.float64))
 
 
 def test_segments_are_repeated_and_their_tokens_differ() -> None:
@@ -137,28 +124,20 @@ def test_levels_of_induction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "subject"),
     [
-        (
-            {"task": "order_2_chain", "n_words": 17},
-            r"n_words: got 17, expected at most 16 words with"
-            r" task=order_2_chain",
-        ),
-        ({"task": "induction", "n_tokens": 7}, r"n_tokens: got 7, expected at least 8 tokens with task=induction"),
-        ({"task": "induction", "n_tokens": 16}, r"n_words: got 4, expected at least 8 words with task=induction"),
-        ({"n_words": 3}, r"n_words: got 3, expected at least 4 words with task=bigram_table"),
-        ({"task": "order_2_chain", "n_words": 2}, r"n_words: got 2, expected at least 4 words with task=order_2_chain"),
-        (
-            {"task": "order_2_chain", "chain_contrast": 0.31},
-            r"chain_contrast: got 0.31, expected at least 0.32 with task=order_2_chain, eval_batch_size=256 and "
-            "n_tokens=5, .*raise chain_contrast, or eval_batch_size",
-        ),
-        ({"n_words": 65}, r"n_words: got 65, expected at most 64 words with task=bigram_table"),
-        ({"task": "text"}, r"corpus: got None, expected the path of a text corpus, which task=text needs"),
-        ({"n_heads": 3}, r"n_heads: got 3, expected a divisor of d_model=16"),
-        ({"qk": "merged", "qk_rank": 4}, r"qk_rank: got 4, expected null with qk=merged"),
+        ({"task": "order_2_chain", "n_words": 17}, "n_words"),
+        ({"task": "induction", "n_tokens": 7}, "n_tokens"),
+        ({"task": "induction", "n_tokens": 16}, "n_words"),
+        ({"n_words": 3}, "n_words"),
+        ({"task": "order_2_chain", "n_words": 2}, "n_words"),
+        ({"task": "order_2_chain", "chain_contrast": 0.31}, "chain_contrast"),
+        ({"n_words": 65}, "n_words"),
+        ({"task": "text"}, "corpus"),
+        ({"n_heads": 3}, "n_heads"),
+        ({"qk": "merged", "qk_rank": 4}, "qk_rank"),
     ],
 )
-def test_what_does_not_fit_is_refused(values: dict[str, int | str], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
+def test_what_does_not_fit_is_refused(values: dict[str, int | str], subject: str) -> None:
+    with refused(subject, SpecError):
         defaults(GPTWorkload(), **values)

@@ -21,11 +21,11 @@ from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import UserError
-from attnsweep.workloads.files import take_over
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
 from attnsweep.workloads.gpt.text import END, Text, read_text
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
+from tests.refusals import refused
 
 RHYME = [f"{number} little birds sat on a wall, {number} little birds in all" for number in range(100, 160)]
 
@@ -85,14 +85,6 @@ def test_steps_see_the_training_part_and_losses_the_held_out_part(tmp_path: Path
     assert not torch.equal(WORKLOAD.batch(lanes, 3)["token"][0], WORKLOAD.batch(lanes, 3)["token"][1])
 
 
-def test_every_window_is_drawn(tmp_path: Path) -> None:
-    corpus = prepared(tmp_path, ["ab" * 3 + str(line) for line in range(20)], min_frequency=1)
-    batch = WORKLOAD.batch(lanes_of(corpus, batch_size=500), 0)
-    text = read_text(corpus)
-    found = {tuple(row) for row in batch["token"].flatten(0, 1).tolist()}
-    assert found == {tuple(text.train[first : first + 8].tolist()) for first in range(len(text.train) - 8)}
-
-
 def test_levels_are_the_training_parts_laws_on_held_out_windows(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     lanes, train = lanes_of(corpus), read_text(corpus).train.tolist()
@@ -128,27 +120,6 @@ def test_a_text_is_never_solved_and_may_be_overfit(tmp_path: Path) -> None:
     assert (found.outcome[2, 2], found.detail[2, 2]) == ("degenerate_zero", "constant")
 
 
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_short_text_is_learned_by_heart(tmp_path: Path) -> None:
-    random = np.random.default_rng(0).choice(list("abcdefgh "), (40, 12))
-    corpus = prepared(tmp_path, ["".join(row) for row in random])
-    values = {"n_steps": 200, "learning_rate": 1e-2, "d_model": 32, "eval_batch_size": 64, "batch_size": 16}
-    found = WORKLOAD.judge(parameters(corpus), ended(Training(parameters(corpus, **values), 0)).evidence)
-    assert found.outcome[0, -1] == "overfit"
-
-
-@pytest.mark.slow
-def test_a_training_is_the_same_to_the_last_bit_in_any_pack(tmp_path: Path) -> None:
-    corpus = prepared(tmp_path)
-    trainings = [Training(parameters(corpus, d_model=8), seed) for seed in range(3)]
-    whole, alone = ended(*trainings).evidence, ended(trainings[1]).evidence
-    for metric, table in alone.metrics.items():
-        np.testing.assert_array_equal(whole.metrics[metric][1:2], table, err_msg=metric)
-    for level, losses in alone.levels.items():
-        np.testing.assert_array_equal(whole.levels[level][1:2], losses, err_msg=level)
-
-
 def test_the_content_of_a_text_is_part_of_a_training(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     before = parameters(corpus)
@@ -159,38 +130,22 @@ def test_the_content_of_a_text_is_part_of_a_training(tmp_path: Path) -> None:
     prepared(tmp_path, RHYME[1:])
     assert parameters(corpus).corpus_digest != before.corpus_digest
     assert parameters(corpus) != before
-    with pytest.raises(
-        UserError,
-        match=r"corpus_digest: got .*; restore the file, which has changed since the sweep"
-        r" began",
-    ):
+    with refused("corpus_digest", UserError):
         GPTParameters.resolve(before.values())
 
 
-def test_a_worker_reads_the_file_that_it_was_sent(tmp_path: Path) -> None:
-    corpus = prepared(tmp_path)
-    expected = parameters(corpus)
-    take_over({str(corpus): corpus.read_bytes()})
-    corpus.unlink()
-    assert parameters(corpus) == expected
-
-
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "subject"),
     [
-        (
-            {"n_words": 7},
-            r"n_words: got 7, expected \d+ words, the size of the vocabulary of .*; remove n_words, which"
-            r" follows",
-        ),
-        ({"n_tokens": 1024}, r"n_tokens: got 1024, expected fewer than \d+ tokens, the length of the shorter of"),
-        ({"task": "bigram_table"}, r"corpus: got .*, expected corpus=null with task=bigram_table"),
-        ({"corpus": "missing.parquet"}, r"corpus: got '.*missing.parquet', expected a prepared text"),
+        ({"n_words": 7}, "n_words"),
+        ({"n_tokens": 1024}, "n_tokens"),
+        ({"task": "bigram_table"}, "corpus"),
+        ({"corpus": "missing.parquet"}, "corpus"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path: Path, values: dict[str, Value], message: str) -> None:
+def test_what_does_not_fit_is_refused(tmp_path: Path, values: dict[str, Value], subject: str) -> None:
     corpus = prepared(tmp_path, RHYME[:30])
-    with pytest.raises(UserError, match=message):
+    with refused(subject, UserError):
         parameters(corpus, **values)
 
 
@@ -198,8 +153,8 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     corpus = prepared(tmp_path)
     table = pq.read_table(corpus)
     pq.write_table(table.slice(1), corpus)
-    with pytest.raises(UserError, match="expected the digest it was written with"):
+    with refused("corpus", UserError):
         read_text(corpus)
     pq.write_table(table.replace_schema_metadata(None), corpus)
-    with pytest.raises(UserError, match=r"expected a prepared text; prepare the corpus with this command: "):
+    with refused("corpus", UserError):
         read_text(corpus)

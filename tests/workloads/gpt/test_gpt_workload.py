@@ -14,7 +14,6 @@ from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
-from attnsweep.workloads.gpt.workload import LEVEL
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
 
@@ -106,14 +105,6 @@ def test_outcomes_by_level() -> None:
     ]
 
 
-def test_a_training_at_a_tiny_sigma_starts_at_the_uniform_prediction() -> None:
-    result = train(Training(defaults(WORKLOAD, n_steps=1, init_sigma=1e-6, learning_rate=1e-9, eval_batch_size=8), 0))
-    levels = {name: value[0] for name, value in result.evidence.levels.items()}
-    assert result.evidence.metrics["eval_loss"][0, 0] == pytest.approx(math.log(4), abs=1e-5)
-    assert levels["zero"] == pytest.approx(math.log(4))
-    assert 0 < levels["solved"] < levels["current"] < levels["constant"] < levels["zero"]
-
-
 def test_levels_are_losses_of_reference_predictors_on_the_evaluation_batch() -> None:
     lanes = Lanes([Training(defaults(WORKLOAD, eval_batch_size=50), seed) for seed in range(2)], torch.device("cpu"))
     batch = WORKLOAD.eval_batch(lanes)
@@ -125,20 +116,8 @@ def test_levels_are_losses_of_reference_predictors_on_the_evaluation_batch() -> 
     torch.testing.assert_close(batch["level/constant"][0], expected)
 
 
-def test_nothing_counts_as_solved_where_the_current_token_tells_all() -> None:
-    workload = GPTWorkload()
-    for current, is_solvable in ((1.5, True), (1.0, False)):
-        batch = {f"{LEVEL}optimum": torch.tensor(1.0), f"{LEVEL}current": torch.tensor(current)}
-        solved = workload.levels(workload.build(defaults(workload)), batch)["solved"]
-        assert bool(1.0 < solved < current) == is_solvable
-        assert bool(solved.isnan()) != is_solvable
-
-
 def test_roles_follow_scores() -> None:
-    scores = {
-        "previous_token": np.array([[[0.6], [0.3]]]),
-        "induction": np.array([[[0.1], [0.7]]]),
-    }
+    scores = {"previous_token": np.array([[[0.6], [0.3]]]), "induction": np.array([[[0.1], [0.7]]])}
     assert label_patterns(scores).tolist() == [[["previous_token"], ["induction"]]]
     assert label_patterns({name: value / 2 for name, value in scores.items()}).tolist() == [[["none"], ["none"]]]
 

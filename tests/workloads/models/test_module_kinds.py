@@ -1,7 +1,6 @@
 """Each row of the table in docs/modules.md: what trains a kind of module, as plain PyTorch would, or what is said."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,24 +14,9 @@ from tests.workloads.engine.any_module import AnyParameters, lanes_of
 from tests.workloads.models.borrowed import BORROWED
 from tests.workloads.models.module_kinds import KINDS, Kind, KindWorkload
 
-PAGE = Path(__file__).parents[3] / "docs" / "modules.md"
-ROW = re.compile(r"^\| (.+?) \| (blocks|vmapped|none) \|(.*)\|$", re.MULTILINE)
 SLOW = [pytest.mark.slow]
 """To import transformers takes seconds."""
 TRAININGS = lanes_of(*[AnyParameters(n_steps=2, init_sigma=sigma, dtype="float32") for sigma in (None, 0.3)]).trainings
-
-
-def _plainly(text: str) -> str:
-    return text.replace("`", "")
-
-
-def test_the_table_has_each_kind_with_its_engine_and_reason() -> None:
-    rows = {_plainly(name): (engine, reason) for name, engine, reason in ROW.findall(PAGE.read_text())}
-    assert {name: engine for name, (engine, _) in rows.items()} == {
-        _plainly(n): kind.engine for n, kind in KINDS.items()
-    }
-    for name, kind in KINDS.items():
-        assert kind.refused + kind.not_compiled in rows[_plainly(name)][1], name
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

@@ -25,6 +25,7 @@ from attnsweep.workloads.translation.corpus import (
     make_side,
     read_corpus,
 )
+from tests.refusals import refused
 
 WORDS = {"source": [*SPECIALS, "the", "cat"], "target": [*SPECIALS, "il", "gatto", "."]}
 SOURCE, TARGET = [[4, 5], [5], [4, 4, 5]], [[4, 5, 6], [5], [6, 4]]
@@ -72,14 +73,6 @@ def test_a_file_is_read_again_only_once_it_has_changed(tmp_path: Path, monkeypat
     assert again.digest == first.digest
 
 
-def test_another_program_may_have_written_the_same_rows(tmp_path: Path) -> None:
-    path = _write(tmp_path / "c.parquet")
-    table = pq.read_table(path)
-    plain = table.set_column(2, "part", table["part"].cast(pa.string())).select(["part", "target", "source"])
-    pq.write_table(plain, tmp_path / "d.parquet")
-    assert read_corpus(tmp_path / "d.parquet").digest == read_corpus(path).digest
-
-
 @pytest.mark.parametrize(
     "content",
     [b"eng\tita\nHello\tCiao\n", gzip.compress(b"eng\tita\nHello\tCiao\n", mtime=0), b"", b"PAR1 torn", None],
@@ -90,20 +83,13 @@ def test_what_is_not_prepared_is_refused_with_the_command_to_type(tmp_path: Path
         pq.write_table(pa.table({"eng": ["Hello"], "ita": ["Ciao"]}), path)
     else:
         path.write_bytes(content)
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as told:
         read_corpus(path)
     assert re.fullmatch(
         f"corpus: got 'the file {path}, which (cannot be read as Parquet|attnsweep has not prepared)', expected a"
         f" prepared corpus; prepare the corpus with this command: {re.escape(PREPARE)}",
-        str(refused.value),
+        str(told.value),
     )
-
-
-def test_a_path_without_a_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"expected a prepared corpus; check the path \(No such file or directory\)"):
-        read_corpus(tmp_path / "none.parquet")
-    with pytest.raises(UserError, match=r"expected a prepared corpus; check the path \(Is a directory\)"):
-        read_corpus(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +98,7 @@ def test_a_path_without_a_file(tmp_path: Path) -> None:
 )
 def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, changed: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **changed)
-    with pytest.raises(
-        UserError,
-        match=r"expected the digest it was written with, .*; the file was changed after its preparation: prepare",
-    ):
+    with refused("corpus", UserError):
         read_corpus(path)
 
 
@@ -133,31 +116,5 @@ def test_rows_that_were_changed_do_not_match_their_digest(tmp_path: Path, change
 )
 def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> None:
     path = _write(tmp_path / "c.parquet", **columns)
-    with pytest.raises(
-        UserError,
-        match="expected a prepared corpus with all columns and metadata of this format; prepare the corpus again:"
-        f" {PREPARE}",
-    ):
-        read_corpus(path)
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {},
-        {"words": "no JSON", "digest": ""},
-        {"words": "[]", "digest": ""},
-        {"words": json.dumps({"source": ["a"], "target": ["b"]}), "digest": ""},
-        {"words": json.dumps({"source": [*SPECIALS, 1, 2], "target": WORDS["target"]}), "digest": ""},
-    ],
-)
-def test_metadata_that_says_nothing(tmp_path: Path, metadata: dict[str, str]) -> None:
-    path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "1"} | metadata)
-    with pytest.raises(UserError, match="expected a prepared corpus with all columns"):
-        read_corpus(path)
-
-
-def test_a_newer_version_is_refused(tmp_path: Path) -> None:
-    path = _write(tmp_path / "c.parquet", {"corpus_schema_version": "2"})
-    with pytest.raises(UserError, match=r"version 2', expected a file of the format version 1; prepare the"):
+    with refused("corpus", UserError):
         read_corpus(path)

@@ -12,8 +12,7 @@ import torch
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.testing import defaults
-from attnsweep.workloads.translation import Translation, TranslationParameters
+from attnsweep.workloads.translation import TranslationParameters
 from attnsweep.workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
 from attnsweep.workloads.translation.data import Passes, StudiedCorpus, by_length, parts_of, studied_corpus
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
@@ -98,15 +97,6 @@ def test_a_training_reads_the_same_in_any_pack_and_after_any_resume(values: dict
                         assert torch.equal(value[2], expected[step][name][0]), (step, name)
 
 
-def test_a_block_is_more_than_a_step() -> None:
-    blocks, step = 0, 0
-    whole = lanes(small())
-    while step < 150:
-        step += len(WORKLOAD.batches(whole, range(step, 151)))
-        blocks += 1
-    assert blocks < 15
-
-
 def test_tensors_have_one_shape_at_a_step_whatever_the_seeds() -> None:
     for step in range(0, 60, 7):
         shapes = {
@@ -170,22 +160,6 @@ def test_short_is_no_longer_than_the_median_of_training() -> None:
     assert sum(int((~part["is_short"]).sum()) for part in parts) > 5
 
 
-def test_fewer_sentences_are_the_first_of_more() -> None:
-    more, fewer = (studied_corpus(small(n_sentences=n)) for n in (200, 60))
-    assert len(fewer.train) == 60
-    for n in range(60):
-        assert _known(more, np.array([n])) == _pairs_as_text(more, fewer, n)
-
-
-def _pairs_as_text(more: StudiedCorpus, fewer: StudiedCorpus, n: int) -> Counter[Pair]:
-    """A pair of the smaller corpus, with the larger corpus's word indices, which follow frequencies."""
-    numbers = [
-        [one.words.index(other.words[word]) for word in other.tokens[n]]
-        for one, other in ((more.corpus.source, fewer.corpus.source), (more.corpus.target, fewer.corpus.target))
-    ]
-    return Counter([_pair(*numbers)])
-
-
 @pytest.mark.parametrize("n_buckets", [1, 3, 8])
 def test_buckets_are_in_order_of_length(n_buckets: int) -> None:
     corpus = studied_corpus(small()).corpus
@@ -202,19 +176,3 @@ def test_buckets_are_in_order_of_length(n_buckets: int) -> None:
         assert lengths.min() >= longest
         longest = lengths.max()
         assert (bucket.n_source, bucket.n_target) == (longest, corpus.target.lengths[bucket.pairs].max())
-
-
-@pytest.mark.parametrize(("n_sentences", "batch_size"), [(100, 8), (50, 6), (300, 16), (20, 16)])
-def test_little_of_a_pass_is_left_over(n_sentences: int, batch_size: int) -> None:
-    """Each bucket leaves over less than a batch, and has at least four batches if the corpus is large enough."""
-    steps = _steps_of_pass(small(n_sentences=n_sentences, batch_size=batch_size))
-    possible = n_sentences // batch_size
-    assert 0.75 * possible <= steps <= possible
-
-
-def test_each_pass_has_an_order_of_buckets_of_its_own() -> None:
-    parameters = defaults(Translation())
-    passes = Passes(studied_corpus(parameters).corpus, studied_corpus(parameters).train, parameters.batch_size, 0)
-    first, second = ([passes.bucket_at(turn * passes.steps + step) for step in range(passes.steps)] for turn in (0, 1))
-    assert first != second
-    assert sorted(first) == sorted(second)

@@ -14,13 +14,12 @@ from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
 from attnsweep.workloads.diagnostics.shuffles import SCORES as STRUCTURE_SCORES
 from attnsweep.workloads.diagnostics.structure import distances_to_diagonal
-from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
 from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.grammar import RELATIONS
-from attnsweep.workloads.translation.head_scores import FREQUENT_COVERAGE, SCORE_NAMES, LookedAt, _Measures, looked_at
+from attnsweep.workloads.translation.head_scores import SCORE_NAMES, LookedAt, _Measures, looked_at
 from attnsweep.workloads.translation.translator import LAYERS
 from tests.workloads.translation.small_translation import (
     SMALL,
@@ -187,13 +186,6 @@ def test_syntactic_heads_find_their_arcs(scores: Scores) -> None:
     assert np.isnan(scores["cross"]["uniform"]["syntactic_gain"])
 
 
-def test_rare_tokens_are_found_beyond_their_null(scores: Scores) -> None:
-    for layer in ("encoder_self", "cross"):
-        found = scores[layer]["rarest"]
-        assert found["rare_token"] == 1.0
-        assert found["rare_token_null"] < 0.9
-
-
 def test_alignment_is_followed_by_cross_attention_alone(scores: Scores) -> None:
     assert scores["cross"]["aligned"]["alignment"] == 1.0
     assert scores["cross"]["uniform"]["alignment"] == 0.0
@@ -307,15 +299,6 @@ def test_baselines_are_fitted_on_training_sentences() -> None:
     assert seen.count(parts[0].alignment.offset) == max(seen.count(each) for each in set(seen))
 
 
-def test_frequent_words_cover_three_quarters_of_the_text(parts: tuple[LookedAt, ...]) -> None:
-    studied = studied_corpus(defaults(WORKLOAD, **WIDE))
-    words = studied.corpus.source.tokens[studied.train]
-    words = words[words >= 4] - 4
-    n = parts[0].sentences["encoder_self"].n_frequent
-    assert parts[0].sentences["cross"].n_frequent == n
-    assert np.mean(words < n) >= FREQUENT_COVERAGE > np.mean(words < n - 1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [{}, {"window": 1, "num_pos": 1, "attention_scale": "log_n_inv_sqrt_d"}])
 def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) -> None:
@@ -342,24 +325,6 @@ def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) 
 
 
 @pytest.mark.slow
-def test_heads_of_many_trainings_are_scored_in_parts() -> None:
-    parameters = small(head_sentences=10)
-    trainings = [Training(parameters, seed) for seed in range(18)]
-    whole = Lanes(trainings, CPU)
-    module = WORKLOAD.build(parameters).float()
-    buffers = {name: value.expand(18, *value.shape) for name, value in module.named_buffers()}
-    state = WORKLOAD.initial(module, whole) | buffers
-    found = WORKLOAD.score_heads(whole, state)
-    assert found is not None
-    for lane in (0, 15, 16, 17):
-        chosen = torch.tensor([lane])
-        alone = WORKLOAD.score_heads(whole.select(chosen), {name: value[chosen] for name, value in state.items()})
-        assert alone is not None
-        for name, score in alone.scores.items():
-            np.testing.assert_array_equal(score[0], found.scores[name][lane], err_msg=name)
-
-
-@pytest.mark.slow
 def test_real_text_has_roles_but_no_arcs_and_no_alignment(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("corpus") / "c.parquet"
     parameters = small(corpus=written_as_real_text(studied_corpus(small()).corpus, path), dtype="float64")
@@ -375,18 +340,3 @@ def test_real_text_has_roles_but_no_arcs_and_no_alignment(tmp_path_factory: pyte
             assert np.isnan(score).all(), name
         else:
             np.testing.assert_array_equal(score, of_grammar.scores[name], err_msg=name)
-
-
-def test_uniform_attention_has_no_role() -> None:
-    parameters = small(init_sigma=0.0)
-    module = WORKLOAD.build(parameters).float()
-    state = {name: value.detach().unsqueeze(0) for name, value in module.state_dict().items()}
-    found = WORKLOAD.score_heads(lanes(parameters), state)
-    assert found is not None
-    assert (found.role == "none").all()
-    share = found.scores["positional_share"][0]
-    assert not share[[0, 2]].any()
-    # The query of the decoder's first word sees only itself.
-    assert (share[1] < 0.3).all()
-    assert np.isnan(found.scores["sigma_1_z"][0, 0]).all()
-    assert WORKLOAD.score_heads(lanes(small(head_sentences=0)), state) is None

@@ -90,18 +90,6 @@ def test_real_text_is_never_solved(eval_loss: list[float], source_gain: float, w
     assert _last(_evidence(eval_loss, source_gain=source_gain, levels=OF_REAL_TEXT)) == wanted
 
 
-def test_every_probe_is_judged_as_if_it_were_the_last() -> None:
-    eval_loss = [6.0, 3.5, 2.0, 1.95, 2.04, 2.1, 2.4, 0.15, math.nan]
-    train_loss = [6.0, 3.0, 1.9, 1.8, 1.5, 1.2, 0.8, 0.1, math.nan]
-    whole = VERDICTS.judge(None, _evidence(eval_loss, train_loss))
-    assert whole.outcome[0].tolist() == [*["plateau"] * 5, "overfit", "overfit", "solved", "diverged"]
-    for probes in range(1, len(eval_loss) + 1):
-        assert _last(_evidence(eval_loss[:probes], train_loss[:probes])) == (
-            whole.outcome[0, probes - 1],
-            whole.detail[0, probes - 1],
-        )
-
-
 def test_trainings_are_judged_each_by_itself() -> None:
     many = [
         ([5.0, 1.0, 0.1], [5.0, 1.0, 0.1], 1.0),

@@ -23,8 +23,9 @@ from attnsweep.workloads.translation.corpus import (
     corpus_digest,
 )
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair
-from attnsweep.workloads.translation.grammar.sentence_pairs import SENTENCES_PER_DRAW, Laws
+from attnsweep.workloads.translation.grammar.sentence_pairs import Laws
 from attnsweep.workloads.translation.grammar.tree import laws
+from tests.refusals import refused
 
 SIZES = LexiconSizes()
 
@@ -55,14 +56,6 @@ def test_tokens_are_words_then_eos_then_padding(corpus: Corpus) -> None:
         assert (side.tokens[after < -1] > UNK).all()
 
 
-def test_training_is_the_stream_as_it_comes(corpus: Corpus) -> None:
-    lexicon = Lexicon(SIZES)
-    for i in (0, 1, SENTENCES_PER_DRAW - 1, SENTENCES_PER_DRAW, 1_999):
-        pair = sentence_pair(lexicon, 3, i)
-        assert text(corpus.source, i) == pair.source
-        assert text(corpus.target, i) == pair.target
-
-
 def test_a_source_is_in_one_part_and_held_out_sources_differ(corpus: Corpus) -> None:
     assert np.bincount(corpus.part).tolist() == [2_000, 150, 250]
     assert (np.diff(corpus.part) >= 0).all()
@@ -86,19 +79,6 @@ def test_vocabularies_hold_every_word_by_falling_frequency_in_training(corpus: C
     assert {"assistiamo", "vecchie", *Lexicon(SIZES).names} <= set(corpus.target.words)
 
 
-def test_gold_is_padded_like_the_target(corpus: Corpus) -> None:
-    gold = corpus.gold
-    assert gold is not None
-    padding = np.arange(corpus.target.tokens.shape[1]) >= corpus.target.lengths[:, None]
-    assert (gold.alignment[padding] == -1).all()
-    assert (gold.token_nats[padding] == 0).all()
-    rows = np.arange(len(corpus.part))
-    assert (gold.alignment[rows, corpus.target.lengths - 1] == corpus.source.lengths - 1).all()
-    assert (gold.alignment[~padding] >= 0).all()
-    assert (gold.target_nats > gold.token_nats.sum(1)).all()
-    assert 0.4 < (gold.token_nats.sum(1) > 0).mean() < 1.0
-
-
 def test_arcs_are_rows_of_sentence_relation_dependent_governor(corpus: Corpus) -> None:
     gold = corpus.gold
     assert gold is not None
@@ -111,11 +91,6 @@ def test_arcs_are_rows_of_sentence_relation_dependent_governor(corpus: Corpus) -
         assert (arcs[:, 2:] < lengths[arcs[:, 0], None] - 1).all()
         assert [tuple(arc) for arc in arcs[arcs[:, 0] == 17, 1:]] == of_pair
     assert set(gold.source_arcs[:, 1]) == set(range(len(gold.relations)))
-
-
-def test_source_sentences_are_of_the_promised_length(corpus: Corpus) -> None:
-    assert 7.0 < (corpus.source.lengths - 1).mean() < 8.0
-    assert corpus.source.lengths.max() - 1 <= 18
 
 
 def test_the_same_arguments_give_the_same_corpus_and_others_another() -> None:
@@ -159,11 +134,7 @@ def test_another_law_shifts_no_other_choice() -> None:
 def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar.sentence_pairs, "DRAWS_PER_HELD_OUT", 1)
     tiny = LexiconSizes(n_nouns=1, n_transitive_verbs=1, n_intransitive_verbs=1, n_adjectives=1, n_names=1)
-    with pytest.raises(
-        SpecError,
-        match=r"got 80, expected at most \d\d sentences, because 80 draws .* training part; enlarge the"
-        r" lexicon",
-    ):
+    with refused("n_valid + n_test", SpecError):
         grammar_corpus(tiny, n_train=500, n_valid=40, n_test=40, seed=0)
 
 
