@@ -2,12 +2,14 @@
 and whether it will leave.
 """
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from attnsweep.orchestrator.analysis.answer import json_line
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
@@ -19,7 +21,7 @@ from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.kicks import MOST_TELLING, kick_and_train
 from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.diagnostics.saddle import Saddle, saddle_of
-from attnsweep.workloads.engine.contract import Lanes, Training, Workload
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import gradients_of
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
@@ -43,7 +45,7 @@ class Why:
             the repeated one.
         weights, gradients: The norms of its weights and of the loss's gradients by them, by name.
         saddle: `None` where the loss has no second derivatives.
-        loss, kicked: The loss, and where L-BFGS arrives after the last kick that was tried.
+        loss, kicked: The held-out loss, before and after the last kick that was tried and L-BFGS.
         freed_by: The smallest kick, relative to the weights, after which the loss falls by 5%; `None` if none did.
         curve: `eval_loss` at its probes, as (step, value).
         predicted_escape: The step at which it leaves its start, by a formula for starts of this kind; `None` without
@@ -158,12 +160,12 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     (end,) = ends_of(directory, [row["training_id"]])
     points = (point for point in rows.curves.to_pylist() if point["metric"] == "eval_loss")
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
-        objective, parameters = _objective(workload, training, end.state)
+        objective, held_out, parameters = _objectives(workload, training, end.state)
         streams = Lanes([training], torch.device("cpu")).streams
         leaves = {name: value.requires_grad_() for name, value in parameters.items()}
         gradients = gradients_of("loss", objective.losses(leaves), leaves)
         parameters = {name: value.detach() for name, value in leaves.items()}
-        kicked = kick_and_train(objective, parameters, streams, _KICK_STEPS)
+        kicked = kick_and_train(objective, parameters, streams, _KICK_STEPS, judged_by=held_out)
         (predicted,) = predicted_escapes(workload, [training])
         smallest = float(kicked.smallest[0])
         return Why(
@@ -182,7 +184,7 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
         )
 
 
-def _objective(workload: Workload[Any], training: Training[Any], state: State) -> tuple[Objective, State]:
+def _objectives(workload: Workload[Any], training: Training[Any], state: State) -> tuple[Objective, Objective, State]:
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)
@@ -190,7 +192,16 @@ def _objective(workload: Workload[Any], training: Training[Any], state: State) -
     batch = {name: value.unsqueeze(0) for name, value in batch_of(workload, training).items()}
     buffers = {name: value.unsqueeze(0) for name, value in module.named_buffers()}
     parameters = {name: value.detach().clone().unsqueeze(0) for name, value in module.named_parameters()}
-    return Objective(module, loss_of(workload), buffers, batch), parameters
+
+    def held_out(module: nn.Module, batch: Batch) -> Tensor:
+        return workload.eval_loss(module, batch | workload.answers(module, batch))
+
+    eval_batch = {
+        name: value.double() if value.is_floating_point() else value
+        for name, value in workload.eval_batch(Lanes([training], torch.device("cpu"))).items()
+    }
+    judged = Objective(copy.deepcopy(module).eval(), held_out, buffers, eval_batch)
+    return Objective(module, loss_of(workload), buffers, batch), judged, parameters
 
 
 def _largest(sizes: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -132,7 +132,8 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
     """
     until, grad_norms = time.monotonic() + seconds, [np.empty(0)]
     with training_settings():
-        for trainings in sample.shapes:
+        # The largest first: what differs within a shape is seen in time.
+        for trainings in sorted(sample.shapes, key=len, reverse=True):
             try:
                 grad_norms.append(_start(sample, trainings, until))
             except UserError as error:
@@ -167,8 +168,16 @@ def _check_one_begins(sample: Sample) -> None:
         else:
             return
     if raised is not None:
-        with users_code(sample.spec.workload, "a workload whose trainings can begin", "correct it: none can begin"):
+        with users_code(
+            sample.spec.workload, "a training that can begin", f"correct it; it has {_varied(sample.spec, training)}"
+        ):
             raise raised
+
+
+def _varied(spec: Sweep, training: Training[Any]) -> str:
+    values = training.parameters.values()
+    given = (f"{name}={values[name]}" for name in spec.parameters() if name in values)
+    return ", ".join(given) or "all parameters at their defaults"
 
 
 def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:

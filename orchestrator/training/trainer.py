@@ -190,7 +190,9 @@ class Trainer:
         if self._is_leaving:
             return self.hand_back()
         state, n_running = self._checkpoint_if_due(self._pack), len(self._pack.running)
-        return Progress(self._pack.step, state, n_running, self._where, self._pack.metric(), self._pack.probe_share())
+        return Progress(
+            self._pack.reached, state, n_running, self._where, self._pack.metric(), self._pack.probe_share()
+        )
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
         return self._waits and pack.step > self._told_step

@@ -94,17 +94,26 @@ def kick(parameters: State, streams: Streams, relative_size: float) -> State:
     }
 
 
-def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_steps: int = KICK_STEPS) -> Kicked:
+def kick_and_train(
+    objective: Objective,
+    parameters: State,
+    streams: Streams,
+    n_steps: int = KICK_STEPS,
+    judged_by: Objective | None = None,
+) -> Kicked:
     """Adds noise to the weights of each stuck training and trains on. Repeats this with ever larger noise (`KICKS`)
     until the training is no longer stuck."""
+    judge = judged_by or objective
     with torch.no_grad():
-        before = objective.losses(parameters)
+        before = judge.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)
     held = torch.arange(before.shape[0], device=before.device)
     for relative_size in KICKS:
         ended = {name: value[held] for name, value in parameters.items()}
         kicked = {name: value[held] for name, value in kick(parameters, streams, relative_size).items()}
-        after[held] = _descended(objective.select(held), ended, kicked, n_steps).nan_to_num(nan=torch.inf)
+        point = _descended(objective.select(held), ended, kicked, n_steps)
+        with torch.no_grad():
+            after[held] = judge.losses(point, held).nan_to_num(nan=torch.inf)
         is_free = after[held] < LEAVES_BELOW * before[held]
         smallest[held[is_free]] = relative_size
         held = held[~is_free]
@@ -113,14 +122,13 @@ def kick_and_train(objective: Objective, parameters: State, streams: Streams, n_
     return Kicked(before, after, smallest)
 
 
-def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> Tensor:
+def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> State:
     """Returns for each training the loss that L-BFGS reaches from the parameters with noise, `kicked`."""
     kick_size = norm_per_lane({name: kicked[name] - value for name, value in ended.items()})
     point = kicked
     for _ in range(_ROUNDS):
         point = _Scaled(objective, point, kick_size).train(n_steps)
-    with torch.no_grad():
-        return objective.losses(point)
+    return point
 
 
 class _Scaled:

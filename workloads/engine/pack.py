@@ -156,6 +156,12 @@ class Pack(Generic[P]):
         return self._probe_steps[max(self._next_probe - 1, 0)]
 
     @property
+    def reached(self) -> int:
+        """Steps done; between probes too where the optimizer searches no lines."""
+        optimizer = self._store.optimizer
+        return max(optimizer.n_updates, self.step) if isinstance(optimizer, FirstOrder) else self.step
+
+    @property
     def running(self) -> list[int]:
         """The positions, among all trainings of the pack, of the trainings that have not ended."""
         return list(map(int, self._store.position))

@@ -110,7 +110,11 @@ def parameters_class(
                 f"{argument_name} of {role}",
                 given="an argument without a default",
                 expected="an argument with a default, such as n_layers: int = 2",
-                fix=f"give {argument_name} a default in this function, or in another function with the same argument",
+                fix=did_you_mean(
+                    argument_name,
+                    {*supplied[role], *fields},
+                    f"give {argument_name} a default in this function, or in another with the same argument",
+                ),
             )
     for parameter_name, value in defaults.items():
         fields[parameter_name] = _with_default(parameter_name, value)

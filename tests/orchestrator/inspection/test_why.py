@@ -58,6 +58,19 @@ def test_a_training_at_the_zero_curves_down_along_both_factors(sweep: SweepDirec
     assert lines[-1] == f"replay attnsweep replay {sweep.place} {name}"
 
 
+NOISE = """
+import attnsweep as at
+from torch import nn
+
+def model():
+    return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+
+def data(draw: at.Draw, batch_size: int = 16):
+    return draw.normal(batch_size, 8), draw.normal(batch_size, 1)
+
+noise = at.problem("noise", model=model, data=data, loss="mse", defaults={"optimizer": "adam", "learning_rate": 1e-3})
+"""
+
 OWN = """
 import torch
 from torch import nn
@@ -102,3 +115,13 @@ def test_a_users_training_has_its_page(tmp_path: Path) -> None:
     ended = command("why", found.place, "0/0", "--json")
     told = ended.json
     assert (told["outcome"], {*told["gradient_norms"]}) == ("degenerate_zero", {"u", "w"})
+
+
+@pytest.mark.slow
+def test_what_fits_one_batch_alone_is_not_freed(tmp_path: Path) -> None:
+    """Targets that nothing predicts: L-BFGS learns the batch by heart."""
+    (tmp_path / "noise.py").write_text(NOISE)
+    spec = Sweep(name="noise", workload=f"{tmp_path / 'noise.py'}:noise", space={"n_steps": 5}, trials=1, replicates=1)
+    found = trained_sweep(tmp_path / "sweep", spec)
+    ended = command("why", found.place, "0/0", "--json")
+    assert ended.json["kick"]["freed_by"] is None

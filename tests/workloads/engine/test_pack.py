@@ -255,3 +255,9 @@ def test_gradients_flow_to_the_row_and_not_between_parameters() -> None:
     assert (found["vector"] == 3.0).all()
     assert (found["scalar"] == 1.0).all()
     assert gradient.sum() == 3.0 * 34 + 2
+
+
+def test_steps_between_probes_are_told() -> None:
+    pack = Pack(WORKLOAD, [_training(0, n_steps=5000, stop_when_solved=False)])
+    pack.advance(3990)
+    assert pack.step < pack.reached == 3990
