@@ -1,6 +1,7 @@
 """Sweeps on disk with made-up rows, for tests of their readers."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Sequential, Sweep
+from attnsweep.search_spaces.sweep import sha256_of
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
@@ -100,6 +102,14 @@ def curve_rows(rows: Rows, losses: Mapping[int, Sequence[float]] | None = None) 
 def commit(writer: LedgerWriter, rows: Rows, losses: Mapping[int, Sequence[float]] | None = None) -> None:
     trainings = pa.Table.from_pylist([{name: row.get(name) for name in TRAININGS.names} for row in rows], TRAININGS)
     writer.commit(rows[0]["pack"], trainings, pa.Table.from_pylist(curve_rows(rows, losses), SCHEMAS["curves"]), None)
+
+
+def edit_record(place: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Changes `sweep.json`, which has the digest of the new contents."""
+    record = json.loads((place / "sweep.json").read_text())
+    del record["sha256"]
+    edit(record)
+    (place / "sweep.json").write_text(json.dumps(record | {"sha256": sha256_of(record)}, indent=2) + "\n")
 
 
 def sweep_on_disk(path: PlaceName, spec: Sweep, *trials: Rows) -> SweepDirectory:

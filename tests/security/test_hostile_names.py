@@ -5,7 +5,6 @@ What a report makes of them: tests/orchestrator/report/test_report_hostile.py.
 
 import hashlib
 import io
-import json
 import re
 import shlex
 from dataclasses import replace
@@ -29,7 +28,7 @@ from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.commands import command as run
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import edit_record, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
 from tests.refusals import refused
 from tests.search_spaces.test_claim import claim
@@ -96,11 +95,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
         for at, value in enumerate(choices)
     ]
     sweep_on_disk(home, spec, *trials)
-    record = json.loads((home / "sweep.json").read_text())
-    del record["sha256"]
-    record["sweep"] = f"x' and tags.`attnsweep.kind` = 'x{NASTY}"
-    record["provenance"] |= {"host": NASTY, "user": NASTY}
-    (home / "sweep.json").write_text(json.dumps(record))
+    name, of = f"x' and tags.`attnsweep.kind` = 'x{NASTY}", {"host": NASTY, "user": NASTY}
+    edit_record(home, lambda record: record.update(sweep=name, provenance=record["provenance"] | of))
     return SweepDirectory.open(home)
 
 

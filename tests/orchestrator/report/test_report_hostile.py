@@ -9,7 +9,7 @@ import pytest
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.search_spaces import Categorical
 from tests.orchestrator.report.report_html import Element, read_html
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import edit_record, small_sweep, sweep_on_disk, trial_rows
 
 SCRIPT = "<script>alert('x')</script>"
 ATTRIBUTE = '" onmouseover="alert(1)" x=\''
@@ -41,11 +41,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
         for at, value in enumerate(choices)
     ]
     sweep_on_disk(home, spec, *trials)
-    record = json.loads((home / "sweep.json").read_text())
-    del record["sha256"]
-    record["sweep"] = NASTY + LONG
-    record["provenance"] |= {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
-    (home / "sweep.json").write_text(json.dumps(record))
+    provenance = {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
+    edit_record(home, lambda record: record.update(sweep=NASTY + LONG, provenance=record["provenance"] | provenance))
     return home, read_html(write_report([home], None).read_text())
 
 

@@ -4,7 +4,6 @@ Files that a sweep names by path, such as corpora, are not in the sweep, which g
 """
 
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -30,6 +29,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
+from tests.orchestrator.small_sweep import edit_record
 
 pytestmark = [pytest.mark.usefixtures("no_mlflow"), pytest.mark.slow]
 QUIET = Console(quiet=True)
@@ -167,11 +167,8 @@ def test_a_changed_or_missing_file_is_refused(folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["../x.py", "/etc/x.py", "a/../../x.py", "x", "mine.py"])
 def test_a_record_leads_to_no_file_elsewhere(folder: Path, tmp_path: Path, name: str) -> None:
     directory = _interrupted(folder, tmp_path / "s")
-    file = tmp_path / "s" / "sweep.json"
-    record = json.loads(file.read_text())
-    del record["sha256"]
-    record["code"] = {"mine.py": directory.code["mine.py"], name: "../../../../etc/passwd"}
-    file.write_text(json.dumps(record))
+    code = {"mine.py": directory.code["mine.py"], name: "../../../../etc/passwd"}
+    edit_record(tmp_path / "s", lambda record: record.update(code=code))
     with pytest.raises(UserError, match=r"sweep\.json"):
         SweepDirectory.open(tmp_path / "s")
 
