@@ -262,7 +262,7 @@ def said_of_gradient(workload: Workload[P], training: Training[P]) -> str:
         nodes = {loss(*leaves).grad_fn}
         while more := {each for node in nodes if node for each, _ in node.next_functions} - nodes:
             nodes |= more
-        own = [node.name() for node in nodes if isinstance(node, BackwardCFunction)]
+        own = [type(node).__name__ for node in nodes if isinstance(node, BackwardCFunction)]
         assert not own, f"{workload.name}: the gradient is not that of the loss; correct the `backward` of {own}"
         return "gradient: not that of differences of the loss, which detaches, rounds or jumps"
     except Exception as error:  # noqa: BLE001  # A user's loss may refuse float64 by any exception.
