@@ -11,7 +11,7 @@ BUDGET = {
     "search_spaces": 4_050,
     "reproduction": 8_000,
     "benchmarks": 2_300,
-    "tests": 46_300,
+    "tests": 39_500,
 }
 
 

@@ -38,33 +38,8 @@ STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08‮"
 MARKUP = "[/][red]x[/red][link=http://127.0.0.1]y"
 NASTY = f"{STEERING}{MARKUP}'\"`; $(touch owned)\n../../x\\"
 LONG = "z" * 10_000
-NAMES = [
-    "../x",
-    "..",
-    "/etc/x",
-    "a/b",
-    "a b",
-    "-x",
-    ".x",
-    "a'b",
-    'a"b',
-    "a\nb",
-    "a\n",
-    "a\x00",
-    "é",
-    "",
-    "a" * 81,
-    LONG,
-]
-LOOKING = {
-    "status": [],
-    "list": [],
-    "query": ["from trials"],
-    "report": [],
-    "compare": ["s"],
-    "compact": [],
-    "mlflow-sync": [],
-}
+NAMES = ["../x", "..", "/etc/x", "a/b", "a b", "-x", ".x", "a'b", 'a"b', "a\nb", "a\n", "a\x00", "é", "", "a" * 81]
+LOOKING = {"status": [], "list": [], "query": ["from trials"], "report": [], "compare": ["s"], "compact": []}
 """Commands that are safe on a stranger's sweep directory, with their further arguments."""
 LOADING: dict[str, list[str]] = {
     "resume": [],

@@ -47,18 +47,11 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
     ).info.run_id
     found = audit(whole.place, uri)
     assert found.counts["logged"] == 7
-    assert lines_of(found)[0].startswith("asked 9 = trained 9 = told 9 > logged 7 trials")
-    count, missing, twice, unknown = problems_of(found)
-    sync_it = "log what is missing with: attnsweep mlflow-sync DIR"
-    assert count == f"1 runs of the sweep with another number of trainings: {parent} (26, not 27); {sync_it}"
-    assert missing == f"2 complete trials without a finished run: 2, 3; {sync_it}"
-    assert twice.startswith("1 trials with several runs: 0 (")
-    assert again in twice
-    assert twice.endswith("; delete the surplus with: mlflow runs delete --run-id ID")
-    assert unknown.startswith(f"1 runs of incomplete trials: 77 ({stranger}); delete")
-
+    named = (f"{parent} (26, not 27)", "2, 3", again, f"77 ({stranger})")
+    for problem, name in zip(problems_of(found), named, strict=True):
+        assert name in problem
     client.create_run(experiment, tags=client.get_run(parent).data.tags)
-    assert problems_of(audit(whole.place, uri))[0].startswith("2 runs of the sweep itself instead of one: ")
+    assert len(problems_of(audit(whole.place, uri))) == 5
     for run in (again, stranger):
         client.delete_run(run)
 
@@ -76,10 +69,7 @@ def test_runs_that_have_other_values(whole: SweepDirectory, uri: str) -> None:
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute("update params set value = '0.5' where key = 'init_sigma' and run_uuid = ?", [param])
     [problem] = problems_of(audit(whole.place, uri))
-    assert problem.startswith(
-        f"2 trials whose run has another value than the ledger: 2 ({metric}: stuck_rate 0.125, not 0.0), "
-        f"3 ({param}: init_sigma 0.5, not "
-    )
+    assert f": 2 ({metric}: stuck_rate 0.125, not 0.0), 3 ({param}: init_sigma 0.5, not " in problem
     for run in (metric, param):
         client.delete_run(run)
     sync(whole, uri)
