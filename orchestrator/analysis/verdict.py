@@ -1,11 +1,7 @@
-"""The verdict on a claim: supported, refuted or undecided, from the trainings in the ledger.
+"""The verdict on a claim: supported, refuted or undecided, from the trainings in the ledger."""
 
-`power` forecasts by simulation how many trainings a verdict takes if the claim holds with some margin.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -31,9 +27,6 @@ from attnsweep.search_spaces.statement import Quantity, Statement
 Decision: TypeAlias = Literal["supported", "refuted", "undecided"]
 _MOST = 1e12
 """E-values above this are reported as this value."""
-MARGINS = (0.05, 0.1, 0.2, 0.4)
-N_SIMULATED = 200
-_LAST = 2**30
 """The step at which simulated trainings end; all have reached the goal by then."""
 
 
@@ -272,101 +265,3 @@ def _measured(quantity: Quantity, rows: Sequence[Row], confidence: float) -> Mea
 
 def _short(value: float) -> str:
     return "never" if np.isinf(value) else f"{value:.0f}" if value > 1 else f"{value:.2f}"
-
-
-@dataclass(frozen=True, slots=True)
-class Power(Record):
-    """A forecast of how often a claim is supported, and after how many trainings, if the true rates or medians fulfil
-    it by a given distance (`margin`).
-
-    Attributes:
-        margin: How far a rate is on the right side of the number that it is compared with; for two groups, how far
-            apart their rates are, around one half. For medians, the margin is that of the share of trainings that have
-            reached the goal by the step.
-        n_median, n_most: The number of trainings, of all groups, by which half and by which 90% of the simulated claims
-            are supported; `None` if fewer claims are supported.
-    """
-
-    margin: float
-    share: float
-    n_median: int | None
-    n_most: int | None
-
-    def line(self) -> str:
-        """Formats the forecast as one line for people: how often the claim is supported within the budget, and after
-        how many trainings."""
-        half, most = ("more than the budget" if n is None else f"{n:,}" for n in (self.n_median, self.n_most))
-        return f" margin {self.margin:g}: {self.share:.0%} supported within the budget; half by {half}, 90% by {most}"
-
-
-def power(claim: Claim, n_simulated: int = N_SIMULATED) -> list[Power]:
-    """Forecasts by simulation how often a claim is supported, and after how many trainings, for several distances
-    (margins) by which the true rates may fulfil it."""
-    return [
-        _power(claim, margin, n_simulated)
-        for margin in MARGINS
-        if all(_has_room(statement, margin) for statement in claim.statements)
-    ]
-
-
-def _power(claim: Claim, margin: float, n_simulated: int) -> Power:
-    rng = np.random.default_rng(0)
-    sizes = [claim.batch]
-    while (n := claim.next_size(sizes[-1])) is not None:
-        sizes.append(n)
-    took = np.array([_until(claim, margin, sizes, rng) for _ in range(n_simulated)]) * len(claim.groups)
-    half, most = (np.quantile(took, share, method="inverted_cdf") for share in (0.5, 0.9))
-    return Power(margin, float(np.mean(np.isfinite(took))), *(int(n) if np.isfinite(n) else None for n in (half, most)))
-
-
-def _until(claim: Claim, margin: float, sizes: Sequence[int], rng: np.random.Generator) -> float:
-    drawn = [_drawn(statement, margin, sizes[-1], rng) for statement in claim.statements]
-    for n in sizes:
-        firsts = [{side: values[:n] for side, values in samples.items()} for samples in drawn]
-        evidence = together(
-            [
-                weigh(statement, _exactly(first), lambda _: _LAST)
-                for statement, first in zip(claim.statements, firsts, strict=True)
-            ]
-        )
-        decision = evidence.decision(claim.confidence)
-        if decision != "undecided":
-            return n if decision == "supported" else np.inf
-    return np.inf
-
-
-def _exactly(samples: Mapping[Quantity, Sample]) -> Callable[[Quantity, bool], Sample]:
-    return lambda side, _: samples[side]
-
-
-def _drawn(statement: Statement, margin: float, n: int, rng: np.random.Generator) -> dict[Quantity, Sample]:
-    """Simulates `n` trainings for each rate or median that a statement compares, and returns their results."""
-    if statement.kind == "rate":
-        return {side: rng.random(n) < rate for side, rate in _rates(statement, margin)}
-    apart, bound = NormalDist().inv_cdf(0.5 + margin), statement.bound
-    sides = ((statement.lower, -1, statement.lower_factor), (statement.upper, 1, statement.upper_factor))
-    return {
-        side: np.exp(rng.normal(np.log(bound or 1e3 / factor) + sign * apart, 1, n))
-        for side, sign, factor in sides
-        if side is not None
-    }
-
-
-def _rates(statement: Statement, margin: float) -> Iterator[tuple[Quantity, float]]:
-    lower, upper, bound = statement.lower, statement.upper, statement.bound
-    if bound is not None:
-        yield statement.quantities[0], bound - margin if upper is None else bound + margin
-        return
-    assert lower is not None
-    assert upper is not None
-    # The statement fixes only the ratio of the two rates. Of all rates with this ratio, those with the sum 1 are
-    # simulated: near one half, the share that is observed in a sample varies most.
-    factor = statement.upper_factor / statement.lower_factor
-    yield lower, factor / (1 + factor) - margin / 2
-    yield upper, 1 / (1 + factor) + margin / 2
-
-
-def _has_room(statement: Statement, margin: float) -> bool:
-    if statement.kind == "median":
-        return margin < 0.5
-    return all(0 < rate < 1 for _, rate in _rates(statement, margin))

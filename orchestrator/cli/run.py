@@ -1,9 +1,8 @@
-"""Commands that run sweeps, forecast them, decide claims with them, and list the shipped ones.
+"""Commands that run sweeps, decide claims with them, and list the shipped ones.
 
 Fast to import: every command loads its libraries when it runs.
 """
 
-import json
 import time
 from functools import partial
 from pathlib import Path
@@ -31,9 +30,6 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from attnsweep.search_spaces.claim import Claim
     from attnsweep.search_spaces.sweep import Sweep
 
 _THIS_MACHINE = Resources()
@@ -233,9 +229,6 @@ def verify(
     ] = None,
     budget: Annotated[int | None, Option(min=1, help="The most trainings, in place of the claim's.")] = None,
     seed: Annotated[int | None, Option(min=0, help="Seed of all trainings, in place of the claim's.")] = None,
-    forecast: Annotated[
-        bool, Option("--forecast", help="Estimate by simulation how many trainings a verdict takes, and train nothing.")
-    ] = False,
     resources: Resources = _THIS_MACHINE,
     as_json: AsJson = False,
 ) -> None:
@@ -257,9 +250,6 @@ def verify(
             expected=f"{flag} only together with the file of a claim",
             fix=fix,
         )
-    if forecast:
-        _forecast(file_claim or _stored(claim), as_json=as_json)
-        return
     where = claim if file_claim is None else new_directory(file_claim.name, directory)
     from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
     from attnsweep.orchestrator.storage.place_names import as_argument
@@ -284,33 +274,6 @@ def verify(
         say(f"fault: {summary.fault}")
         raise typer.Exit(EXIT_FAULT)
     raise typer.Exit(_EXITS[verified.verdict.decision])
-
-
-def _forecast(claim: "Claim", *, as_json: bool) -> None:
-    from attnsweep.orchestrator.analysis.verdict import power
-
-    powers = power(claim)
-
-    def show(on: "Console") -> None:
-        for line in (claim.claim, f" budget {claim.budget} trainings; if each statement holds with a", *_lines):
-            on.print(line, soft_wrap=True, markup=False, highlight=False)
-
-    _lines = [margin_power.line() for margin_power in powers]
-    answer(show, lambda: json.dumps([margin_power.as_json() for margin_power in powers]), as_json=as_json)
-
-
-def _stored(directory: str) -> "Claim":
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-
-    stored = SweepDirectory.open(directory).claim
-    if stored is None:
-        raise UserError(
-            "CLAIM",
-            given=directory,
-            expected="the file of a claim, or a directory in which `attnsweep verify` has begun to test a claim",
-            fix="give the path of the claim's file",
-        )
-    return stored
 
 
 def _print_sweeps() -> None:

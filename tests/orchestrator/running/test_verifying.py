@@ -120,14 +120,6 @@ def test_what_the_workload_cannot_tell_is_refused_before_anything_is_written(tmp
         assert said in str(refused.value)
 
 
-def test_a_forecast_trains_nothing(tmp_path: Path) -> None:
-    path = claim_file(tmp_path, 0.4)
-    done = CliRunner().invoke(app, ["verify", str(path), "--forecast"], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert "margin 0.2: " in done.stdout
-    assert not (tmp_path / "sweeps").exists()
-
-
 @pytest.mark.slow
 def test_the_claims_that_ship_are_about_their_workloads(tmp_path: Path) -> None:
     documented = tmp_path / "first.yaml"
