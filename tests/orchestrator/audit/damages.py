@@ -135,18 +135,18 @@ DAMAGES: dict[str, tuple[Damage, int, str]] = {
         f"{table} of nobody": (_add(table, training_id="abc", trial=9, replicate=9), 1, "9/9")
         for table in ("curves", "heads")
     },
-    "another value told": (_journal(_told(2), values=[0.75]), 1, "2 (0.75, not 0.0)"),
-    "the last trial not told": (_journal(_told(8)), 1, "8"),
-    "a refused trial not told": (_journal(_told(4), state=TrialState.RUNNING.value), 1, "4 (refused)"),
-    "a trial half drawn": (undrawn(3, "init_sigma"), 1, "3 (init_sigma"),
-    "a trial without what another parameter depends on": (undrawn(3, "optimizer"), 1, "3 (optimizer"),
+    "another value told": (_journal(_told(2), values=[0.75]), 2, "2 (0.75, not 0.0)"),
+    "the last trial not told": (_journal(_told(8)), 2, "8"),
+    "a refused trial not told": (_journal(_told(4), state=TrialState.RUNNING.value), 2, "4 (refused)"),
+    "a trial half drawn": (undrawn(3, "init_sigma"), 2, "3 (init_sigma"),
+    "a trial without what another parameter depends on": (undrawn(3, "optimizer"), 2, "3 (optimizer"),
     "a trial half drawn and not trained": (_asked_and_half_drawn, 3, "10 (raises"),
-    "a trial lost altogether": (_lose_the_last_trial, 3, "9 of 10"),
-    "a trial that another program pruned": (_journal(_told(2), state=2), 1, "2 (PRUNED)"),
+    "a trial lost altogether": (_lose_the_last_trial, 4, "9 of 10"),
+    "a trial that another program pruned": (_journal(_told(2), state=2), 2, "2 (PRUNED)"),
     "a column gone": (
         lambda directory: edit(directory, "trainings", lambda rows: rows.drop_columns("param_momentum")),
         1,
         "momentum",
     ),
 }
-"""The damage, the number of problems that the audit tells of it, and what they name."""
+"""The damage, the number of problems that the audit tells of it, and what they name. An edited journal is one more."""

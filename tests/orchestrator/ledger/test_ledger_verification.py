@@ -24,6 +24,7 @@ from tests.orchestrator.ledger.ledger_rows import (
     open_writer,
     pack_rows,
 )
+from tests.refusals import refused
 
 TABLES = ("trainings", "curves", "heads")
 
@@ -72,7 +73,7 @@ def test_a_single_wrong_bit_anywhere_is_found(root: Path, table: str) -> None:
     whole = path.read_bytes()
     for position in range(0, len(whole), max(len(whole) // 40, 1)):
         _flip(path, position)
-        assert _words(root) == [f"{table}/{path.name}: a file that does not match its checksum"]
+        assert [word.partition(":")[0] for word in _words(root)] == [f"{table}/{path.name}"]
         path.write_bytes(whole)
     assert verify(place_of(root), SPEC) == []
 
@@ -100,9 +101,7 @@ def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
     with open_writer(root) as writer:
         lost = {} if is_missing and table == "trainings" else writer.set_aside
         if lost:
-            what = "a file that does not exist" if is_missing else "a file that does not match its checksum"
-            said = f"{path}: {what}; set aside in {root}/set_aside, its trainings run again"
-            assert lost == {path.stem: said}
+            assert list(lost) == [path.stem]
             # Nothing of the damaged pack is deleted.
             assert left == {
                 str(each.relative_to(root / "set_aside")): each.read_bytes()
@@ -136,16 +135,11 @@ def test_a_fragment_that_repeats_trainings_of_others_is_set_aside(root: Path) ->
     """As a late upload leaves it, of a writer that has lost the sweep; nothing may merge it with the others."""
     with open_writer(root) as writer:
         writer.commit("q", *pack_rows("q", [(2, 1), (3, 0)]))
-    with pytest.raises(UserError) as refused:
+    with refused("trainings", UserError):
         compact(root)
-    assert str(refused.value) == (
-        f"{root}/trainings: got '1 trainings that are recorded in more than one file', expected files "
-        f"that record each training once; set aside the files that repeat trainings with: attnsweep resume {root}"
-    )
     path = file_of(root, "trainings", "q")
     with open_writer(root) as writer:
-        said = f"{path}: 1 trainings that other files hold too; set aside in {root}/set_aside, its 1 others run again"
-        assert writer.set_aside == {path.stem: said}
+        assert list(writer.set_aside) == [path.stem]
         assert held(root) == keys_of(0, 1, 2)
     assert {path.parent.name for path in root.glob(f"set_aside/*/{path.name}")} == set(TABLES)
     compact(root)
@@ -168,18 +162,13 @@ def test_setting_aside_that_a_crash_cut_short_is_ended_by_the_next(root: Path, m
 def test_a_reader_meets_no_wrong_number(root: Path, ask: Callable[[Path], object]) -> None:
     path = file_of(root, "curves", "p1")
     _flip(path, _page(path, pq.read_schema(path).get_field_index("value")))
-    with pytest.raises(UserError) as refused:
+    with refused(path.name, UserError):
         ask(root)
-    assert str(refused.value) == (
-        f"{path}: got 'a file that does not match its checksum', expected a Parquet file that attnsweep wrote; "
-        f"restore it; or: attnsweep resume {root}, which sets it aside and trains it again"
-    )
     assert Ledger(root).trainings().num_rows == 6
 
 
 def test_files_of_another_sweep_are_found(root: Path) -> None:
     assert len(verify(place_of(root), "f" * 64)) == 9
-    assert str(verify(place_of(root), "f" * 64)[0]).endswith("rows of another sweep, of the spec 5ec5ec5ec5ec")
 
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
