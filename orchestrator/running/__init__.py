@@ -1,2 +1,1 @@
-"""Runs sweeps: draws configurations from the Optuna study, trains them, and stores the results as rows of the ledger
-(Parquet tables). Stops and resumes sweeps, and trains failed trainings again."""
+"""Runs sweeps: draws configurations, trains them and commits their rows; stops, resumes and retries."""

@@ -1,5 +1,4 @@
-"""Checkpoints of unfinished packs (trainings in one batched program). A checkpoint stays in the sweep directory until
-the pack's results are in the ledger.
+"""Checkpoints of unfinished packs. One stays in the sweep directory until the pack's results are in the ledger.
 
 `checkpoints/<pack>-<digest>.parquet` has one row: the pack's trainings as (trial, replicate), the environment, and the
 pack's state as the trainer's bytes. A damaged checkpoint is removed, and its pack starts from the beginning.
@@ -37,13 +36,7 @@ damage."""
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint of a pack (trainings in one batched program) that an earlier run of the sweep has written.
-
-    Attributes:
-        pack: The pack's name.
-        lanes: (trial, replicate) of each training in the pack.
-        environment: The id of the environment that trained the pack; `None` if unknown.
-    """
+    """A checkpoint found at start; `environment` is the id of the one that trained the pack, `None` if unknown."""
 
     pack: str
     lanes: Sequence[tuple[int, int]]
@@ -51,14 +44,11 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of a sweep's unfinished packs (trainings in one batched program)."""
-
     def __init__(self, place: Place) -> None:
         self._place = place
         self._stored: dict[str, tuple[str, str | None]] = {}
 
     def put(self, order: PackOrder, state: bytes) -> None:
-        """Writes the state of a pack of trainings as a checkpoint, and removes the pack's earlier checkpoint."""
         table = pa.table(
             {
                 "trial": [[task.trial for task in order.tasks]],
@@ -75,16 +65,10 @@ class Checkpoints:
         self._stored[order.pack] = name, order.environment
 
     def environment_of(self, pack: str) -> str | None:
-        """Returns the id of the environment (machine and versions) in which a pack of trainings reached its last
-        checkpoint; `None` if it is not known."""
         return self._stored.get(pack, (None, None))[1]
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Returns the last stored state of a pack of trainings.
-
-        Raises:
-            StoreError: If the file cannot be read now.
-        """
+        """Raises StoreError if the file cannot be read now."""
         name, trained_in = self._stored.get(pack, (None, None))
         if name is None or trained_in != environment:
             return None
@@ -100,7 +84,7 @@ class Checkpoints:
             self._place.remove(CHECKPOINTS, [f"{stored[0]}.parquet"])
 
     def load(self) -> list[Saved]:
-        """Returns the checkpoints that earlier runs of the sweep have left, and removes those that are damaged.
+        """Returns the checkpoints found, and removes damaged ones.
 
         Raises:
             StoreError: If a file cannot be read now.

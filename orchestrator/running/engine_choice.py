@@ -1,5 +1,4 @@
-"""Chooses the engine that computes the optimization steps of a new sweep: `vmapped` (PyTorch's kernels, over all
-trainings of a batch), or `blocks` (programs compiled for a few trainings at a time)."""
+"""Chooses the engine of a new sweep."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,12 +44,7 @@ _TOO_SHORT = "its steps would not repay compiling"
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine (implementation of the optimization steps) that a sweep uses, with the reason for the choice.
-
-    Attributes:
-        engine: The engine.
-        reason: Why the engine was chosen, as a clause; empty if it was not recorded.
-    """
+    """A sweep's engine; `reason` is a clause, empty if none was recorded."""
 
     engine: Engine
     reason: str = ""
@@ -66,13 +60,9 @@ class EngineChoice:
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
 ) -> EngineChoice:
-    """Chooses the engine of a new sweep: compiled programs if the sweep is long enough to repay compiling and this
-    machine can compile, else PyTorch's kernels.
+    """Chooses `blocks` if the sweep is long enough to repay compiling and this machine can compile, else `vmapped`.
 
     Args:
-        spec: The sweep.
-        workload: The sweep's workload.
-        wanted: The engine that the user asks for; `auto` chooses the faster one.
         console: Prints a line if compiled blocks were asked for, or would be faster, but are not possible.
     """
     say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
@@ -94,8 +84,7 @@ def engine_for(
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """Describes how a long sweep would compute its steps (compiled, or by `vmap` with PyTorch's kernels) if all its
-    trainings had the given parameters. If the steps cannot be compiled, says why.
+    """Says how a long sweep of such trainings would compute its steps or, if they cannot be compiled, why not.
 
     Raises:
         UserError: If the workload does not accept the parameters, or if its code fails.
@@ -115,9 +104,9 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
-    """Estimates how many optimization steps the trainings of one shape (equal static parameters) take in all, at most.
+    """Estimates how many steps the trainings of one shape take in all: an upper bound, since they may end early.
 
-    All shapes are assumed to be equally frequent. The number is an upper bound, because trainings may end early.
+    All shapes are assumed to be equally frequent.
     """
     trainings = spec.trials * most_wanted(spec.replicates)
     n_steps: int = _first_training(spec, workload).parameters.n_steps
@@ -136,7 +125,6 @@ def shapes_by(spec: Sweep, workload: Workload[Any]) -> dict[str, int]:
 
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns why compiling a sweep's steps does not pay or is impossible; `None` if it pays."""
     training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
     in_parts = workload.split(training.parameters) is not None
     if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
@@ -164,7 +152,6 @@ def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
-    """Returns why the steps of a sweep's first training cannot be compiled; `None` if they can."""
     try:
         Pack(workload, [_first_training(spec, workload)]).compiled_graph()
     except STOPS:
@@ -177,7 +164,6 @@ def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
 
 
 def _first_training(spec: Sweep, workload: Workload[Any]) -> Training[Any]:
-    """Returns a training with the first value of each parameter in the sweep's search space."""
     if spec.where or spec.derived():
         return Training(drawn_parameters(spec, workload.parameters, 64)[0], 0)
     corner = {name: dimension.grid()[0] for name, dimension in spec.drawn().items()}

@@ -40,12 +40,9 @@ def going_on(
     *,
     accept_drift: bool = False,
 ) -> Entry:
-    """Returns a function that takes a stored sweep and returns the sweep to continue: with the environment of this run,
-    and with any trials and replicates (trainings per trial) that the run adds.
+    """Returns a function that takes a stored sweep and returns the one to continue: in this environment, and extended.
 
     Args:
-        workload: The sweep's workload.
-        environment: The environment in which the run trains.
         more: Returns the trials and replicates that the run adds to the sweep as recorded.
         accept_drift: Whether the run may train in an environment that differs from the sweep's latest.
     """
@@ -68,8 +65,7 @@ def going_on(
 
 
 def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
-    """Returns a finished sweep unchanged, for a run that only summarizes it. Raises an error if the sweep is not
-    finished."""
+    """Returns a finished sweep unchanged, for a run that only summarizes it; else raises UserError."""
     if not directory.finished:
         raise UserError(
             str(directory.place),
@@ -81,8 +77,7 @@ def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """Returns the values, by parameter, that a workload adds to a spec to identify the files that the spec names, such
-    as digests of the files.
+    """Returns what a workload adds to a spec to identify the files that it names, such as digests, by parameter.
 
     Raises:
         UserError: If a file is missing or differs from the record, or if the workload's own code fails.
@@ -92,7 +87,6 @@ def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
 
 
 def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
-    """Checks a sweep's spec against its workload, and returns the spec to store."""
     spec = spec.fix(pinned(workload, spec))
     check_sweep(spec, workload.parameters, workload.outcomes)
     refuse_credentials(spec)
@@ -102,18 +96,13 @@ def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
 
 
 def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:
-    """Loads a user's workload again from a copy of its code, as a resumed sweep loads it.
-
-    Raises:
-        UserError: If the copy does not load.
-    """
+    """Loads a user's workload from a copy of its code, as a resumed sweep does."""
     code = user_code_of(workload)
     return workload if code is None else load_workload(spec.workload, replace(code, is_apart=True))
 
 
 def check_same(spec: Sweep, code: UserCode | None, shard: Shard | None, directory: SweepDirectory) -> None:
-    """Raises an error if the sweep in the directory differs from the given one in its spec, its user code or its shard.
-    Only the description may differ."""
+    """Refuses another spec, user code or shard than the directory's. Only the description may differ."""
     place = directory.place
     if directory.shard != shard:
         raise UserError(
@@ -142,7 +131,7 @@ def check_same(spec: Sweep, code: UserCode | None, shard: Shard | None, director
 
 
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Raises an error if the ledger has rows of another sweep, or of trials that the Optuna study lacks.
+    """Refuses rows of another sweep, or of trials that the study lacks.
 
     The study would draw missing trials again, so they would be trained twice.
     """
@@ -160,8 +149,7 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
 
 
 def check_retry(spec: Sweep) -> None:
-    """Refuses `--retry-failed` for a sweep in which a rule decides how many replicates (trainings) a trial gets.
-    A retry would change results on which the rule has already based decisions."""
+    """Refuses `--retry-failed` under a `Sequential` rule, which has decided by results that a retry would change."""
     if not isinstance(spec.replicates, int):
         raise UserError(
             "--retry-failed",
@@ -173,7 +161,6 @@ def check_retry(spec: Sweep) -> None:
 
 
 def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
-    """Refuses `--warm-start` (trials of earlier sweeps for the sampler) for a sweep that was begun without it."""
     if warm_starts and not directory.warm_start:
         raise UserError(
             "--warm-start",
@@ -184,7 +171,6 @@ def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]
 
 
 def check_shard(spec: Sweep, shard: Shard) -> None:
-    """Raises an error if a driver of the sweep would have no trial."""
     if shard.count > spec.trials:
         raise UserError(
             "--shard",

@@ -1,5 +1,4 @@
-"""The journal (log file) of a sweep's Optuna study: its entries, its file, and the chained digests ("seals") that
-protect its lines from changes."""
+"""The journal of a sweep's Optuna study: its entries, its file, and the chained digests ("seals") of its lines."""
 
 import json
 import os
@@ -25,8 +24,6 @@ from attnsweep.workloads.errors import UserError
 
 
 class Operation(IntEnum):
-    """Numbers by which Optuna's journal tells the kinds of its entries apart, such as "create trial"."""
-
     SET_STUDY_SYSTEM_ATTR = 3
     CREATE_TRIAL = 4
     SET_TRIAL_STATE_VALUES = 6
@@ -47,8 +44,7 @@ _NOTE_KEYS = {"op_code", "worker_id", "study_id", "trial_id", "user_attr", "syst
 
 
 class Chain:
-    """Computes the seals of a journal's lines, by which later changes of the journal can be detected. Each line that
-    the sweep writes ends with a seal: a digest of the previous seal and of all bytes between the two seals.
+    """Seals a journal's lines: each line of the sweep ends with a digest of the last seal and all bytes since.
 
     The seal is the line's last key, `chain`, which Optuna ignores. If a line is changed or removed, or another writer
     replaces it, the next seal is wrong. Lines of other programs have no seal; the next line of the sweep covers them.
@@ -59,16 +55,13 @@ class Chain:
         self._since = sha256()
 
     def seal(self, line: str) -> str:
-        """Returns a line of the journal, a JSON object, with its seal: a digest that depends on this line and on all
-        lines before."""
         body = line.removesuffix("}")
         self._since.update(body.encode())
         seal = self._close()
         return f'{body},"chain":"{seal}"}}'
 
     def follow(self, line: bytes) -> bool | None:
-        """Adds to the digest a line that was read from the journal. Returns whether the line's seal (the digest stored
-        in it) is right; `None` if it has no seal."""
+        """Takes a line read from the journal. Returns whether its seal is right; `None` if it has none."""
         match = _SEAL.search(line)
         if match is None:
             self._since.update(line + b"\n")
@@ -89,12 +82,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """The result of checking the seals (chained digests) of all lines of a journal: how many lines have one, and which
-    are wrong.
+    """The seals of a journal.
 
     Attributes:
         chain: The digest after the last line.
-        n_sealed: Number of lines with a seal.
         broken: The numbers of the lines whose seal is wrong.
         foreign: The numbers of the lines that have no seal.
         n_open: Number of lines without a seal at the end, which no later seal covers yet.
@@ -108,9 +99,6 @@ class Seals:
 
 
 def read_seals(lines: Iterable[bytes]) -> Seals:
-    """Checks the chained digests ("seals") of a journal's lines, and returns which lines were changed or added by
-    others.
-    """
     chain = Chain()
     fits = [chain.follow(line) for line in lines]
     sealed = [number for number, each in enumerate(fits, start=1) if each is not None]
@@ -120,8 +108,7 @@ def read_seals(lines: Iterable[bytes]) -> Seals:
 
 
 def is_note(line: bytes) -> bool:
-    """Returns whether a line of a journal only sets attributes, such as a user's note. Such a line does not affect how
-    Optuna numbers trials."""
+    """Whether a line only sets attributes, such as a user's note, and so does not change the numbers of trials."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -156,15 +143,13 @@ class StudyLog(BaseJournalBackend):
         self._has_failed = False
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
-        """Returns the journal's entries from number `log_number_from` on. Removes the earlier entries from memory,
-        because Optuna never asks for them again."""
+        """Returns the entries from this number on, and drops the earlier ones, which Optuna never asks for again."""
         del self._unread[: log_number_from - self._n_read]
         self._n_read = log_number_from
         return list(self._unread)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Adds Optuna's log entries to the journal in memory, in the form in which JSON stores them: tuples become
-        lists, and keys become strings."""
+        """Adds entries in the form in which JSON stores them: tuples become lists, keys strings."""
         entries = [json.loads(json.dumps(log)) for log in logs]
         self._unread += entries
         if self._asked is None:
@@ -173,15 +158,13 @@ class StudyLog(BaseJournalBackend):
             self._asked += entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Adds an entry to the journal, which the next `save` writes. Optuna's study, as it stands in memory, is not
-        changed by it."""
+        """Adds an entry, which the next `save` writes. The study in memory stays as it is."""
         assert self._asked is None
         self._unsaved.append(_line(entry))
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """A context in which Optuna draws one trial. The trial's journal entries are saved together, or not at all if
-        an exception leaves the context."""
+        """In this context Optuna draws one trial: its entries are saved together, or not at all after an exception."""
         asked: list[dict[str, Any]] = []
         self._asked = asked
         try:
@@ -193,7 +176,7 @@ class StudyLog(BaseJournalBackend):
         self._unsaved += map(_line, asked)
 
     def save(self) -> None:
-        """Makes all journal entries so far durable, in one write. Idempotent.
+        """Makes all entries so far durable, in one write. Idempotent.
 
         After a save that failed or was interrupted it does nothing, because it is not known how much that save wrote.
         """
@@ -206,13 +189,11 @@ class StudyLog(BaseJournalBackend):
 
 
 class TrialEntries:
-    """Writes a sweep's trials, with their values and final states, directly to the journal, not through Optuna's
-    storage.
+    """Writes trials directly to the journal, not through Optuna's storage.
 
     It serves samplers that do not learn from results: no trial stays in memory, and an entry costs a tenth of Optuna's
-    time. The lines are those that Optuna would have written, so Optuna can open the journal. The journal has one study,
-    whose id is 0, and a trial's id is its number. Methods that Optuna's storage has too have the names that Optuna
-    uses.
+    time. The lines are those that Optuna would have written. The journal has one study, whose id is 0, and a trial's
+    id is its number. Methods that Optuna's storage has too have the names that Optuna uses.
     """
 
     def __init__(self, log: StudyLog) -> None:
@@ -220,7 +201,6 @@ class TrialEntries:
         self._texts: dict[BaseDistribution, str] = {}
 
     def create(self, drawn: Mapping[str, Scalar], distributions: Mapping[str, BaseDistribution]) -> None:
-        """Adds a running trial with its drawn values to the journal. The trial gets the next number."""
         self._add(
             Operation.CREATE_TRIAL,
             study_id=0,
@@ -256,8 +236,7 @@ class TrialEntries:
 
 
 class JournalFile:
-    """The journal of the Optuna study as a file. Optuna's `JournalFileBackend` can read the file even while a sweep
-    writes it.
+    """The journal as a file, which Optuna's `JournalFileBackend` can read even while a sweep writes it.
 
     A kill or a full disk can leave a part of a line, or only some entries of a trial, at the end. `load` cuts this part
     off; nothing that depends on it has been written. `optuna-dashboard` may add entries too: a file lock keeps its
@@ -337,15 +316,10 @@ def _now() -> str:
 
 @contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """A context that holds the lock of a journal's file, which `optuna-dashboard` takes too: a symbolic link named
-    `study.journal.lock`.
+    """Holds the lock that `optuna-dashboard` takes too: a symbolic link named `study.journal.lock`.
 
-    Optuna's own class for this lock takes the lock's age from the file that the link names. If that file does not
-    exist, Optuna's class waits forever. A killed process leaves such a link if it named the file relative to another
-    folder, or had not made the file yet.
-
-    Raises:
-        OSError: If the link cannot be made.
+    Optuna's own class takes the lock's age from the file that the link names, and waits forever if there is none. A
+    killed process leaves such a link if it named the file relative to another folder, or had not made it yet.
     """
     link = journal.with_name(f"{journal.name}.lock")
     last_seen, since = None, time.monotonic()

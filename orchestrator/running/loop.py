@@ -1,5 +1,4 @@
-"""The main loop of a sweep: draws trials, gives batches of trainings ("packs") to trainers, commits the results to the
-ledger, and reports the trials' values to the Optuna study.
+"""The main loop of a sweep: draws trials, gives packs to trainers, commits results, reports values to the study.
 
 The loop runs in one thread, the only writer of study and ledger. Decisions that need neither of the two are in
 `SweepPlan`.
@@ -58,26 +57,22 @@ _ASK_SECONDS = 0.05
 
 
 class Follower(Protocol):
-    """Interface for observers that the loop of a sweep informs about new results as soon as these are stored. Such
-    observers are the progress display and the MLflow log."""
+    """What the loop tells of new results: the progress display and the MLflow log."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after rows were added to the ledger, and after the study got the values of the trials that the rows
-        completed."""
+        """Called after a commit, and after the study got the values of the trials that the rows completed."""
 
     def trial_told(self, trial: int) -> None:
-        """Called for each trial when its trainings are in the ledger and the Optuna study has recorded its value."""
+        """Called once the trial's rows are in the ledger and its value in the study."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run of a sweep has found of earlier runs: how many trainings are finished, how many complete trials had
-    not been reported to the study, and how many trainings are still to train.
+    """What a run has found of earlier runs.
 
     Attributes:
         n_kept: Number of trainings whose rows are in the ledger.
         n_told: Number of trials with complete rows whose values the study lacked until now.
-        n_queued: Number of trainings to train, again or for the first time.
         n_from_checkpoint: Number of the queued trainings that continue from a checkpoint.
     """
 
@@ -87,9 +82,7 @@ class Found:
     n_from_checkpoint: int
 
     def in_words(self) -> str:
-        """Describes in one line how many trainings earlier runs have finished and how many are left to train; empty if
-        there were no earlier runs.
-        """
+        """One line; empty if there were no earlier runs."""
         if not (self.n_kept or self.n_told or self.n_queued):
             return ""
         of_them = f", {self.n_from_checkpoint} of them from a checkpoint" if self.n_from_checkpoint else ""
@@ -103,7 +96,6 @@ class _UnderWay:
     reached: Progress | Probed | None = None
 
     def shown(self, order: PackOrder) -> PackUnderWay:
-        """Returns the progress of a pack of trainings in the form that `attnsweep status` shows."""
         return PackUnderWay(
             pack=order.pack,
             n_trainings=len(order.tasks),
@@ -117,18 +109,11 @@ class _UnderWay:
 
 
 class SweepLoop:
-    """The main loop of a sweep: until the sweep's end it draws trials, gives packs (trainings in one batched program)
-    to trainers, and commits the results.
+    """Until the sweep's end, draws trials, gives packs to trainers and commits the results.
 
     Args:
-        directory: The sweep.
-        workload: The problem that the sweep trains.
-        study: The source of trials.
-        writer: The ledger's writer.
-        pool: The trainers.
         pack_size: Trainings in a pack; `None` searches for the fastest size.
         max_failures: Number of trainings that may fail in this run; `None` for any number.
-        followers: Observers that are called after each commit.
     """
 
     def __init__(
@@ -160,15 +145,11 @@ class SweepLoop:
 
     @property
     def directory(self) -> SweepDirectory:
-        """The sweep's directory, as an object that holds the newest content of its `sweep.json`."""
+        """With the newest content of its `sweep.json`."""
         return self._directory
 
     def resume(self, rows: pa.Table) -> Found:
-        """Continues where an earlier run of the sweep stopped; begins the sweep if there was no earlier run.
-
-        Args:
-            rows: All rows of the ledger's `trainings`.
-        """
+        """Continues from the ledger's rows, or begins the sweep if there are none."""
         self._pruning.begin(rows)
         self._inform(self._trials.restore(rows))
         n_queued = len(self._plan.backlog)
@@ -178,8 +159,7 @@ class SweepLoop:
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the sweep's budget is spent or `should_stop` returns `True`. After a stop, trainers hand back
-        unfinished packs of trainings, whose states are stored.
+        """Trains until the budget is spent or `should_stop` returns `True`; then trainers hand back unfinished packs.
 
         Args:
             should_stop: Called about twice a second.
@@ -200,11 +180,9 @@ class SweepLoop:
 
     @property
     def n_asked(self) -> int:
-        """The number of trials drawn so far, in this run and in earlier ones."""
         return self._study.n_asked
 
     def under_way(self) -> list[PackUnderWay]:
-        """Returns the progress of the packs that are in training, or have ended and are not in the ledger yet."""
         ended = [
             _UnderWay("", Progress(order.tasks[0].training.parameters.n_steps, n_running=0)).shown(order)
             for order, _ in self._ended
@@ -244,19 +222,16 @@ class SweepLoop:
 
     @property
     def _n_to_ask(self) -> int:
-        """The number of trials that may be drawn now."""
         if self.end_reason:
             return 0
         return self._study.n_to_draw(self._pool.n_trainers, self._trials.still_open) if self._may_ask else 0
 
     @property
     def _fair_share(self) -> int:
-        """How many of the remaining trainings each trainer gets if they are shared equally."""
         n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
-        """Gives packs of trainings to idle trainers, and draws new trials for them as needed."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.has_idle:
             accelerator = self._pool.idle[0].accelerator
@@ -289,7 +264,6 @@ class SweepLoop:
         return begun if begun is not None and begun in idle else idle[0]
 
     def _environment_on(self, machine: str) -> str | None:
-        """Returns the id of the environment (machine and versions) on a type of machine."""
         if machine not in self._environments:
             latest = self._directory.environments.get(self._directory.environment or "")
             on_machine = latest and latest.on(machine)
@@ -302,7 +276,7 @@ class SweepLoop:
         return self._environments[machine]
 
     def _ask(self, is_enough: Callable[[], bool], until: float) -> bool:
-        """Draws trials until `is_enough()` returns `True` or no trial is left to draw."""
+        """Draws until `is_enough()` is true or no trial is left."""
         while self._n_to_ask and not is_enough():
             self._trials.ask()
             if time.monotonic() >= until:

@@ -1,5 +1,4 @@
-"""One run of a sweep that has a directory: opens the sweep's ledger and Optuna study for writing, trains, and
-summarizes."""
+"""One run of a sweep that has a directory, from opening to summary."""
 
 import time
 from collections.abc import Iterator
@@ -41,10 +40,9 @@ takes milliseconds."""
 
 @dataclass(frozen=True)
 class _OpenSweep:
-    """A sweep that this process alone may write to: its ledger and its Optuna study are open for writing.
+    """A sweep that this process alone may write to.
 
     Attributes:
-        recorded: The sweep as recorded.
         directory: The sweep as this run continues it; the method `record` stores it.
         rows: The rows of earlier runs in `trainings`, with the columns that the loop and the display need.
     """
@@ -70,14 +68,10 @@ class _OpenSweep:
 
 @dataclass
 class OneRun:
-    """One run of a sweep, from opening its directory to its summary.
+    """One run of a sweep.
 
     Attributes:
-        resources: What the run uses: trainers, engine, pack size.
-        console: Where progress is shown.
         patience: Seconds to wait for another process that holds the sweep.
-        retry_failed: Whether to train failed trainings again.
-        outlook: What a new sweep will take.
     """
 
     resources: Resources
@@ -98,13 +92,7 @@ class OneRun:
         return None if self._finished and not self._stop.requested else self._stop.seconds_left
 
     def run(self, directory: SweepDirectory, workload: Workload[Any], start_pool: StartPool, enter: Entry) -> Summary:
-        """Opens the sweep, trains its remaining trainings, and summarizes it.
-
-        Args:
-            directory: The sweep.
-            workload: The sweep's workload.
-            start_pool: Starts the trainers.
-            enter: Checks the sweep's record and derives from it the sweep to train.
+        """Trains the sweep's remaining trainings. `enter` checks its record and derives from it the sweep to train.
 
         Raises:
             SweepError: If the sweep cannot continue.
@@ -142,7 +130,6 @@ class OneRun:
             yield _OpenSweep(recorded, directory, workload, study, writer, rows)
 
     def _writer(self, directory: SweepDirectory, workload: Workload[Any]) -> LedgerWriter:
-        """Opens the ledger for writing."""
         is_said = False
         while True:
             try:
@@ -156,7 +143,6 @@ class OneRun:
             time.sleep(_LOOK_SECONDS)
 
     def _train(self, sweep: _OpenSweep, start_pool: StartPool) -> Summary:
-        """Trains until the budget is spent or the user stops the run."""
         directory = sweep.directory
         is_as_before = directory.spec == sweep.recorded.spec and not sweep.retries_failed
         replays = earlier_replays(sweep.recorded) if is_as_before else None
@@ -220,7 +206,7 @@ class OneRun:
         return replace(summary, mlflow=projection.to_open(), in_mlflow=in_mlflow, seconds=self._seconds)
 
     def _end(self, sweep: _OpenSweep, beacon: Beacon) -> None:
-        """Saves the Optuna study and records the end of the run, unless another process has taken over the sweep."""
+        """Saves the study and records the run's end, unless another process has taken over the sweep."""
         sweep.writer.confirm()
         sweep.study.save()
         sweep.directory.record_run(finished=self._finished, seconds=self._seconds)
@@ -237,7 +223,7 @@ def _context(sweep: _OpenSweep) -> RunContext:
 
 
 def show_progress(display: ProgressDisplay, beacon: Beacon, pool: Pool, loop: SweepLoop, lag: str) -> None:
-    """Shows the sweep's state on the console, and writes the state to a file for `attnsweep status`.
+    """Shows the sweep's state on the console, and writes it for `attnsweep status`.
 
     Args:
         lag: How far MLflow is behind, in words; empty if it is not behind.

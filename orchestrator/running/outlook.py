@@ -39,7 +39,6 @@ class Outlook:
     """The packs that a sweep will have, and how long they take.
 
     Attributes:
-        spec: The sweep.
         shapes_by: The static parameters that vary, each with its number of values.
         n_steps: The steps of a training, the largest number of the sample.
         step_seconds: Seconds of a step of any pack, and for each training in it; `None` if unknown.
@@ -62,7 +61,7 @@ class Outlook:
         return cls(sample.spec, shapes, n_steps, seconds, resources.pack_size)
 
     def lines(self, n_trainers: int, engine: Engine) -> list[str]:
-        """Returns a line with the plan, and a warning if static parameters make packs small."""
+        """A line with the plan, and a warning if static parameters make packs small."""
         spec, most = self.spec, self.pack_size or PackSizer.smallest
         n_first, n_shapes = n_wanted(spec.replicates, {}), prod(self.shapes_by.values())
         n_packs, seconds = 0, 0.0

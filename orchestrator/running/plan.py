@@ -1,5 +1,4 @@
-"""Decides which trainings make the next pack (one batched program), how many, and what happens to a pack that comes
-back from a trainer.
+"""Decides which trainings make the next pack, and what happens to a pack that comes back from a trainer.
 
 Plain state in, actions out: no disk, no clock, and no library except what describes a training.
 """
@@ -36,14 +35,12 @@ _COMMIT_TRAININGS = 2048
 
 
 class PackSizer:
-    """Finds by measurement how many trainings one batched program (a pack) should compute to be fastest. Doubles the
-    number as long as this raises the training steps per second.
+    """Finds the fastest size of packs by measurement: doubles it as long as this raises the steps per second.
 
     On a GPU, where a pack of 512 takes hardly longer than one of 64, the size grows eightfold. The peak memory of packs
     predicts the largest pack that fits; a size that did not fit is halved.
 
     Args:
-        fixed: The size of all packs; `None` searches for one.
         slack: By how many trainings a pack may be smaller than its wanted size and still count as a measurement of that
             size, because packs end with whole trials.
 
@@ -65,11 +62,7 @@ class PackSizer:
         self._fitting = self.limit
 
     def size(self, fair_share: int) -> int:
-        """Returns the number of trainings that the next pack (one batched program) should have.
-
-        Args:
-            fair_share: Trainings left per trainer: with a larger pack, another trainer would have no work.
-        """
+        """A pack above `fair_share` would idle another trainer."""
         if self._fixed is not None:
             return self.limit
         wanted = self._wanted()
@@ -79,15 +72,9 @@ class PackSizer:
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Records the speed of a pack of trainings for the search for the fastest size of packs, if the pack has about
-        the size that the search wants to measure next.
+        """Takes the speed of a pack of about the size to measure next; any other only limits later sizes by its memory.
 
-        Any other pack only limits the sizes of later packs by its use of memory.
-
-        Args:
-            n_lanes: The pack's number of lanes.
-            lane_steps_per_second: The pack's training steps per second, summed over lanes.
-            memory: The pack's use of GPU memory.
+        `lane_steps_per_second` is the sum over lanes.
         """
         if memory is not None:
             self._limit_to(memory)
@@ -101,7 +88,6 @@ class PackSizer:
         self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
-        """Records that a pack of this many trainings did not fit into memory, so that all later packs are smaller."""
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
     def _limit_to(self, memory: PackMemory) -> None:
@@ -135,22 +121,14 @@ SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 def is_commit_due(
     ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
 ) -> bool:
-    """Returns whether the results of finished packs of trainings should be written to the ledger now.
-
-    Args:
-        ended: The packs, at least one.
-        seconds: Seconds since the last commit.
-        n_trainers: Number of packs that can train at the same time.
-        is_asking: Whether trainers wait for trials.
-        is_training: Whether any pack is in training.
-    """
+    """Whether to commit the ended packs, at least one. `is_asking`: trainers wait for trials."""
     are_many = not is_asking and len(ended) * _COMMIT_SHARE >= n_trainers
     are_large = sum(len(order.tasks) for order in ended) >= _COMMIT_TRAININGS
     return are_many or are_large or seconds > _COMMIT_SECONDS or not is_training
 
 
 class Backlog:
-    """Trainings that wait for a trainer, grouped so that those in one group can share a batched program (a pack).
+    """Trainings that wait for a trainer, grouped by shape.
 
     Args:
         keeps_trials: Whether a pack must end with a whole trial, unless the trial is larger than the pack.
@@ -168,19 +146,11 @@ class Backlog:
             self._by_shape[task.shape].append(task)
 
     def has_full_pack(self, sizer: SizerOf, fair_share: int) -> bool:
-        """Returns whether a full pack waits: enough trainings that can share one batched program.
-
-        `fair_share` is the number of trainings left per trainer.
-        """
         shape = self._fullest
         return shape is not None and len(self._by_shape[shape]) >= sizer(shape).size(fair_share)
 
     def take_pack(self, sizer: SizerOf, fair_share: int) -> list[Task]:
-        """Removes and returns the trainings of the next pack: the oldest of the largest group that can share a batched
-        program.
-
-        `fair_share` is the number of trainings left per trainer.
-        """
+        """Takes the oldest of the shape with the most trainings."""
         shape = self._fullest
         if shape is None:
             return []
@@ -192,8 +162,7 @@ class Backlog:
         return waiting[:n_lanes]
 
     def take_lanes(self, lanes: Sequence[tuple[int, int]]) -> list[Task] | None:
-        """Removes and returns the waiting trainings that are given as (trial, replicate), in the given order; `None` if
-        any of them is not waiting."""
+        """Takes the given (trial, replicate) in this order; `None` if any of them is not waiting."""
         waiting = {(task.trial, task.replicate): task for tasks in self._by_shape.values() for task in tasks}
         if not lanes or any(lane not in waiting for lane in lanes):
             return None
@@ -206,7 +175,6 @@ class Backlog:
         return taken
 
     def _whole_trials(self, waiting: Sequence[Task], n_lanes: int) -> int:
-        """Returns how many of the waiting trainings the next pack (batched program) takes, at most `n_lanes`."""
         ends = (n for n in range(n_lanes, 0, -1) if waiting[n - 1].trial != waiting[n].trial)
         return next(ends, n_lanes) if self._keeps_trials else n_lanes
 
@@ -217,7 +185,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Fail:
-    """Tells the loop that runs the sweep to record a pack's only training as failed, with an error text."""
+    """Record the pack's only training as failed."""
 
     order: PackOrder
     error: str
@@ -227,26 +195,21 @@ class Fail:
 
 @dataclass(frozen=True)
 class Forget:
-    """Tells the loop that runs the sweep to remove the checkpoint of a pack of trainings, because the pack will not be
-    continued from it."""
+    """Remove the checkpoint of a pack that will not be continued from it."""
 
     pack: str
 
 
 @dataclass(frozen=True)
 class Shrink:
-    """Tells the loop that runs the sweep to train in smaller packs from now on, because this pack of trainings ran out
-    of memory.
-
-    Only packs with the same static parameters become smaller.
-    """
+    """Train this pack's shape in smaller packs from now on: it ran out of memory."""
 
     order: PackOrder
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Tells the loop that runs the sweep to end the sweep with an error, whose message is `reason`."""
+    """End the sweep with an error, whose message is `reason`."""
 
     reason: str
 
@@ -255,15 +218,12 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 
 
 class SweepPlan:
-    """Decides which pack of trainings (one batched program) is trained next. Also decides whether to continue or split
-    a pack that a trainer hands back, or to record it as failed.
+    """Decides which pack is trained next, and whether one that comes back goes on, is split, or has failed.
 
     Args:
-        backlog: The trainings that wait.
         max_failures: Number of trainings that may fail in this run; `None` for any number.
 
     Attributes:
-        backlog: The trainings that wait.
         n_under_way: Number of trainings in packs that trainers have.
     """
 
@@ -277,18 +237,16 @@ class SweepPlan:
 
     @property
     def has_work(self) -> bool:
-        """Whether any training waits for a trainer: in a pack that a trainer has handed back, or in the backlog."""
+        """In a pack that was handed back, or in the backlog."""
         return bool(self._again or self.backlog)
 
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
-        """Queues an earlier run's unfinished packs of trainings, to be continued from their checkpoints, and removes
-        these trainings from the backlog.
+        """Queues an earlier run's packs from their checkpoints, and takes their trainings from the backlog.
 
         A checkpoint is dropped if another environment made it, since a ledger row names one environment, or if its
         trainings are not in the backlog.
 
         Args:
-            checkpoints: The checkpoints of these packs.
             environments: The ids of the environments that train now, on machines of any type.
 
         Returns:
@@ -304,40 +262,32 @@ class SweepPlan:
         return sum(len(order.tasks) for order in self._again), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
-        """Returns how many trainings remain per trainer: those that wait, those in training, and the `n_to_come` of
-        trials that are not drawn yet."""
+        """Trainings left per trainer: waiting, in training, and `n_to_come` of trials not drawn yet."""
         return -(-(len(self.backlog) + n_to_come + self.n_under_way) // n_trainers)
 
     def pack_to_continue(self) -> PackOrder | None:
-        """Removes and returns the pack of trainings that has waited longest to be continued; `None` if none waits."""
+        """Takes the pack that has waited longest to be continued."""
         return self._again.pop(0) if self._again else None
 
     def new_pack(self, sizer: SizerOf, fair_share: int) -> PackOrder | None:
-        """Takes trainings from the backlog as a new pack (one batched program); `None` if no training waits."""
         tasks = self.backlog.take_pack(sizer, fair_share)
         if not tasks:
             return None
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Called when progress of a pack of trainings is stored durably. Forgets how many trainers have died before.
-
-        Resets two counts of trainers that died without progress: those that had this pack, and those of the whole run.
-        """
+        """Called once progress of a pack is durable. Resets the counts of lost trainers, the pack's and the run's."""
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0
 
     def handed_back(self, order: PackOrder) -> None:
-        """Queues a pack of trainings that a trainer handed back, to be continued from its last checkpoint."""
         self._again.append(replace(order, checkpoint=None))
 
     def trained(self, order: PackOrder) -> None:
-        """Records that a pack of trainings has been trained to its end."""
         self._n_trained += len(order.tasks)
 
     def raised(self, order: PackOrder, report: Raised) -> list[Action]:
-        """Handles a pack of trainings that raised an exception: splits it in halves until the faulty training is alone,
-        which is then recorded as failed."""
+        """Splits a pack that raised in halves until the faulty training is alone, which is then recorded as failed."""
         shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
         if len(order.tasks) > 1:
             return [*shrink, self._split(order)]
@@ -347,8 +297,7 @@ class SweepPlan:
         return [*shrink, *failed]
 
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
-        """Decides what happens to a pack of trainings whose trainer has died. The pack is continued, or split if it
-        needs too much memory or has lost several trainers.
+        """Continues a pack whose trainer has died, or splits it if it lacks memory or has lost several trainers.
 
         The cause may be the machine or the pack itself. A training alone in its pack is recorded as failed after
         several losses. After too many losses without progress of any pack the sweep ends.
@@ -366,7 +315,6 @@ class SweepPlan:
         return []
 
     def _split(self, order: PackOrder) -> Forget:
-        """Queues the two halves of a pack of trainings as new packs, which start from step 0."""
         self._losses.pop(order.pack, None)
         half = len(order.tasks) // 2
         self._again.append(PackOrder(f"{order.pack}a", order.tasks[:half]))

@@ -1,5 +1,4 @@
-"""Checks a sweep before its first training, on a random sample of its trainings: raises errors for what cannot work,
-and returns warnings for what looks unwise."""
+"""Checks a sweep on a random sample of its trainings: refuses what cannot work, warns of what looks unwise."""
 
 import time
 from collections.abc import Sequence
@@ -46,13 +45,10 @@ _LONG_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Sample:
-    """A random sample of a sweep's trainings: up to 64 trials with one training each, drawn uniformly whatever sampler
-    the sweep has.
+    """Up to 64 random trials of a sweep that fits its workload, one training each, drawn uniformly by any sampler.
 
     Attributes:
-        spec: A sweep that fits its workload.
-        workload: The sweep's workload.
-        shapes: The trainings, grouped by equal static parameters.
+        shapes: The trainings, by shape.
     """
 
     spec: Sweep
@@ -79,7 +75,7 @@ def _shape(parameters: TrainingParameters) -> str:
 
 
 def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
-    """Checks a new sweep by a sample of its trainings, and returns warnings for the user, one line each.
+    """Checks a new sweep by a sample of its trainings, and returns warnings, one line each.
 
     Raises:
         SpecError: If a training of the sweep cannot be trained, ended or recorded as the spec says.
@@ -92,7 +88,7 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
 
 
 def check_stop_metrics(sample: Sample) -> None:
-    """Refuses conditions for ending trainings early (`stop_when`) on metrics that the workload does not measure.
+    """Refuses `stop_when` on metrics that the workload does not measure.
 
     For each condition, one training that has it is measured before its first step.
 
@@ -110,9 +106,8 @@ def check_stop_metrics(sample: Sample) -> None:
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
-    """Refuses a workload whose trainings cannot share one batched program, or whose code labels a training with an
-    outcome that the workload has not declared. Returns a warning if trainings start where the gradient is 0 or not
-    finite.
+    """Refuses a workload whose trainings cannot share a program, or which uses an undeclared outcome. Returns a
+    warning if trainings start where the gradient is 0 or not finite.
 
     Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot
     be batched with `vmap`.
@@ -120,10 +115,6 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
     Looks at a few trainings of each shape (equal static parameters) at a time until the time is up, and at a few in any
     case. Any other error of the workload's code is left to the trainings, whose rows will contain it, unless no shape
     can begin.
-
-    Args:
-        sample: Some trainings of the sweep.
-        seconds: The longest time to look at trainings.
 
     Raises:
         SpecError: If trainings side by side would differ from trainings alone, a label is unknown, or a user's code
@@ -181,7 +172,6 @@ def _varied(spec: Sweep, training: Training[Any]) -> str:
 
 
 def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Checks trainings of one shape, as `check_starts` says, and returns norms of first gradients of some of them."""
     workload, grad_norm = sample.workload, np.empty(0)
     # The module of the first training is compared with the modules of the other trainings in the list, a few at a time.
     # If there are no others, it is compared with itself, built again.
@@ -257,7 +247,6 @@ def _measured(
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Checks that two trainings of a user's workload give the same results in one batch as alone in plain PyTorch."""
     first, *others = trainings
     values = first.parameters.values()
 
@@ -269,15 +258,10 @@ def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
 
 def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str | None:
-    """Returns a warning if over 5% of the sampled trainings are predicted to end while they are still on the initial
-    plateau.
+    """Warns if over 5% of the sampled trainings are predicted to end on the initial plateau.
 
-    Looks at the trainings, grouped by equal static parameters, until the time is up. Nothing is trained. Trainings for
-    which the workload's code raises are passed over: their rows will contain the error.
-
-    Args:
-        sample: Some trainings of the sweep.
-        seconds: The longest time to look at trainings.
+    Looks at one shape after another until the time is up. Trains nothing, and passes over trainings for which the
+    workload's code raises: their rows will contain the error.
     """
     until = time.monotonic() + seconds
     steps, budgets = [], []
@@ -298,7 +282,6 @@ def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str |
 
 
 def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    """Predicts the step at which each training leaves the initial plateau."""
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     expected = 0.0
     # The first prediction takes longer than the later ones, because it also loads programs. So the second prediction is
@@ -318,7 +301,7 @@ def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until:
 
 
 def sampler_warning(spec: Sweep) -> str | None:
-    """Returns a warning if the sampler would need over ten minutes to draw all trials of the sweep."""
+    """Warns if the sampler would need over ten minutes to draw all trials."""
     seconds = _SAMPLER_SECONDS.get(spec.sampler, 0.0) * spec.trials**2
     if seconds <= _LONG_SECONDS:
         return None

@@ -58,12 +58,9 @@ class _Cell:
 
 
 class ProgressDisplay:
-    """Displays a sweep's progress: trials, trainings, outcomes, the first metric, trainings per second, the time left.
+    """Trials, trainings, outcomes, the first metric, trainings per second, the time left.
 
-    Args:
-        console: The console to write to. A terminal or a notebook's cell gets a live bar, any other gets plain lines.
-        spec: The sweep, which determines the budget.
-        done: The ledger's rows of earlier runs.
+    A terminal or a notebook's cell gets a live bar, any other console plain lines. `done`: rows of earlier runs.
     """
 
     def __init__(self, console: Console, spec: Sweep, done: pa.Table) -> None:
@@ -111,7 +108,6 @@ class ProgressDisplay:
         self._draw_cell(at_once=True)
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Adds the trainings that were just written to the ledger to the displayed counts."""
         self._n_done += trainings.num_rows
         if self._n_told == self._n_trials:
             # The results of all trials have been reported to the study, so no further replicates will be needed and the
@@ -123,7 +119,6 @@ class ProgressDisplay:
             self._print_line(self._line())
 
     def _count(self, trainings: pa.Table) -> None:
-        """Counts trainings by outcome."""
         outcomes = trainings["outcome"].to_pylist()
         self._outcomes.update(outcomes)
         for trial, outcome, stuck in zip(
@@ -143,17 +138,16 @@ class ProgressDisplay:
             self._stuck = f"stuck {share:.2f} [{low:.2f}, {high:.2f}]"
 
     def trial_told(self, trial: int) -> None:
-        """Counts a trial as completed by this run, unless an earlier run of the sweep had completed it."""
+        """Counts a trial unless an earlier run had completed it."""
         if trial not in self._complete_before:
             self._n_told += 1
             self._to_close.append(trial)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
-        """Shows that the sweep is alive: updates the progress bar or, without a bar, prints a line now and then.
+        """Updates the progress bar or, without a bar, prints a line now and then.
 
         Args:
             waiting_for: What the sweep waits for before any pack can train; empty if it waits for nothing.
-            packs: The packs in training.
         """
         self._packs = packs
         if self._n_done == self._n_done_before == self._work_before and self._work > self._work_before:

@@ -1,5 +1,4 @@
-"""The self-check at the end of a sweep: a random hundredth of the trainings (at most 1,000) is trained again in other
-batches ("packs"), and each must end as before.
+"""The self-check at a sweep's end: 1% of its trainings (at most 1,000) are trained again, and must end as before.
 
 A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
 shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
@@ -36,13 +35,9 @@ _WAIT_SECONDS = 0.5
 def replay_some(
     directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
-    """Trains 1% of a finished sweep's trainings again (at least 2, at most 1,000), and records whether they end as
-    before.
+    """Trains 1% of the trainings again (at least 2, at most 1,000), and records whether they end as before.
 
     Args:
-        directory: The sweep.
-        workload: The sweep's workload.
-        pool: Trainers of the sweep, all idle.
         should_stop: Called about twice a second. A self-check that is stopped records nothing.
 
     Returns:
@@ -107,7 +102,6 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
 def _packs(
     tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
 ) -> list[PackOrder]:
-    """Groups the trainings that the self-check repeats into packs (one batched program each)."""
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}

@@ -1,4 +1,4 @@
-"""Runs a new sweep, or resumes one, from the checks of the user's input to the summary at the end."""
+"""Runs or resumes a sweep, from the checks of the user's input to the summary at the end."""
 
 from collections.abc import Sequence
 from contextlib import chdir
@@ -60,11 +60,9 @@ def run_sweep(
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
 ) -> Summary:
-    """Runs a new sweep in a new directory, or one driver's part of a sweep.
+    """Runs a new sweep in a new directory.
 
     Args:
-        spec: The sweep to run.
-        where: The sweep directory to make.
         resources: What to run on; default Ray, on this machine or at `RAY_ADDRESS`. `Resources(local=True)` trains in
             this process.
         console: Where progress is shown; default stderr, or the output of a notebook's cell.
@@ -133,7 +131,7 @@ def run_or_resume(
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
 ) -> Summary:
-    """Runs a sweep, or continues it if the directory already holds it. So a scheduler can repeat the same command.
+    """Runs a sweep, or continues it if the directory holds it, so that a scheduler can repeat the same command.
 
     A finished sweep is summarized again without Ray, whatever code is installed by now. If a driver that was killed on
     another machine still holds the sweep's lock, the call waits some minutes until the lock expires.
@@ -174,17 +172,14 @@ def resume_sweep(
     """Continues an interrupted sweep. A finished sweep is only summarized again, unless trials or trainings are added.
 
     Args:
-        where: The sweep directory.
         resources, console: As for `run_sweep`.
         accept_drift: Continue even if versions differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
-        more_replicates: Replicates to add to every trial. Trials that have ended keep the value that the study has
-            recorded.
+        more_replicates: Replicates to add to every trial. Trials that have ended keep their value.
         replicates: Replicates that every trial is to have at least, instead of `more_replicates`. Those that another
             process has added meanwhile are not added again.
-        retry_failed: Whether to train failed trainings again. Trials that have ended keep the value that the study has
-            recorded.
+        retry_failed: Train failed trainings again. Trials that have ended keep their value.
 
     Raises:
         UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in

@@ -1,5 +1,4 @@
-"""Stops a sweep on request: the first Ctrl-C, SIGTERM or signal of a scheduler ends it in order, a second one at
-once."""
+"""Stops a sweep: the first Ctrl-C, SIGTERM or scheduler's signal ends it in order, a second one at once."""
 
 import signal
 import threading
@@ -45,10 +44,7 @@ def signals_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Raises KeyboardInterrupt if a signal has arrived within the context `signals_as_ctrl_c`.
-
-    Code that catches all errors calls this function, because the signal may have caused the error.
-    """
+    """Called by code that catches all errors, because a signal within `signals_as_ctrl_c` may have caused the error."""
     if _interrupted.is_set():
         raise KeyboardInterrupt
 
@@ -87,8 +83,7 @@ class StopOnSignal:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds that remain for ending the sweep: all `STOP_SECONDS` until a first signal arrives, fewer after
-        it."""
+        """All `STOP_SECONDS` until a first signal arrives."""
         return STOP_SECONDS if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

@@ -1,5 +1,3 @@
-"""The Optuna study of a sweep. Only the driver draws trials from the study and reports the trials' values to it."""
-
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -36,22 +34,18 @@ _REFUSED, _PRUNED = "refused", "pruned_step"
 
 @dataclass(frozen=True)
 class Configuration:
-    """A drawn trial: its number and the values of its parameters."""
-
     trial: int
     values: Mapping[str, Scalar]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A trial that an earlier run has drawn: its number, and whether it has ended in the Optuna study."""
-
     trial: int
     is_told: bool
 
 
 class Study:
-    """Draws the configurations of a sweep's trials and records the trials' values, by means of an Optuna study.
+    """Draws trials and records their values in an Optuna study. Only the driver does.
 
     The study of a shard numbers its trials 0, 1, 2, ..., as Optuna requires. Trial numbers in this class are the
     sweep's; `Shard.trial` and `Shard.number` convert between the two.
@@ -68,8 +62,7 @@ class Study:
     completes.
 
     Attributes:
-        refused: Why the workload refused the values of a trial, by the trial's number.
-        pruned: The step at which a trial was pruned, by the trial's number.
+        refused, pruned: By trial: why the workload refused its values; the step at which it was pruned.
     """
 
     def __init__(self, directory: SweepDirectory) -> None:
@@ -112,29 +105,18 @@ class Study:
 
     @property
     def n_asked(self) -> int:
-        """The number of trials drawn so far, in this run and in earlier ones."""
         return self._n_asked
 
     @property
     def learns(self) -> bool:
-        """Whether the sampler learns: the values of a new trial depend on the results of earlier trials."""
         return self._spec.sampler not in LEARN_NOTHING
 
     @property
     def n_left(self) -> int:
-        """The number of trials that the sweep's budget still allows to draw."""
         return max(self._shard.n_of(self._spec.trials) - self._n_asked, 0)
 
     def n_to_draw(self, n_trainers: int, still_open: Iterable[int]) -> int:
-        """Returns how many trials may be drawn now.
-
-        A sampler that learns draws a group of trials when all trials before it have ended, so that the order in which
-        they ended does not matter.
-
-        Args:
-            n_trainers: Number of packs that can train at the same time.
-            still_open: The trials that have not ended.
-        """
+        """A sampler that learns draws a group once all trials before it have ended, in whatever order they did."""
         if not self.learns:
             return self.n_left
         end, group = group_sizes(self._directory.own_spec, n_trainers, len(self._told_before))
@@ -149,8 +131,7 @@ class Study:
         )
 
     def n_ended_at_median(self) -> int | None:
-        """Returns how many trials had results when the median trial was drawn; `None` for a sampler that does not
-        learn."""
+        """How many trials had results when the median trial was drawn; `None` for a sampler that does not learn."""
         trials = self._study.get_trials(deepcopy=False) if self.learns else []
         if not trials:
             return None
@@ -159,7 +140,6 @@ class Study:
         return sum(trial.datetime_complete is not None and trial.datetime_complete <= drawn for trial in trials)
 
     def ask(self) -> Configuration:
-        """Draws the values of the next trial."""
         number = self._shard.trial(self._n_asked)
         if self._entries and self._draws:
             drawn, distributions = self._draws.draw(number)
@@ -178,15 +158,11 @@ class Study:
         return make_sampler(self._spec, trial, self._told_before)
 
     def asked(self) -> list[Asked]:
-        """Returns the trials that earlier runs have drawn, except those whose values the workload refused."""
+        """The trials that earlier runs have drawn, except refused ones."""
         return self._earlier
 
     def check_known(self, trials: Collection[int]) -> None:
-        """Raises an error if the study lacks any of the given trials, which shows that the study was lost or replaced.
-
-        Raises:
-            UserError: If the study lacks some of them, because it was lost or replaced.
-        """
+        """Raises UserError if the study lacks some of them, because it was lost or replaced."""
         asked = self._shard.first(self._n_asked)
         unknown = [trial for trial in sorted(trials) if trial not in asked]
         if unknown:
@@ -199,26 +175,21 @@ class Study:
             )
 
     def configuration(self, trial: int) -> Configuration:
-        """Returns a trial with the values that were drawn for it. If a killed run had not drawn all values, draws the
-        others now.
-        """
+        """Returns a drawn trial. Draws what a killed run had not."""
         frozen = self._backend.get_trial(self._id_in_storage(trial))
         drawn = self._completed(frozen) if undrawn(self._spec, frozen.params) else frozen.params
         return Configuration(trial, values_of(self._spec, drawn))
 
     def refuse(self, trial: int, reason: str) -> None:
-        """Ends a trial as failed because the workload refuses its combination of values. The sampler does not learn
-        from the trial.
-        """
+        """Ends a trial as failed, so that the sampler does not learn from it."""
         (self._entries or self._backend).set_trial_user_attr(self._id_in_storage(trial), _REFUSED, reason)
         self.refused[trial] = reason
         self.tell(trial, None)
 
     def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        """Ends a trial and records its values (of objectives and constraints) in the study.
+        """Ends a trial and records its values.
 
         Args:
-            trial: The trial's number.
             told: The values of its objectives and constraints, or of its only objective; `None` if all its trainings
                 failed.
             n_judged: Number of trainings that the value is computed from; `None` if it is the spec's `replicates`.
@@ -233,9 +204,7 @@ class Study:
         storage.set_trial_state_values(trial_id, state, values)
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Records the value that a running trial has at a step. Returns `False` if the study already had a value for
-        this step.
-        """
+        """Records the value of a running trial. Returns `False` if the study had one for this step."""
         trial_id = self._id_in_storage(trial)
         if step in self._backend.get_trial(trial_id).intermediate_values:
             return False
@@ -243,7 +212,7 @@ class Study:
         return True
 
     def decide(self, trial: int, step: int) -> None:
-        """Asks the pruner whether to end a trial. If so, records that the trial is pruned at the given step."""
+        """Asks the pruner, and records the trial as pruned if so."""
         assert self._pruner is not None
         if self._pruner.prune(self._study, self._backend.get_trial(self._id_in_storage(trial))):
             self._backend.set_trial_user_attr(self._id_in_storage(trial), _PRUNED, step)
@@ -256,20 +225,18 @@ class Study:
         self._backend.set_trial_state_values(trial_id, TrialState.PRUNED, values[-1:])
 
     def save(self) -> None:
-        """Writes all new entries of the Optuna study to durable storage. Called before checkpoints or ledger rows are
-        written, because `resume` must find in the study the trials that they belong to."""
+        """Makes all entries durable; called before checkpoints or rows are written, so that their trials are found."""
         if self._log is not None:
             self._log.save()
 
     def _name_values(self) -> None:
-        """Stores the names of the objectives, which `optuna-dashboard` shows."""
+        """For `optuna-dashboard`."""
         if self._study.metric_names is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self._study.set_metric_names([objective.label for objective in self._spec.objectives])
 
     def _completed(self, trial: FrozenTrial) -> dict[str, Scalar]:
-        """Returns the values of all parameters of a trial."""
         redrawn = self._drawn_again(trial.number)
         drawn: dict[str, Scalar] = trial.params
         while missing := undrawn(self._spec, drawn):
@@ -283,7 +250,6 @@ class Study:
         return drawn
 
     def _drawn_again(self, number: int) -> optuna.Trial:
-        """Draws again all values of a trial that a killed run had only partly drawn."""
         storage_of_copy = InMemoryStorage()
         copy = optuna.create_study(
             storage=storage_of_copy,
@@ -301,8 +267,7 @@ class Study:
 
 
 def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[FrozenTrial] = ()) -> optuna.Trial:
-    """Returns a new trial of a study. The sampler that draws its values may also learn from trials of earlier sweeps
-    (`told_before`).
+    """Returns a new trial, whose sampler also learns from `told_before`.
 
     `study.ask` is not used, because it would also look through all trials for one that somebody has enqueued. In a
     sweep nobody enqueues trials.
@@ -314,8 +279,7 @@ def new_trial(study: optuna.Study, storage: BaseStorage, told_before: Sequence[F
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """Reads the trials of a sweep's study, in the order of their numbers. Reading writes nothing and does not block a
-    running sweep.
+    """Reads a study's trials, by number. Writes nothing and does not block a running sweep.
 
     Raises:
         UserError: If the study is missing or cannot be read.
@@ -337,7 +301,6 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
 
 
 def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Returns copies of the trials of a shard (one driver's part of a sweep), numbered as in the whole sweep."""
     if shard == WHOLE:
         return trials
     copies = [copied(trial) for trial in trials]
@@ -347,12 +310,11 @@ def _by_the_sweeps_numbers(shard: Shard, trials: list[FrozenTrial]) -> list[Froz
 
 
 def refusal(trial: FrozenTrial) -> str | None:
-    """Returns the reason why the workload refused a trial's values; `None` if the workload accepted them."""
+    """Why the workload refused a trial's values; `None` if it did not."""
     reason: str | None = trial.user_attrs.get(_REFUSED)
     return reason
 
 
 def pruned_at(trial: FrozenTrial) -> int | None:
-    """Returns the step at which a trial was pruned; `None` if it was not pruned."""
     step: int | None = trial.user_attrs.get(_PRUNED)
     return step

@@ -1,5 +1,4 @@
-"""Where a sweep's Optuna study is stored: in a database that the sweep names, in a journal file, or as a journal in an
-object store.
+"""Where a study is stored: a database that the sweep names, a journal file, or a journal in an object store.
 
 Objects of a store cannot be appended to, so each `append` to a journal makes a new object, a piece. Pieces are numbered
 and never overwritten: of two writers that want the same number one succeeds, and the other learns that it has lost the
@@ -41,11 +40,9 @@ _OPENING = f'"system_attr":{{"{_WRITER}":'
 
 @dataclass(frozen=True)
 class Pieces:
-    """The journal of an Optuna study, read from an object store. Several objects ("pieces") of the store hold the
-    journal's lines.
+    """The journal as read from an object store.
 
     Attributes:
-        lines: The journal's lines.
         seals: The lines' seals, of which none is wrong.
         number: The number of the last piece; 0 if there is none.
         names: The objects that hold the journal.
@@ -62,8 +59,7 @@ class Pieces:
 
 
 class JournalPieces:
-    """The journal of a sweep's Optuna study in an object store, stored as numbered objects ("pieces") in one folder.
-    Only one process may write to it."""
+    """The journal in an object store. Only one process may write to it."""
 
     def __init__(self, prefix: ObjectPrefix, folder: str) -> None:
         self._prefix = prefix
@@ -73,11 +69,7 @@ class JournalPieces:
         self._chain = Chain()
 
     def load(self) -> list[str]:
-        """Takes over the journal as its only writer, and returns all its lines. From then on an earlier writer cannot
-        add anything.
-
-        For this it adds an object ("piece") whose line identifies the new writer.
-        """
+        """Takes over as the only writer by adding a piece that names it, and returns all lines."""
         # This first line of the journal only identifies the writer. Optuna ignores the line, because the line sets an
         # attribute of a study that does not exist.
         entry = {
@@ -103,7 +95,6 @@ class JournalPieces:
             raise self._taken(self._number)
 
     def _create(self, lines: list[str]) -> bool:
-        """Creates the journal's next piece (an object of the store)."""
         self._number += 1
         name = _piece(self._number)
         text = "".join(f"{line}\n" for line in lines)
@@ -140,8 +131,7 @@ class JournalPieces:
 
 
 def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
-    """Reads the journal of a study, which an object store holds in pieces, one object each. Works even while another
-    process adds pieces, or joins several to one.
+    """Reads the journal, even while another process adds pieces or joins several.
 
     Raises:
         UserError: If a piece is missing or damaged. The error names the piece.
@@ -158,8 +148,7 @@ def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
 
 
 def orphans(prefix: ObjectPrefix, folder: str, journal: Pieces) -> list[str]:
-    """Returns the names of objects ("pieces") that do not count as parts of the journal, because the processes that
-    added them had lost the sweep's lock by then.
+    """Names pieces that do not count, because the processes that added them had lost the sweep's lock by then.
 
     A joined piece covers the numbers of these pieces, but lacks their lines.
     """
@@ -229,8 +218,7 @@ def _damaged(prefix: ObjectPrefix, name: str, given: str) -> UserError:
 
 
 def check_storage(spec: Sweep) -> None:
-    """Opens the database of a sweep's Optuna study, if the sweep names one, so that a faulty address is found before
-    anything is written.
+    """Opens the database that the sweep names, if any, so that a faulty address is found before anything is written.
 
     Raises:
         SpecError: If Optuna cannot open the database, or if its path is relative and so depends on the current folder.
@@ -260,11 +248,7 @@ def check_storage(spec: Sweep) -> None:
 
 
 def check_database(storage: str) -> None:
-    """Raises an error if an SQLite database does not exist. Opening it would create it.
-
-    Raises:
-        FileNotFoundError: If the database does not exist.
-    """
+    """Raises FileNotFoundError if an SQLite database does not exist. Opening it would create it."""
     if (database := _file_of(storage)) is not None and not database.exists():
         raise FileNotFoundError(
             f"the database {database.absolute()}, which the sweep's field `storage` names, does not exist"
@@ -272,19 +256,18 @@ def check_database(storage: str) -> None:
 
 
 def _file_of(storage: str) -> Path | None:
-    """Returns the file of an SQLite database; `None` for any other kind of storage."""
+    """`None` for anything but SQLite."""
     url = make_url(storage)
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
 def name_of(directory: SweepDirectory) -> str:
-    """Returns the name of a sweep's study for messages: the journal's file, or `the study` if it is in a database."""
+    """For messages."""
     return "the study" if directory.spec.storage else f"{directory.place}/{STUDY_FILE}"
 
 
 def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | None]:
-    """Opens the storage of a study for writing. Returns the storage and its journal; a database has no journal
-    (`None`)."""
+    """Opens a study for writing; a database has no journal."""
     if directory.spec.storage:
         check_database(directory.spec.storage)
         return get_storage(directory.spec.storage), None
@@ -300,7 +283,7 @@ def open_storage(directory: SweepDirectory) -> tuple[BaseStorage, StudyLog | Non
 
 @contextmanager
 def readable(directory: SweepDirectory) -> Iterator[None]:
-    """A context for reading a study, in which any error of Optuna or its database becomes a UserError."""
+    """Any error of Optuna or its database becomes a UserError."""
     try:
         yield
     except UserError:

@@ -1,4 +1,4 @@
-"""The summary of a sweep that a run prints at its end, as text or JSON. It is read from the ledger."""
+"""What a run prints at its end, as text or JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -38,31 +38,24 @@ select count(distinct trial), sum(probe_seconds) / nullif(sum(train_seconds), 0)
 
 
 def how_to_continue(directory: SweepDirectory) -> str:
-    """Returns a message for an interrupted sweep, with the command that continues it."""
     command = "resume" if directory.claim is None else "verify"
     return f"interrupted; continue with: attnsweep {command} {as_argument(directory.place)}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Summary:
-    """The results of a sweep that a run prints at its end, with the run's duration and the result of the self-check.
+    """A run's results.
 
     Attributes:
-        directory: The sweep.
-        results: The results in its ledger.
         refused: Why the workload refused a trial's values, by the trial's number.
         finished: Whether the sweep's budget is spent.
-        n_trials: Number of trials with at least one training.
         seconds: Wall time of this run, or of its command if that has ended.
-        n_new: Number of trainings of this run.
-        replays: The results of the self-check; `None` if there was none yet.
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
         probe_share: The share of the training time that probes took; `None` before the first training has ended.
         asked: The rates that the objective is about, if these are not stuck rates.
         n_ended_at_median: Number of trials with results when the median trial was drawn; `None` if the sampler does not
             learn.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
-        in_mlflow: Whether MLflow has all of it.
     """
 
     directory: SweepDirectory
@@ -87,28 +80,23 @@ class Summary:
 
     @property
     def fault(self) -> str | None:
-        """A sentence on what the run's self-check found wrong, which repeats some trainings and compares the results
-        with the ledger. `None` if it found nothing wrong, or if no training was repeated."""
+        """What the self-check found wrong; `None` if nothing, or if no training was repeated."""
         return None if self.replays is None else self.replays.fault
 
     @property
     def n_trainings(self) -> int:
-        """The number of trainings in the ledger."""
         return self.results.n_trainings
 
     @property
     def has_trained(self) -> bool:
-        """Whether this run has added trainings to the ledger."""
         return self.n_new > 0
 
     @property
     def trainings_per_second(self) -> float:
-        """The number of trainings of this run per second of `seconds`."""
         return self.n_new / max(self.seconds, 1e-9)
 
     @property
     def pace(self) -> str:
-        """A line on how long the run took."""
         return f"{self.seconds:.1f} s, {speed_label(self.trainings_per_second)} trainings per second"
 
     @property
@@ -118,7 +106,6 @@ class Summary:
 
     @property
     def n_failed(self) -> int:
-        """The number of trainings that raised an error."""
         return self.results.outcomes.get("failed", 0)
 
     def to_json(self) -> str:
@@ -154,12 +141,7 @@ class Summary:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console, *, report: bool = False) -> None:
-        """Prints the summary with the next commands to type.
-
-        Args:
-            console: Where to print.
-            report: Whether a report is written after the summary.
-        """
+        """Prints the summary with the next commands to type. `report`: one is written afterwards."""
         place, results = as_argument(self.directory.place), self.results
         say = partial(console.print, soft_wrap=True, markup=False)
         say_plainly = partial(say, highlight=False)
@@ -218,7 +200,6 @@ class Summary:
             say_plainly(f"compare  attnsweep replay {place} {next(iter(self.replays.disagreeing))}")
 
     def next_steps(self, place: str) -> list[str]:
-        """Returns lines that name the sweep's files and the next commands to type."""
         lines = [f"ledger   {place}/trainings/*.parquet"] + [f"MLflow   {self.mlflow}"] * bool(self.mlflow)
         if not self.finished:
             return [*lines, how_to_continue(self.directory)]
@@ -241,15 +222,9 @@ def summarize(
     replays: Replays | None,
     n_ended_at_median: int | None = None,
 ) -> Summary:
-    """Makes a sweep's summary from its ledger. The summary's fields about MLflow are left empty.
+    """Makes a summary from the ledger, but for its fields about MLflow.
 
     Args:
-        directory: The sweep.
-        refused: Why the workload refused the values of a trial, by the trial's number.
-        finished: Whether the sweep's budget is spent.
-        seconds: Wall time of this run.
-        n_before: The number of trainings of earlier runs.
-        replays: The results of the self-check.
         n_ended_at_median: As in `Summary`.
     """
 

@@ -1,5 +1,4 @@
-"""The open trials of a sweep, from drawing to reporting: their trainings are queued, perhaps pruned, and their values
-reported to the Optuna study.
+"""The open trials of a sweep, from drawing to reporting.
 
 A value is reported once the trial's rows are in the ledger.
 """
@@ -28,7 +27,7 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass
 class _Tally:
-    """The trainings of one incomplete trial: those that have ended, and the number that were queued so far."""
+    """The trainings of one trial that have ended, and how many were queued."""
 
     configuration: Configuration
     ended: EndedTrainings = field(default_factory=EndedTrainings)
@@ -37,11 +36,7 @@ class _Tally:
 
 
 class EarlyEnd:
-    """Decides from the trials that have ended, in whatever order, whether the sweep shall draw no further one.
-
-    Attributes:
-        reason: Why, in words; empty as long as it goes on.
-    """
+    """Decides, in whatever order trials end, whether to draw no further one; `reason` is empty until then."""
 
     def __init__(self, spec: Sweep) -> None:
         self.reason = ""
@@ -69,11 +64,10 @@ class EarlyEnd:
 
 
 class OpenTrials:
-    """Decides which trainings each drawn trial still needs, and reports the values of complete trials to the Optuna
-    study.
+    """Decides which trainings each trial still needs, and reports the values of complete trials.
 
     Attributes:
-        n_told: Number of trials whose values this run has reported to the study.
+        n_told: Number of trials that this run has reported.
         early_end: Whether no further trial shall be drawn.
     """
 
@@ -87,17 +81,12 @@ class OpenTrials:
         self.early_end = EarlyEnd(directory.spec)
 
     def restore(self, rows: pa.Table) -> list[int]:
-        """Continues the trials of earlier runs: reports the values of complete trials to the study, and queues the
-        missing trainings of all others.
+        """Continues the trials of earlier runs.
 
         If a damaged file was set aside, its trainings are trained again; a value that the study has for their trial
         stays.
 
-        Args:
-            rows: All rows of the ledger's `trainings`.
-
-        Returns:
-            The trials that have ended.
+        Returns the trials that have ended.
         """
         told = {asked.trial for asked in self._study.asked() if asked.is_told}
         settled = told.intersection(complete_among(rows, self._directory.spec.replicates))
@@ -117,27 +106,19 @@ class OpenTrials:
 
     @property
     def still_open(self) -> Collection[int]:
-        """The trials that have not ended."""
         return self._tallies.keys()
 
     def ask(self) -> None:
-        """Draws the parameters of one trial, and queues its trainings."""
         self._open(_Tally(self._study.ask()))
 
     def count(self, rows: pa.Table) -> list[int]:
-        """Counts the trainings that were just written to the ledger, and queues further trainings (replicates) for
-        trials that need them.
-
-        Returns:
-            The trials that have ended with these rows.
-        """
+        """Counts committed rows and queues what their trials still need. Returns the trials that have ended."""
         now_ended = ended_trainings(rows)
         for trial, ended in now_ended.items():
             self._tallies[trial].ended.by_replicate.update(ended.by_replicate)
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        """Queues those trainings of a trial that have not ended."""
         trial = tally.configuration.trial
         self._tallies[trial] = tally
         try:
@@ -149,7 +130,6 @@ class OpenTrials:
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
-        """Queues the trainings that a trial still needs."""
         wanted = n_wanted(self._directory.spec.replicates, tally.ended.stuck)
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate
@@ -173,8 +153,7 @@ class OpenTrials:
 
 
 class Pruning:
-    """Reports the values that trials have during training to the study's pruner, and ends the trainings of trials that
-    it prunes.
+    """Reports values during training to the study's pruner, and ends the trainings of trials that it prunes.
 
     The value of a trial at a step is the objective over all of the trial's trainings at this step; a training that has
     ended keeps its last value for later steps. The pruner decides on a trial only while all its trainings are being
@@ -183,10 +162,6 @@ class Pruning:
 
     A decision is stored durably in the study before anything that depends on the decision, so it also holds when a pack
     is trained again. A step for which the study has a value is not decided again.
-
-    Args:
-        spec: The sweep. Without a pruner nothing is done.
-        study: The sweep's study.
     """
 
     def __init__(self, spec: Sweep, study: Study) -> None:
@@ -197,20 +172,13 @@ class Pruning:
         self._closed: set[int] = set()
 
     def begin(self, rows: pa.Table) -> None:
-        """Excludes trials of an earlier run from further pruning: those that have ended in the Optuna study, and those
-        with a training in the ledger.
-
-        Args:
-            rows: All rows of the ledger's `trainings`.
-        """
+        """Takes trials of an earlier run that have ended, or have a row, out of further pruning."""
         if self._is_on:
             self.close(asked.trial for asked in self._study.asked() if asked.is_told)
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """Adds two instructions to an order, which tells a trainer to train a pack of trainings: to end the trainings
-        of trials that the pruner has stopped, and to wait after each measurement for the pruner's decisions. Without a
-        pruner, returns the order unchanged."""
+        """With a pruner, tells the trainer which trials have been pruned, and to wait at each probe."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -218,11 +186,7 @@ class Pruning:
         return replace(order, tasks=tasks, waits=True)
 
     def answer(self, order: PackOrder, probed: Probed) -> list[int]:
-        """Reports the measured values of trials to the pruner. Returns the trainings that must end because their trial
-        is pruned.
-
-        They are given as positions in the pack.
-        """
+        """Reports a probe to the pruner. Returns the lanes that must end because their trial is pruned."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for lane, task in enumerate(order.tasks):
             lanes[task.trial].append(lane)
@@ -238,15 +202,13 @@ class Pruning:
         return pruned
 
     def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """Returns the number of steps of a pack, summed over its trainings, for computing its speed. With a pruner,
-        every training counts with all its planned steps, even if it was pruned."""
+        """For the pack's speed. With a pruner, each training counts with all its planned steps."""
         if not self._is_on:
             return trained.lane_steps
         return sum(task.training.parameters.n_steps for task in order.tasks)
 
     def close(self, trials: Iterable[int]) -> None:
-        """Excludes trials from further pruning, because some of their trainings have ended: a trial is pruned only with
-        all its trainings."""
+        """No further pruning of trials of which trainings have ended: a trial is pruned only with all its trainings."""
         for trial in trials:
             self._closed.add(trial)
             self._reached.pop(trial, None)

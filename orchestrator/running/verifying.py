@@ -1,5 +1,4 @@
-"""Runs `attnsweep verify`: tests a claim that compares groups of trainings. Trains batch after batch until the evidence
-decides, or the budget is spent.
+"""`attnsweep verify`: trains batch after batch until the evidence decides on a claim, or the budget is spent.
 
 The trainings of a claim are one ordinary sweep, with a trial for each of the groups. Each batch is one run of the
 sweep, and each further batch adds replicates. So the sweep can be interrupted, resumed, audited and replayed like any
@@ -36,13 +35,7 @@ from attnsweep.workloads.vocabulary import ROLES
 
 @dataclass(frozen=True)
 class Verified:
-    """The verdict on a claim after a run of `attnsweep verify`.
-
-    Attributes:
-        directory: The claim's sweep directory.
-        verdict: The verdict from the trainings recorded so far.
-        summary: The summary of the last batch that this run trained; `None` if nothing had to be trained.
-    """
+    """A verdict; `summary` is of the last batch that this run trained, `None` if nothing had to be trained."""
 
     directory: SweepDirectory
     verdict: Verdict
@@ -50,7 +43,7 @@ class Verified:
 
 
 def begin(claim: Claim, where: PlaceName, resources: Resources, console: Console) -> Summary:
-    """Trains the first batch of trainings for a new claim.
+    """Trains the first batch for a new claim.
 
     Raises:
         UserError: If the claim does not fit its workload, or as in `run_sweep`. Nothing has been written then.
@@ -73,7 +66,6 @@ def decide(
 
     Args:
         where: The sweep directory that `begin` has made.
-        resources, console: As for `resume_sweep`.
         claim: The claim, if the user names its file again; its budget then replaces the stored one. In this case the
             call waits for another process that holds the sweep's lock: a scheduler that repeats a command may do so
             before the lock of the killed process expires.
@@ -126,13 +118,7 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
 
 
 def check_claim(claim: Claim) -> None:
-    """Checks that a claim is about things that its workload measures (outcomes, metrics, heads), at steps that its
-    trainings reach.
-
-    Raises:
-        SpecError: If the claim names an unknown outcome, event, role, layer or metric, or a step that no training
-            reaches.
-    """
+    """Raises SpecError unless the workload measures what a claim is about, at steps that its trainings reach."""
     workload = load_workload(claim.workload)
     for statement in claim.statements:
         for quantity in statement.quantities:

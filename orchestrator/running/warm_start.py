@@ -1,5 +1,4 @@
-"""Reads trials of finished sweeps from their ledgers, as results from which the Optuna sampler of a new sweep
-learns."""
+"""Reads trials of finished sweeps, from which the sampler of a new sweep learns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,14 +29,8 @@ def warm_start(
     places: Sequence[PlaceName],
     say: Callable[[str], object],
 ) -> WarmStart | None:
-    """Returns the trials of finished sweeps from which the sampler of a new sweep learns; `None` without earlier
-    sweeps.
-
-    Args:
-        spec: The new sweep.
-        parameters: The parameters of the new sweep's workload.
-        places: The directories of the earlier sweeps.
-        say: Called with a line on how many trials each earlier sweep has.
+    """Returns the trials of finished sweeps from which the sampler learns; `None` without earlier sweeps. `say` gets a
+    line on each.
 
     Raises:
         UserError: If the sampler does not learn, or an earlier sweep is not finished, has another workload, or has no
@@ -65,7 +58,7 @@ def warm_start(
 
 
 def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """Returns the trials of earlier sweeps from which a sweep's sampler learns, as Optuna trials.
+    """Returns the trials of earlier sweeps from which a sweep's sampler learns, as Optuna's.
 
     Raises:
         UserError: If the file that holds them is missing, damaged, or differs from the one that the sweep recorded.
@@ -166,7 +159,6 @@ class _MisfitError(Exception):
 
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Returns the values that the new sweep would have to draw to repeat a given trial of an earlier sweep."""
     recorded = parameters.recorded(row)
     has = recorded.values()
     drawn: dict[str, Scalar] = {}
