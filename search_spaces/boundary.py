@@ -5,6 +5,7 @@ Names of arrays end with letters for their axes: N trial, D coordinate of the un
 """
 
 import functools
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from optuna import Study
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 from scipy.stats import qmc
@@ -22,7 +23,6 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from attnsweep.search_spaces.measured import N_JUDGED
-from attnsweep.search_spaces.optuna_internals import SearchSpaceTransform
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -227,16 +227,21 @@ class _Cube:
 
     def __init__(self, space: dict[str, BaseDistribution]) -> None:
         self._space = space
-        self._transform = SearchSpaceTransform(space, transform_0_1=True)
+        sizes = [len(each.choices) if isinstance(each, CategoricalDistribution) else 1 for each in space.values()]
+        self._n, self._places = sum(sizes), np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def points(self, trials: Sequence[FrozenTrial]) -> Array:
         """Returns the points of the given trials in the unit cube, (n_trials, n_coordinates)."""
-        rows = [self._transform.transform({name: trial.params[name] for name in self._space}) for trial in trials]
-        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._transform.bounds))
+        rows = [
+            [share for name, each in self._space.items() for share in _shares(each, trial.params[name])]
+            for trial in trials
+        ]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), self._n)
 
     def values(self, point: Array) -> dict[str, Any]:
         """Converts a point of the unit cube, (n_coordinates,), back to parameter values."""
-        return self._transform.untransform(point)
+        places = zip(self._space.items(), self._places, strict=True)
+        return {name: _value(distribution, point[place]) for (name, distribution), place in places}
 
     def quasi_random(self, n: int, seed: int) -> Array:
         """Returns the first `n` points of a scrambled Sobol' sequence in the unit cube, (n, n_coordinates).
@@ -246,11 +251,35 @@ class _Cube:
         """
         exponent = max(n - 1, 1).bit_length()
         uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]
-        points = np.zeros((n, len(self._transform.bounds)))
-        encoded = self._transform.column_to_encoded_columns
-        for column, places, distribution in zip(uniform.T, encoded, self._space.values(), strict=True):
+        points = np.zeros((n, self._n))
+        for column, places, distribution in zip(uniform.T, self._places, self._space.values(), strict=True):
             if isinstance(distribution, CategoricalDistribution):
                 points[np.arange(n), places[(column * len(places)).astype(int)]] = 1
             else:
                 points[:, places[0]] = column
         return points
+
+
+def _shares(distribution: BaseDistribution, value: Any) -> list[float]:
+    if isinstance(distribution, CategoricalDistribution):
+        chosen = distribution.to_internal_repr(value)
+        return [float(index == chosen) for index in range(len(distribution.choices))]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    low, high = _ends(distribution)
+    scale = math.log if distribution.log else float
+    return [(scale(value) - scale(low)) / (scale(high) - scale(low))]
+
+
+def _value(distribution: BaseDistribution, shares: Array) -> Any:
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[int(np.argmax(shares))]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    (low, high), share = _ends(distribution), float(shares[0])
+    value = low * (high / low) ** share if distribution.log else low + (high - low) * share
+    clipped = min(max(value, distribution.low), distribution.high)
+    return round(clipped) if isinstance(distribution, IntDistribution) else clipped
+
+
+def _ends(distribution: FloatDistribution | IntDistribution) -> tuple[float, float]:
+    half = 0.5 if isinstance(distribution, IntDistribution) else 0.0
+    return distribution.low - half, distribution.high + half

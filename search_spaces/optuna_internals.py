@@ -15,16 +15,9 @@ from attnsweep.workloads.errors import UserError
 TESTED = "5.0"
 
 try:
-    from optuna._transform import _SearchSpaceTransform as SearchSpaceTransform
     from optuna.study._constrained_optimization import _CONSTRAINTS_KEY as CONSTRAINTS_KEY
 
-    # If Optuna lacks one of these methods, which classes of ours override or call, importing this module fails.
-    for _class, _names in (
-        (optuna.samplers.CmaEsSampler, ("_init_optimizer", "_restore_optimizer", "_split_optimizer_str")),
-        (optuna.Study, ("_get_trials",)),
-    ):
-        for _name in _names:
-            getattr(_class, _name)
+    _NEEDED = optuna.Study._get_trials
 except (ImportError, AttributeError) as error:
     raise UserError(
         "optuna",
@@ -32,8 +25,6 @@ except (ImportError, AttributeError) as error:
         expected=f"Optuna version {TESTED}, which attnsweep was tested with ({error})",
         fix=f"install the tested version with: pip install 'optuna=={TESTED}.*'",
     ) from error
-
-__all__ = ["SearchSpaceTransform", "constraint_attribute"]
 
 
 def constraint_attribute(name: str) -> str:

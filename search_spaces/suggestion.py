@@ -1,6 +1,6 @@
 """Draws the parameters of a trial from a sweep's search space with an Optuna sampler."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain, repeat
 from typing import Any
@@ -71,18 +71,14 @@ class _Within(Given):
         self._sampler.before_trial(study, trial)
 
 
-def make_sampler(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial] = ()) -> BaseSampler:
+def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
     """Returns the sampler that a sweep names, if it learns, as an Optuna sampler seeded for one trial. The others draw
-    by `numbered_draws`.
-
-    Args:
-        earlier: Trials of earlier sweeps, for samplers that cannot read them from the study: `cmaes` starts from them.
-    """
-    sampler = _learner(sweep, trial, earlier)
+    by `numbered_draws`."""
+    sampler = _learner(sweep, trial)
     return _Within(sampler, sweep) if sweep.where else sampler
 
 
-def _learner(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial]) -> BaseSampler:
+def _learner(sweep: Sweep, trial: int) -> BaseSampler:
     sweep_seed = sweep.seed % 2**32
     seed = trial_seed(sweep, trial)
     match sweep.sampler:
@@ -91,11 +87,6 @@ def _learner(sweep: Sweep, trial: int, earlier: Sequence[FrozenTrial]) -> BaseSa
             return TPESampler(n_startup_trials=n_startup(sweep), constant_liar=True, seed=seed)
         case "nsga2":
             return NSGAIISampler(population_size=n_startup(sweep), seed=seed)
-        case "cmaes":
-            # The module is imported here because it needs SciPy, whose import takes a second.
-            from attnsweep.search_spaces.cma_es import warm_cma_es
-
-            return warm_cma_es(seed, distributions(sweep), earlier)
         case "boundary":
             # The module is imported here because it needs scikit-learn, whose import takes seconds.
             from attnsweep.search_spaces.boundary import BoundarySampler

@@ -19,7 +19,7 @@ from attnsweep.search_spaces.yaml_text import yaml_text
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
-Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "cmaes", "boundary", "nsga2"]
+Sampler: TypeAlias = Literal["tpe", "random", "qmc", "grid", "boundary", "nsga2"]
 LEARN_NOTHING: frozenset[Sampler] = frozenset({"random", "qmc", "grid"})
 """The samplers that do not learn: their draws do not depend on how earlier trials ended."""
 SEVERAL_GOALS: tuple[Sampler, ...] = ("tpe", "nsga2", "random", "qmc", "grid")

@@ -155,7 +155,7 @@ class Study:
     def _sampler(self, trial: int) -> BaseSampler:
         if self._draws is not None:
             return Given(self._draws.draw(trial)[0])
-        return make_sampler(self._spec, trial, self._told_before)
+        return make_sampler(self._spec, trial)
 
     def asked(self) -> list[Asked]:
         """The trials that earlier runs have drawn, except refused ones."""

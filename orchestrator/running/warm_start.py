@@ -18,9 +18,7 @@ from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 _FLAG = "--warm-start"
-_LEARN_FROM_OTHERS = ("tpe", "cmaes", "boundary")
-_FEWEST_FOR_CMAES = 10
-"""The fewest trials of other sweeps for the sampler `cmaes`, which starts from the best tenth of the trials."""
+_LEARN_FROM_OTHERS = ("tpe", "boundary")
 
 
 def warm_start(
@@ -42,19 +40,10 @@ def warm_start(
         raise UserError(
             _FLAG,
             given=f"sampler={spec.sampler}, which learns nothing from the trials of other sweeps",
-            expected="a sampler that learns from earlier trials: tpe, cmaes or boundary",
+            expected="a sampler that learns from earlier trials: tpe or boundary",
             fix="change the sampler, or leave out --warm-start",
         )
-    told = WarmStart(sweeps=tuple(_told(spec, parameters, place, say) for place in places))
-    if spec.sampler == "cmaes" and len(told.told) < _FEWEST_FOR_CMAES:
-        raise UserError(
-            _FLAG,
-            given=f"{len(told.told)} usable trials of other sweeps",
-            expected=f"at least {_FEWEST_FOR_CMAES} trials for sampler=cmaes, which starts from the best tenth of the"
-            " trials",
-            fix="add further sweeps, or use sampler=tpe",
-        )
-    return told
+    return WarmStart(sweeps=tuple(_told(spec, parameters, place, say) for place in places))
 
 
 def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:

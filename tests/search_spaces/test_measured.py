@@ -57,7 +57,7 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"constraints": ["stuck_rate <= 1"] * 2}, "constraints"),
         ({"constraints": 0.1}, "constraints"),
         ({"objective": OnsetQuantile("solved"), "pruner": MedianPruner(), "prune_anyway": True}, "pruner"),
-        ({"objective": TWO, "sampler": "cmaes"}, "sampler"),
+        ({"objective": TWO, "sampler": "boundary"}, "sampler"),
         ({"constraints": "stuck_rate <= 0.1", "sampler": "boundary"}, "sampler"),
         ({"objective": TWO, "pruner": MedianPruner(), "prune_anyway": True}, "pruner"),
     ],

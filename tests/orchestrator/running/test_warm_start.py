@@ -56,7 +56,7 @@ def begun(path: Path, spec: Sweep, *places: Path) -> SweepDirectory:
     return SweepDirectory.create(path, spec, {}, warm_start=found)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "boundary"])
+@pytest.mark.parametrize("sampler", ["tpe", "boundary"])
 def test_the_first_draws_follow_from_what_was_told(sampler: Sampler, earlier: Path, tmp_path: Path) -> None:
     spec = small_sweep("later", sampler=sampler)
 
@@ -166,10 +166,6 @@ def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -
     finished(tmp_path / "failed", spec, trial_rows(0, ["failed"] * 4))
     with refused("--warm-start", UserError):
         told(small_sweep("later"), tmp_path / "failed")
-    finished(tmp_path / "few", spec, rows(0), rows(1))
-    with refused("--warm-start", UserError):
-        told(small_sweep("later", sampler="cmaes"), tmp_path / "few")
-    assert len(told(small_sweep("later", sampler="cmaes"), tmp_path / "few", earlier)) == 2
     with refused("--warm-start", UserError):
         check_same_start(SweepDirectory.open(tmp_path / "running"), [earlier])
 
