@@ -46,7 +46,7 @@ def test_damage_is_set_aside_and_trained_again(mlflow_uri: str, tmp_path: Path) 
     report = resume_sweep(path, Resources(local=True, pack_size=4), console)
     said = console.export_text()
     assert said.count("set aside in") == 3
-    assert "found 20 trainings, reported 0 trials to Optuna, 12 trainings to train" in said
+    assert "12 trainings to train" in said
     assert report.finished
     assert sweeps.outcomes(path) == sweeps.outcomes(tmp_path / "undisturbed")
     assert sweeps.curves(path) == sweeps.curves(tmp_path / "undisturbed")

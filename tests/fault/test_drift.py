@@ -70,7 +70,7 @@ def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypa
     assert len(list((path / "checkpoints").iterdir())) == 1
     console = Console(record=True, width=200)
     assert resume_sweep(path, Resources(local=True), console, accept_drift=True).finished
-    assert "found 0 trainings, reported 0 trials to Optuna, 4 trainings to train\n" in console.export_text()
+    assert "4 trainings to train" in console.export_text()
     assert list((path / "checkpoints").iterdir()) == []
 
 

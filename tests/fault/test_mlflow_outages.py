@@ -286,8 +286,8 @@ def test_a_store_that_falls_silent_gets_no_trial_twice_although_requests_were_re
 
     with silence:
         summary = _run(tmp_path / "s", monkeypatch, {3: fall_silent, 6: is_noticed})
-    assert "(TimeoutError: timed out); once it answers: " in summary.mlflow
-    assert summary.mlflow.startswith("lacks the summary and up to 9 of 12 trials: ")
+    assert "TimeoutError" in summary.mlflow
+    assert "9 of 12 trials" in summary.mlflow
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     n_made = n_requests if store.postgres else 0
     wait_until(lambda: store.n_trials("RUNNING") == n_made, "the server to do what it was asked")
@@ -312,9 +312,7 @@ def test_the_end_of_a_sweep_does_not_wait_for_a_server_that_never_answers(
     monkeypatch.setattr(projection, "_PATIENCE_SECONDS", 1.0)
     with store.server.frozen():
         summary = _run(tmp_path / "s", monkeypatch, {})
-    assert summary.mlflow.startswith(
-        "lacks the summary and up to 12 of 12 trials: no answer for 1 s; once it answers: "
-    )
+    assert "12 of 12 trials" in summary.mlflow
     # An abandoned projection logs nothing when its request is finally answered.
     assert projections[0]._process.status is not None
     assert _counts(store, tmp_path / "s") == [(0, 0)]

@@ -42,7 +42,7 @@ def test_a_new_sweep_is_not_begun(attempts: list[str], tmp_path: Path, monkeypat
     (line,) = ended.err.splitlines()
     assert ended.code == 1
     assert line.startswith(NOT_STARTED)
-    assert line.endswith("; Ray's logs are in /tmp/ray/session_latest/logs")
+    assert "/tmp/ray/session_latest/logs" in line
     assert attempts == ["30", "120"]
     assert list(tmp_path.iterdir()) == []
     assert ray_internals._CONTROL_STORE_WAIT not in os.environ
@@ -54,7 +54,7 @@ def test_one_that_was_begun_can_be_resumed(attempts: list[str], tmp_path: Path) 
     line, hint = ended.err.splitlines()
     assert ended.code == 1
     assert line.startswith(NOT_STARTED)
-    assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
+    assert f"attnsweep resume {path}" in hint
 
 
 PROGRAM = """
@@ -90,7 +90,7 @@ def test_a_ray_that_dies_stops_the_sweep_and_says_how_to_go_on(tmp_path: Path, n
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     *_, fault, hint = done.stderr.splitlines()
-    assert fault == "attnsweep: Ray's process gcs_server has died"
-    assert hint == f"once the cause is fixed, continue with: attnsweep resume {path}"
+    assert "gcs_server" in fault
+    assert f"attnsweep resume {path}" in hint
     assert not re.search("state-dump|Traceback", done.stderr)
     assert Ledger(path).trainings().num_rows == 0

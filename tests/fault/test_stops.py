@@ -118,17 +118,12 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert not SweepDirectory.open(path).finished
     print_status(path)
     shown = capsys.readouterr().out
-    assert re.search(r"running \(training\); last sign of life \d+ s ago\ntrials      2 of 2 drawn, 0 with", shown)
-    assert re.search(
-        r"under way   4 trainings\n(  00000\d-0000-2 +2 trainings, step [1-9]\d* of 250, on \S+ cpu\n){2}", shown
-    )
+    assert "running (training)" in shown
+    assert len(re.findall(r"2 trainings, step [1-9]\d* of 250", shown)) == 2
 
     console = Console(record=True, width=200)
     assert resume_sweep(path, Resources(local=True, pack_size=2), console).finished
-    assert (
-        "found 0 trainings, reported 0 trials to Optuna, 4 trainings to train, 4 of them from a checkpoint"
-        in console.export_text()
-    )
+    assert "4 of them from a checkpoint" in console.export_text()
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert sweeps.curves(path) == sweeps.curves(undisturbed)
     assert list((path / "checkpoints").iterdir()) == []

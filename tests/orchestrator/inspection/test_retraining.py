@@ -69,8 +69,8 @@ def test_what_this_machine_cannot_compile_is_trained_without_it_and_said(
 ) -> None:
     found = _recorded_in(sweep, versions() | {"engine": "blocks, AVX2, g++ 1", "torch": "1.9.0"}, versions())
     (again,) = retrain(found, [find_training(Ledger(found.place), "0/0")])
-    assert again.notes[0] == "recorded in blocks, which this machine cannot compile, replayed in vmapped"
-    assert again.notes[1].startswith("recorded with PyTorch 1.9.0, replayed with ")
+    assert "blocks" in again.notes[0]
+    assert "1.9.0" in again.notes[1]
     assert again.difference == ""
 
 
@@ -108,6 +108,6 @@ def test_a_training_that_fails_when_trained_again_takes_no_other_with_it(tmp_pat
     one, other = retrain(sweep, [good["training_id"], bad["training_id"]])
     assert one.deviation.absolute == 0.0
     assert one.ended.keys() == {"q_MK", "v_NN"}
-    assert other.difference == "trained again it fails: ZeroDivisionError: planted"
+    assert "ZeroDivisionError: planted" in other.difference
     with refused("0/0", UserError):
         trained_weights(str(sweep.place), f"{bad['trial']}/0")

@@ -84,11 +84,10 @@ def test_replays_go_to_machines_of_the_type_that_trained(
     n_old = list(machine_of.values()).count(OLD)
     assert found.left_out == {OLD: n_old}
     assert found.deviations == dict.fromkeys([each for each in every if machine_of[each] == NEW], 0.0)
-    assert str(found).endswith(f"largest deviation of a loss 0; no machine was there for {n_old} of {OLD}")
+    assert f"{n_old} of {OLD}" in str(found)
 
     found = replay_some(sweep, WORKLOAD, Fleet(sweep, "aarch64, DEFAULT"), lambda: False)
     assert found is not None
-    assert str(found).startswith("replayed no training; no machine was there for ")
 
 
 def test_a_pack_that_another_type_of_machine_has_begun_is_begun_anew(sweep: SweepDirectory) -> None:

@@ -87,8 +87,8 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
     journal = path / "study.journal"
     journal.write_text(journal.read_text().replace(repr(told[0]), "0.125"))
     value, changed = map(str, audit(path, mlflow_uri).problems)
-    assert value.startswith("1 trials whose value in the study is not that of their trainings: 0 (0.125, not ")
-    assert changed.startswith("study.journal: lines changed since they were written: ")
+    assert ": 0 (0.125, not " in value
+    assert "study.journal" in changed
 
 
 @pytest.mark.parametrize("option", ["--trials", "--replicates"])

@@ -61,7 +61,6 @@ def _replayed(directory: SweepDirectory) -> Replays:
 def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDirectory) -> None:
     found = present(read_replays(directory))
     assert list(found.deviations.values()) == [0.0, 0.0]
-    assert str(found) == "replayed 2 trainings alone: they end as before, largest deviation of a loss 0"
     assert found.as_json() == {"trainings": 2, "agreeing": 2, "largest_deviation": 0.0}
     assert found.deviations.keys() <= {row["training_id"] for row in records(directory)}
 
@@ -75,9 +74,7 @@ def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
     assert found == read_replays(directory)
     assert found.disagreeing == {chosen: ["n_steps", "eval_loss"]}
     assert found.deviations[chosen] == pytest.approx(0.5)
-    assert (
-        str(found) == f"replayed 1 of 2 trainings alone, which end differently, such as {chosen} (n_steps, eval_loss)"
-    )
+    assert f"{chosen} (n_steps, eval_loss)" in str(found)
 
 
 @pytest.mark.slow
@@ -167,7 +164,7 @@ def ended(tmp_path: Path, no_mlflow: None) -> Result:
 def test_the_run_ends_with_its_fault_and_keeps_its_rows(ended: Result, tmp_path: Path) -> None:
     assert ended.exit_code == 1
     fault = json.loads(ended.stdout.splitlines()[-1])["fault"]
-    assert fault.startswith("replayed 2 of 2 trainings alone, which end differently, such as ")
+    assert "2 of 2 trainings" in fault
     assert fault.endswith("(outcome)")
     assert json.loads((tmp_path / "told").read_text()) == {"directory": str(tmp_path / "s"), "error": fault}
     assert not (tmp_path / "finished").exists()

