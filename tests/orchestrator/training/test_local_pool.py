@@ -19,6 +19,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.testing import defaults
 from tests.fault.sweeps import small_sweep
 
@@ -123,7 +124,7 @@ def test_a_gpu_that_fails_ends_the_sweep_instead_of_all_its_trainings(
     def fail(*_: object) -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(CategoryPairs, "loss", fail)
+    monkeypatch.setattr(Pack, "advance", fail)
     with pytest.raises(SweepError):
         run_sweep(small_sweep(), tmp_path / "s", Resources(local=True), QUIET)
     assert Ledger(tmp_path / "s").trainings().num_rows == 0
