@@ -1,2 +1,1 @@
-"""Trains packs (trainings in one batched program): the trainers, the pools that trainers belong to, and the ledger rows
-that trainers return."""
+"""Trains packs: the trainers, the pools that they belong to, and the rows that they return."""

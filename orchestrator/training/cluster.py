@@ -44,9 +44,6 @@ def connection(address: str | None) -> Iterator[bool]:
     A Ray that is started here ends with the context. A process that is already connected keeps its connection. Yields
     whether Ray was started here; if so, the cluster stays at this one node.
 
-    Args:
-        address: The cluster's address, as `cluster_address` finds it.
-
     Raises:
         UserError: If nothing answers at the address.
         PoolError: If Ray does not start here.
@@ -72,7 +69,7 @@ def connection(address: str | None) -> Iterator[bool]:
 
 
 def _start_here() -> bool:
-    """Starts Ray, in two attempts; false if this process is already connected to a Ray."""
+    """In two attempts; false if this process is already connected."""
     if ray.is_initialized():
         return False
     # Versions of Ray before 2.59 use authentication tokens only if the environment asks for them.
@@ -136,13 +133,11 @@ def _keeping_signals() -> Iterator[None]:
 
 
 def usable_nodes() -> list[Node] | None:
-    """Returns the nodes of the cluster that are up and stay up. Nodes that Ray will soon remove, such as spot machines
-    that are reclaimed, are left out.
+    """The nodes that are up and that Ray will not soon remove, as it does reclaimed spot machines.
 
     Through a connection by `ray://`, Ray does not report which nodes it will remove; trainers there still get SIGTERM.
 
-    Returns:
-        The nodes; `None` if the head did not answer.
+    `None` if the head did not answer.
     """
     client = control_store()
     if client is None:

@@ -1,5 +1,4 @@
-"""A pool of trainers without Ray: a single trainer in this process, for debuggers, notebooks and machines where Ray
-cannot start."""
+"""A single trainer in this process, for debuggers, notebooks and machines where Ray cannot start."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,15 +21,6 @@ from attnsweep.workloads.engine.contract import Workload
 
 
 class LocalPool:
-    """Trains one pack (trainings in one batched program) at a time, in this process.
-
-    Args:
-        workload: The problem that the sweep trains.
-        run: The values that all rows of the run share.
-        device: `cpu` or `cuda`.
-        checkpoint_seconds: Seconds between two checkpoints of a pack.
-    """
-
     n_trainers = 1
     waiting_for = ""
 
@@ -63,11 +53,10 @@ class LocalPool:
         return [] if self._order is None else [self._order]
 
     def notices(self) -> list[str]:
-        """Returns no messages."""
         return []
 
     def train(self, order: PackOrder) -> None:
-        """Accepts a pack of trainings. The next call of `reports` begins to train it."""
+        """The next call of `reports` begins to train it."""
         assert self.has_idle
         self._order, self._train_slice = order.without_state(), partial(self._trainer.start, order)
 
@@ -76,7 +65,7 @@ class LocalPool:
         self._train_slice = partial(self._trainer.proceed, pruned)
 
     def reports(self, timeout: float) -> Reports:
-        """Trains the pack of trainings for some more steps (a slice), and returns the report. Ignores `timeout`.
+        """Trains the pack for a slice of steps, whatever `timeout`.
 
         Raises:
             PoolError: If the GPU context of this process is broken, or this machine cannot compile a program.
@@ -106,7 +95,6 @@ class LocalPool:
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:
-        """Stops training the pack of trainings at once and returns its state."""
         del seconds
         orders, self._order = self.running, None
         return [(order, self._trainer.hand_back()) for order in orders]

@@ -1,5 +1,4 @@
-"""Distributes a sweep's trainers over the nodes of a cluster. Pure functions of the nodes and of the numbers of
-trainers that the user wants."""
+"""Distributes trainers over the nodes of a cluster."""
 
 import heapq
 import re
@@ -18,13 +17,7 @@ _DIED = re.compile(r"^The actor is dead because .*?(?=\. |$)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster that is up, with the numbers of cores and GPUs that Ray may assign on it.
-
-    Attributes:
-        id: Ray's id of the node.
-        host, address: The node's name, and its network address.
-        n_cpus, n_gpus: Resources that Ray may assign on the node, in use or not.
-    """
+    """A machine that is up, with what Ray may assign on it, in use or not."""
 
     id: str
     host: str
@@ -35,12 +28,7 @@ class Node:
 
 @dataclass(frozen=True)
 class TrainerShare:
-    """The resources that one trainer gets: cores and GPUs, possibly fractions of one.
-
-    Attributes:
-        device: `cpu` or `cuda`.
-        num_cpus, num_gpus: Ray resources. Trainers with a fraction of a GPU share it.
-    """
+    """What one trainer gets. Trainers with a fraction of a GPU share it."""
 
     device: str
     num_cpus: float
@@ -64,11 +52,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Allotment:
-    """The result of distributing trainers over nodes: which trainers each node gets, and which fit on no node.
+    """Which trainers each node gets; `pending` ones fit on no node yet.
 
     Attributes:
         by_node: The shares of the node's trainers, by the node's id, for every node.
-        pending: Shares of trainers that fit on no node yet.
     """
 
     by_node: Mapping[str, Sequence[TrainerShare]]
@@ -80,11 +67,6 @@ def allot(nodes: Sequence[Node], wanted: Wanted, n_up_by_node: Mapping[str, int]
 
     If an exact number of trainers is wanted and there are too few GPUs, trainers share GPUs. For example, 10 trainers
     on 8 GPUs: two GPUs get 2 trainers each, the others 1.
-
-    Args:
-        nodes: The nodes that may be used.
-        wanted: The trainers that the sweep wants.
-        n_up_by_node: Number of trainers that are up, by the node's id.
     """
     places = {node.id: _n_places(node, wanted.device) for node in nodes}
     n_places = sum(places.values())
@@ -113,7 +95,6 @@ def _n_places(node: Node, device: Device) -> int:
 
 
 def _spread(places: Mapping[str, int], n_wanted: int, n_up_by_node: Mapping[str, int]) -> dict[str, int]:
-    """Returns the number of trainers for each node."""
     if n_wanted == sum(places.values()):
         return dict(places)
     counts = {node_id: min(n_up_by_node.get(node_id, 0), n_places) for node_id, n_places in places.items()}
@@ -147,8 +128,7 @@ def _shares(node: Node, count: int, device: Device) -> list[TrainerShare]:
 
 
 class NodeRecord:
-    """The history of the cluster's nodes during a run: which join and leave, how often trainers fail to start on each,
-    and which nodes are given up.
+    """Which nodes join and leave, how often trainers fail to start on each, and which are given up.
 
     Attributes:
         refused: The host and the reason, for each node that is given up, by id.
@@ -164,8 +144,7 @@ class NodeRecord:
         self._notices: list[str] = []
 
     def seen(self, nodes: Mapping[str, Node]) -> None:
-        """Records that `nodes` may be used now. The user gets a message about nodes that have joined or left since the
-        last call."""
+        """Takes the nodes that may be used now, with a notice of those that joined or left."""
         if self._nodes is not None:
             self._tell("joined", [node for node_id, node in nodes.items() if node_id not in self._nodes])
             self._tell("left", [node for node_id, node in self._nodes.items() if node_id not in nodes])
@@ -179,18 +158,11 @@ class NodeRecord:
             self._notices.append(f"{event} the cluster: {', '.join(names)}")
 
     def started(self, node_id: str) -> None:
-        """Resets a node's count of failed starts, because a trainer has started there."""
         self._n_failed.pop(node_id, None)
 
     def failed(self, node: Node, n_up: int, why: str) -> None:
         """Counts a failed start of a trainer on a node. After `MAX_STARTS` failures, the node gets no further trainers;
-        if no trainer runs there, it is given up.
-
-        Args:
-            node: The node, which is up.
-            n_up: Number of trainers that have started on the node.
-            why: Ray's error text.
-        """
+        if no trainer runs there, it is given up."""
         self._n_failed[node.id] = self._n_failed.get(node.id, 0) + 1
         if self._n_failed[node.id] < MAX_STARTS:
             return
@@ -204,7 +176,6 @@ class NodeRecord:
             )
 
     def wait_for(self, n_trainers: int) -> None:
-        """Records how many trainers wait until a further node joins the cluster."""
         if n_trainers > self._n_awaited:
             self._notices.append(
                 f"{n_trainers} more trainers are requested from Ray; they start when nodes with room for them join"
@@ -212,23 +183,20 @@ class NodeRecord:
         self._n_awaited = n_trainers
 
     def notices(self) -> list[str]:
-        """Returns new messages for the user about nodes, one line each: those since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
     def in_words(self) -> str:
-        """Explains, as one text, why each of the nodes that were given up was given up."""
         return "; ".join(f"host {host}: {why}" for host, why in dict.fromkeys(self.refused.values()))
 
     def give_up(self, node_id: str, host: str, why: str) -> None:
-        """Stops using a node, and tells the user why."""
         if node_id not in self.refused:
             self.refused[node_id] = host, why
             self._notices.append(f"host {host} is not used: {why}")
 
 
 def cause_of(why: str) -> str:
-    """Returns one line on why a trainer did not start: the end of its traceback, or how its process ended."""
+    """The end of its traceback, or how its process ended."""
     text = _COLOURS.sub("", why)
     lines = _RAISED.findall(text) or _DIED.findall(text) or [" ".join(text.split())]
     return lines[-1] if len(lines[-1]) <= _MOST_CHARACTERS else f"{lines[-1][:_MOST_CHARACTERS]} ..."

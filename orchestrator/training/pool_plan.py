@@ -25,14 +25,10 @@ _UNKNOWN = Hardware("", "")
 
 @dataclass
 class Trainer:
-    """What the plan knows about one trainer, from the moment at which it is requested to its end.
+    """One trainer, from its request to its end.
 
     Attributes:
-        share: The trainer's resources.
         node: The node on which the trainer is or must be; `None` while Ray has not chosen one yet.
-        hardware: The trainer's hardware, known once the trainer is up.
-        order: The pack that the trainer has, in training or waiting at a probe.
-        is_up: Whether the trainer has started and reported its node.
         is_leaving: Whether the trainer ends as soon as it has handed back its pack.
     """
 
@@ -45,24 +41,19 @@ class Trainer:
 
 
 class Action(NamedTuple):
-    """Something that the pool should do with one trainer, given by its number: start it, let it train on, or end it."""
+    """What the pool should do with a trainer."""
 
     what: Literal["start", "go on", "hand back", "end"]
     number: int
 
 
 class PoolPlan:
-    """Decides which trainers of a sweep start, train on, hand back their packs (trainings in one batched program), and
-    end.
+    """Decides which trainers start, train on, hand back and end.
 
     Args:
-        wanted: The number of trainers and their resources.
         n_nodes: Number of nodes that must be up before the first trainer starts.
 
     Attributes:
-        trainers: The trainers by number. A number is never used again.
-        nodes: The nodes that are up, by id.
-        record: The nodes' failures and notices.
         n_awaited: Number of nodes that must be up before any trainer starts; 0 once they have been.
         is_closing: Whether all packs are being handed back, so no trainer starts any more.
     """
@@ -80,12 +71,10 @@ class PoolPlan:
 
     @property
     def n_trainers(self) -> int:
-        """The number of packs of trainings that can train at the same time."""
         return sum(trainer.node is not None for trainer in self.trainers.values()) or max(len(self.trainers), 1)
 
     @property
     def n_placed(self) -> int:
-        """The number of trainers that are up."""
         return sum(trainer.is_up for trainer in self.trainers.values())
 
     @property
@@ -106,11 +95,9 @@ class PoolPlan:
 
     @property
     def is_training(self) -> bool:
-        """Whether any trainer is training, rather than waiting for the driver's answer."""
         return len(self.running) > len(self._at_probe)
 
     def see(self, nodes: Iterable[Node]) -> bool:
-        """Records the nodes that are up."""
         self.nodes = {node.id: node for node in nodes}
         self.record.seen(self.nodes)
         if len(self.nodes) >= self.n_awaited:
@@ -118,8 +105,7 @@ class PoolPlan:
         return not self.n_awaited and not self.is_closing
 
     def follow(self) -> list[Action]:
-        """Adapts the trainers to the nodes: starts trainers where there is room, and ends those for which there is none
-        any more. A trainer that is training first hands back its trainings.
+        """Starts trainers where there is room, and ends those without. One that is training first hands back.
 
         Raises:
             PoolError: If no node can train.
@@ -142,7 +128,7 @@ class PoolPlan:
         return actions + [self._start(share, node_id) for share, node_id in missing]
 
     def _allotted(self) -> dict[str | None, Counter[TrainerShare]]:
-        """Returns the trainers that each node should have. Those that fit on no node yet are under the key `None`."""
+        """Those that fit on no node yet are under `None`."""
         usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
         staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
         n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
@@ -157,7 +143,6 @@ class PoolPlan:
         return {**shares, None: Counter(allotment.pending)}
 
     def settled(self, number: int, node_id: str, host: str, hardware: Hardware, changes: Sequence[str]) -> list[Action]:
-        """Records that a trainer is up."""
         if changes:
             self.record.give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
             return [self._end(number)]
@@ -168,7 +153,6 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str, *, has_lost_its_node: bool) -> list[Action]:
-        """Records that a trainer did not start."""
         trainer, end = self.trainers[number], self._end(number)
         node = self.nodes.get(trainer.node) if trainer.node is not None else self._node_named_in(why)
         if node is not None and not has_lost_its_node:
@@ -181,8 +165,7 @@ class PoolPlan:
         return next(named, None)
 
     def hand_out(self, order: PackOrder) -> int:
-        """Gives an order to train a pack (trainings in one batched program) to the trainer that has been idle longest:
-        if possible, to one on the type of machine that the order asks for."""
+        """Takes the trainer that has been idle longest, if possible on the machine that the order names."""
         fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].hardware.machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)
@@ -190,12 +173,9 @@ class PoolPlan:
         return number
 
     def answered(self, pack: str) -> int:
-        """Records that the driver has answered a measurement of a pack of trainings: the pack continues, and its
-        trainer no longer waits."""
         return self._at_probe.pop(pack)
 
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
-        """Handles the report that a trainer has sent."""
         trainer = self.trainers[number]
         assert trainer.order is not None
         is_leaving = self.is_closing or trainer.is_leaving
@@ -225,11 +205,11 @@ class PoolPlan:
         return report, []
 
     def lost(self, number: int) -> list[Action]:
-        """Handles a trainer that has died. The next call of `follow` replaces the trainer if it is still wanted."""
+        """The next `follow` replaces it if it is still wanted."""
         return [self._end(number)]
 
     def forget(self) -> None:
-        """Removes all trainers from the plan, after they have ended."""
+        """After all trainers have ended."""
         self.trainers.clear()
         self._idle.clear()
         self._at_probe.clear()

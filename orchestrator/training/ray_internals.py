@@ -1,5 +1,4 @@
-"""The private names of Ray that attnsweep uses, all in one place. They are checked at import, because another version
-of Ray may lack them."""
+"""The private names of Ray that we use, checked at import, because another version may lack them."""
 
 import os
 import time
@@ -64,10 +63,7 @@ def starting_on_loopback() -> Iterator[None]:
 
 @contextmanager
 def starting_few_processes() -> Iterator[None]:
-    """A context for starting Ray without its dashboard, its autoscaler and its copying of logs to the driver.
-
-    By default Ray starts these processes even if they have nothing to do, and waits for the dashboard. The dashboard's
-    agent on this node, without which Ray does not run, still starts, but serves no web pages.
+    """Starts Ray without its dashboard, its autoscaler and its copying of logs to the driver.
 
     By default Ray starts these processes even if they have nothing to do, and waits for the dashboard. The dashboard's
     agent on this node, without which Ray does not run, then serves no web pages.
@@ -89,8 +85,7 @@ def starting_few_processes() -> Iterator[None]:
 
 @contextmanager
 def up_within(seconds: float) -> Iterator[None]:
-    """A context for starting Ray: the control store gets the given number of seconds to start, and then this machine's
-    node gets the same time.
+    """The control store gets this many seconds to start, and then this machine's node.
 
     By default Ray waits 30 s for each; it has a setting for the control store only.
     """
@@ -118,8 +113,7 @@ def up_within(seconds: float) -> Iterator[None]:
 
 
 def ask_control_store(address: str, seconds: float) -> None:
-    """Checks that the control store of a Ray cluster answers at an address within `seconds`. Without this check,
-    `ray.init` would try to connect for minutes before it fails.
+    """Checks that a control store answers. `ray.init` would try for minutes before it fails.
 
     Raises:
         AuthenticationError: If it is a control store that requires another token than this process has.
@@ -137,13 +131,11 @@ def ask_control_store(address: str, seconds: float) -> None:
 
 
 def use_own_token() -> bool:
-    """From now on, this process sends the user's Ray token, if there is one, to any Ray that it connects to. Does
-    nothing if the variable `RAY_AUTH_MODE` is set.
+    """From now on, this process sends the user's Ray token, if any, unless `RAY_AUTH_MODE` is set.
 
     A Ray that another program has started here requires the token, although nothing in the environment says so.
 
-    Returns:
-        Whether a token is sent.
+    Returns whether a token is sent.
     """
     if has_token():
         ask_for_token()
@@ -151,9 +143,7 @@ def use_own_token() -> bool:
 
 
 def ask_for_token() -> None:
-    """Makes a Ray that this process starts demand a token from everyone who connects, unless the variable
-    `RAY_AUTH_MODE` is set.
-    """
+    """A Ray that this process starts demands a token, unless `RAY_AUTH_MODE` is set."""
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
         # Ray read the environment variables when it was imported, before `RAY_AUTH_MODE` was set here. So its
@@ -162,22 +152,18 @@ def ask_for_token() -> None:
 
 
 def has_token() -> bool:
-    """Returns whether there is a token with which Ray's processes authenticate, in the environment or in the user's
-    home."""
+    """In the environment or in the user's home."""
     in_environment = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     return in_environment or os.access(Path.home() / ".ray" / "auth_token", os.R_OK)
 
 
 def control_store() -> Any | None:
-    """Returns a client of the cluster's control store (GCS), which knows all nodes; `None` if this process is connected
-    through `ray://`."""
+    """The client of the control store (GCS), which knows all nodes; `None` through `ray://`."""
     return getattr(worker.global_worker, "gcs_client", None)
 
 
 def dead_process() -> str | None:
-    """Returns the name of an essential Ray process on this machine that has died; `None` if all are alive, or if Ray
-    was not started here.
-    """
+    """The name of an essential Ray process here that has died; `None` if none has or Ray was not started here."""
     node = worker._global_node
     dead: set[str] = set() if node is None else {kind for kind, _ in node.dead_processes()}
     return next(iter(dead & _VITAL), None)

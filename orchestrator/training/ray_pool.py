@@ -1,5 +1,4 @@
-"""The trainers of a sweep on a Ray cluster: long-lived actors, each of which trains one pack (trainings in one batched
-program) at a time.
+"""The trainers of a sweep on a Ray cluster, as long-lived actors.
 
 `PoolPlan` decides what to do. This module does it through Ray, and passes Ray's answers to the plan.
 """
@@ -45,8 +44,7 @@ _NODE_IS_GONE = "its node has died"
 
 
 class TrainerPool:
-    """Gives packs (trainings in one batched program) to idle trainers on a Ray cluster and collects their reports. A
-    trainer that dies is replaced.
+    """Gives packs to idle trainers and collects their reports. A trainer that dies is replaced.
 
     The pool follows the cluster: new nodes are used at the next look, and trainers on nodes that are about to leave
     (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
@@ -54,11 +52,7 @@ class TrainerPool:
     broken is replaced. Nodes on which no trainer starts, or other code would train, are given up.
 
     Args:
-        workload: The problem, which is sent to each trainer once.
-        run: The values that all rows of the run share.
-        wanted: The number of trainers and their resources.
-        n_nodes: Number of nodes that must be up before the first trainer starts.
-        checkpoint_seconds: Seconds between two checkpoints of a pack.
+        workload: Sent to each trainer once.
         at_close: Called once the trainers have ended.
 
     Raises:
@@ -175,7 +169,6 @@ class TrainerPool:
         return reports
 
     def _look(self) -> None:
-        """Reads which nodes the cluster has; starts and ends trainers accordingly."""
         self._looked = time.monotonic()
         if (process := dead_process()) is not None:
             self._lose(f"Ray's process {process} has died")

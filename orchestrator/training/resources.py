@@ -1,5 +1,3 @@
-"""The resources that a sweep trains on: Ray on this machine, a Ray cluster, or only this process."""
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +17,7 @@ StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 
 
 def cluster_address(address: str | None) -> str | None:
-    """Returns the address of the Ray cluster to join, by default from `RAY_ADDRESS`. Returns `None` if Ray is to be
-    started on this machine."""
+    """By default from `RAY_ADDRESS`; `None` if Ray is to be started here."""
     chosen = (environ.get("RAY_ADDRESS") or None) if address is None else address
     return None if chosen == "local" else chosen
 
@@ -31,10 +28,8 @@ class Resources:
 
     Attributes:
         address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
-        local: Trains in this process, without Ray.
-        n_trainers: Trainer actors: a number, or the least and the most; `None` for as many as fit: one per GPU, and one
-            per core of machines without GPUs. If fewer fit, the rest are requested from Ray, whose autoscaler may add
-            machines.
+        n_trainers: A number, or the least and the most; `None` for as many as fit: one per GPU, and one per core of
+            machines without GPUs. If fewer fit, the rest are requested from Ray, whose autoscaler may add machines.
         n_nodes: Machines of the cluster that must be up before training begins.
         device: `cpu` or `cuda`; `auto` uses the GPUs of machines that have some.
         engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `blocks` on CPUs if compiling
@@ -81,12 +76,11 @@ class Resources:
 
     @property
     def starts_ray(self) -> bool:
-        """Whether the run starts Ray on this machine rather than joining a cluster."""
+        """Rather than joining a cluster."""
         return not self.local and cluster_address(self.address) is None
 
     @property
     def wanted(self) -> Wanted:
-        """How many trainer processes the sweep wants, and on which devices."""
         match self.n_trainers:
             case None:
                 return Wanted(device=self.device)
@@ -98,8 +92,7 @@ class Resources:
 
 @contextmanager
 def open_resources(resources: Resources) -> Iterator[StartPool]:
-    """A context that makes resources available, and yields a function that starts trainers on them. If Ray was started
-    for this run, it ends with the context.
+    """Yields a function that starts trainers. A Ray that was started for this run ends with the context.
 
     Raises:
         UserError: If the resources are not available.
@@ -144,7 +137,6 @@ def _device_here(device: Device) -> str:
 
 
 def _check_fits(resources: Resources) -> None:
-    """Raises an error if Ray runs on this machine alone and the run wants more cores, GPUs or nodes than it has."""
     from attnsweep.orchestrator.training.cluster import usable_nodes
 
     nodes = usable_nodes() or []

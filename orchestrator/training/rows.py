@@ -1,4 +1,4 @@
-"""Converts the results of a trained pack (trainings in one batched program) to rows of the ledger's tables."""
+"""Converts the results of a trained pack to rows of the ledger."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,6 @@ _MOST_STEPS = 2**31 - 1
 
 @dataclass(frozen=True)
 class PackContext:
-    """The values that all ledger rows of a pack (trainings in one batched program) have in common, such as sweep and
-    device."""
-
     sweep: str
     pack: str
     device: str | None = None
@@ -40,7 +37,6 @@ class PackContext:
 def ended_rows(
     workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any], result: PackResult, context: PackContext
 ) -> Rows:
-    """Returns the rows of a finished pack (trainings in one batched program) for all tables of the ledger."""
     trainings = [task.training for task in tasks]
     verdicts = judged(workload, trainings[0].parameters, result.evidence)
     shares = np.array([task.certified_share for task in tasks])
@@ -55,7 +51,7 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """Returns the outcome and the loss of each training of a pack, and whether it counts as stuck."""
+    """The outcome and loss of each training, and whether it counts as stuck."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -75,7 +71,6 @@ def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArra
 
 
 def joined(packs: Sequence[Rows]) -> Rows:
-    """Concatenates the ledger rows of several packs of trainings, table by table."""
     if len(packs) == 1:
         return packs[0]
     heads = [rows.heads for rows in packs if rows.heads is not None]
@@ -95,7 +90,6 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
-    """Returns the rows of the ledger's table `trainings` for trainings that ran together in one batched program."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     steps, last_probe = result.evidence.steps, result.last_probe
@@ -161,12 +155,9 @@ def curve_rows(
     result: PackResult,
     scores: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> pa.Table:
-    """Returns the rows for the ledger's table `curves` of a pack of trainings: one row for each training, probe (step
-    of measurement) and metric. Values that are not finite have no row.
+    """A row for each training, probe and metric. Values that are not finite have none.
 
-    Args:
-        workload, tasks, result: The pack.
-        scores: By metric name, an array with one value per training, measured at its end; NaN if not measured.
+    `scores` have one value per training, measured at its end; NaN if not measured.
     """
     schema = schemas_of(workload)["curves"]
     ids = pa.array([_training_id(workload, task) for task in tasks])
@@ -190,8 +181,7 @@ def curve_rows(
 
 
 def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult) -> pa.Table | None:
-    """Returns the rows for the ledger's table `heads` of a pack of trainings: one row for each training, probe (step of
-    measurement), layer and head; `None` without heads."""
+    """A row for each training, probe, layer and head; `None` without heads."""
     if not result.heads:
         return None
     tables = [_heads_at(workload, tasks, probe) for probe in result.heads]
@@ -268,18 +258,17 @@ def _unless(overflowed: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArr
 
 
 def _steps_at(steps: NDArray[np.int64], probes: NDArray[np.int64]) -> list[int | None]:
-    """The steps of probes, which are None for the probe -1."""
+    """None for the probe -1."""
     return [int(steps[probe]) if probe >= 0 else None for probe in probes]
 
 
 def _whole(step: float) -> int | None:
-    """Converts a step to an integer: at most `_MOST_STEPS`, and null if the step is not finite."""
+    """At most `_MOST_STEPS`; null if not finite."""
     return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None
 
 
 def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """Returns the BLEU scores of the translations that trainings wrote: for each set of sentences, an array
-    (n_trainings,)."""
+    """BLEU of what trainings wrote, (n_trainings,) for each set of sentences."""
     ended = np.flatnonzero(~result.is_cut_short)
     scores: dict[str, NDArray[np.float64]] = {}
     if not ended.size:
@@ -292,7 +281,7 @@ def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) 
 
 
 def bleu(written: Written) -> float:
-    """Returns the corpus BLEU score of a set of sentences by sacrebleu, 0 to 100; NaN for an empty set.
+    """Corpus BLEU by sacrebleu, 0 to 100; NaN for an empty set.
 
     Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call
     for clarity in reporting BLEU scores".

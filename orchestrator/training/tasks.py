@@ -1,6 +1,3 @@
-"""The tasks of a sweep. A task is one training together with its trial, its number in the trial (replicate), its seed
-and its id."""
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -23,12 +20,10 @@ Shape: TypeAlias = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A training that a sweep is to run, together with its trial and its number in the trial (replicate).
+    """A training to run; `replicate` is its number in the trial.
 
     Attributes:
-        trial, replicate: The trial's number, and the number of the training within it.
-        training: The training's parameters and seed.
-        certified_share: Probability that a certificate tests the training's label, if it ends stuck.
+        certified_share: Probability that a certificate tests the label, if it ends stuck.
         pruned_step: The probe at which the training is pruned, if that is known already.
     """
 
@@ -40,15 +35,13 @@ class Task:
 
     @property
     def shape(self) -> Shape:
-        """The static parameters of the training. Trainings can share a batched program (pack) if and only if these are
-        equal."""
+        """Trainings can share a pack if and only if these are equal."""
         shape: Shape = self.training.parameters.static_key()
         return shape
 
 
 def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
-    """Returns the seed of a training, from 0 to 2^63 - 1. It depends only on the sweep's seed, the trial and the
-    training's number in the trial.
+    """From 0 to 2^63 - 1; depends on nothing but the arguments.
 
     Args:
         trial: The trial's number, or the configuration whose trials share seeds: see `seeded_by`.
@@ -58,14 +51,14 @@ def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
 
 
 def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
-    """Returns the id of a training: a hash of workload, parameters and seed, which is the same on any machine."""
+    """A hash of workload, parameters and seed, the same on any machine."""
     content = json.dumps([workload, parameters.effective(), seed], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
 def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
-    """Returns what the seeds of a trial's trainings are derived from: usually the trial's number. In a grid that varies
-    the intervention (a change to running trainings), it is all parameters of the trial but the intervention.
+    """What the seeds of a trial derive from: usually its number. In a grid that varies the intervention, it is all its
+    parameters but that.
 
     So trials of such a grid that differ only in the intervention have the same seeds, and can be compared in pairs.
     Other samplers may draw a configuration twice, so their seeds depend on the number.
@@ -82,14 +75,7 @@ def tasks_of(
     values: Mapping[str, Value],
     replicates: Iterable[int],
 ) -> list[Task]:
-    """Returns the tasks (trainings to run) for the given replicates of one trial.
-
-    Args:
-        directory: The sweep.
-        parameters: The parameters that the sweep's workload declares.
-        trial: The trial's number.
-        values: Parameters that the trial sets. All others have the defaults with which the sweep began.
-        replicates: The numbers of the replicates.
+    """Parameters that `values` lacks have the defaults with which the sweep began.
 
     Raises:
         SpecError: If the values contradict each other.

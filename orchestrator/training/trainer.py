@@ -1,5 +1,4 @@
-"""The trainer, which runs in a Ray actor or in the driver's process. It trains one pack (trainings in one batched
-program) at a time, and returns its ledger rows."""
+"""The trainer, in a Ray actor or in the driver's process."""
 
 import contextlib
 import platform
@@ -55,19 +54,12 @@ _LOOKS_PER_SLICE = 8
 
 
 def slice_seconds(n_trainers: int) -> float:
-    """Returns how many seconds a trainer trains between two reports to the driver: more if there are many trainers, so
-    that the driver keeps up with their reports."""
+    """Seconds between two reports: more with many trainers, so that the driver keeps up."""
     return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
 class Trainer:
-    """Trains packs (trainings in one batched program) on one device. Each call trains for some seconds (a slice).
-
-    Args:
-        workload: The problem that the sweep trains.
-        run: The values that all rows of the run share.
-        device: `cpu` or `cuda`.
-        checkpoint_seconds: Seconds between two checkpoints of a pack.
+    """Trains packs on one device, one at a time. Each call trains for some seconds.
 
     Raises:
         UserError: If the engine is `merged` and the device a CPU.
@@ -100,12 +92,11 @@ class Trainer:
 
     @property
     def accelerator(self) -> str:
-        """The device that this trainer uses: the model of the GPU, or `cpu`."""
         return _model_of(self._device) or "cpu"
 
     @property
     def machine(self) -> str:
-        """The type of machine that this trainer runs on. The last bits of its results depend on it."""
+        """The last bits of results depend on it."""
         return machine_of(self._device)
 
     @property
@@ -113,19 +104,11 @@ class Trainer:
         return self._order is not None
 
     def leave(self) -> None:
-        """Makes the trainer stop at the end of its current slice of steps, and hand back its trainings. May be called
-        in a signal handler.
-        """
+        """Hand back at the end of the current slice. May be called in a signal handler."""
         self._is_leaving = True
 
     def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
-        """Begins a pack (trainings in one batched program), or resumes it from its checkpoint, and trains its first
-        slice of steps.
-
-        Args:
-            order: The pack.
-            n_trainers: Number of trainers that report to the same driver.
-        """
+        """Begins or resumes a pack, and trains its first slice. `n_trainers` report to the same driver."""
         self._order, self._pack = order, None
         if self._memory is not None:
             self._memory.begin()
@@ -137,20 +120,13 @@ class Trainer:
 
     @training_settings()
     def proceed(self, pruned: Sequence[int] = ()) -> Report:
-        """Trains the pack of trainings for some more steps (a slice). With a pruner, it stops at the next probe (step
-        of measurement).
-
-        Args:
-            pruned: The positions of the trainings that end here, after a `Probed` report.
-        """
+        """Trains for another slice. `pruned` lanes end here, after a `Probed` report."""
         return self._reported(partial(self._proceed, pruned))
 
     def hand_back(self) -> Report:
-        """Stops training the pack of trainings and returns its state."""
         return self._reported(self._hand_back)
 
     def _reported(self, train: Callable[[], Report]) -> Report:
-        """Calls a function that trains, and returns its report."""
         try:
             return train()
         except STOPS:
@@ -159,7 +135,6 @@ class Trainer:
             return self.raised(error)
 
     def raised(self, error: BaseException) -> Raised:
-        """Drops the pack of trainings because of an error that it raised, and returns the report about the error."""
         self._order = self._pack = None
         if isinstance(error, NoCompilerError):
             return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
@@ -213,7 +188,7 @@ class Trainer:
         return to_bytes(pack.checkpoint())
 
     def _note_saving(self) -> None:
-        """Sets the time of the next checkpoint. Called when the last checkpoint has reached the driver."""
+        """Called when the last checkpoint has reached the driver."""
         if self._saving_since is None:
             return
         now = time.perf_counter()
@@ -271,8 +246,7 @@ class Trainer:
 
 
 def text_of(error: BaseException) -> str:
-    """Formats the traceback of an error: with credentials removed, in UTF-8, and shortened in the middle if it is very
-    long.
+    """A traceback with credentials removed, in UTF-8, shortened in the middle if very long.
 
     The text of a UserError is only the error's own line, which says what to do. An exception may carry any text, and
     its `__str__` may itself raise.
@@ -303,10 +277,9 @@ def _is_out_of_memory(error: BaseException, text: str) -> bool:
 
 
 def machine_of(device: str) -> str:
-    """Returns the type of machine that a device belongs to: the model of the GPU, or the type of processor."""
+    """The model of the GPU, or the type of processor."""
     return _model_of(device) or processor()
 
 
 def _model_of(device: str) -> str | None:
-    """Returns the model of a GPU, as CUDA names it; `None` for a device that is no GPU."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None

@@ -1,5 +1,4 @@
-"""The trainer as a Ray actor in its own process: how it receives its workload, and what it reports about its
-machine."""
+"""The trainer as a Ray actor: how it receives its workload, and what it reports about its machine."""
 
 import io
 import platform
@@ -23,13 +22,12 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 
 
 class Shipment:
-    """A workload in the form in which the process that runs a sweep sends it to trainers on other machines.
+    """A workload as the driver sends it to trainers on other machines.
 
     The code is sent as text, and the receiver imports it under the same module name. So objects that are pickled later
     (parameters, errors) can name their class, as for an installed workload.
 
     Args:
-        workload: The problem that the sweep trains.
         files: Files that the trainings read, as `given_file` finds them: absolute paths, and names of bases.
     """
 
@@ -58,15 +56,7 @@ def _unloaded(code: UserCode | None, files: Mapping[str, bytes]) -> Shipment:
 
 @dataclass(frozen=True)
 class Settled:
-    """The report of a trainer that has started: its machine and device, and its versions.
-
-    Attributes:
-        node: Ray's id of the node.
-        host: The machine's name.
-        accelerator: The model of the trainer's GPU, or `cpu`.
-        versions: Version of each library.
-        machine: The type of machine, as the environment of its rows names it.
-    """
+    """What a trainer that has started reports; `node` is Ray's id, `machine` the type as environments name it."""
 
     node: str
     host: str
@@ -76,19 +66,17 @@ class Settled:
 
 
 class TrainerActor(Trainer):
-    """A trainer in a process of its own, as a Ray actor."""
-
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
     def do(self, work: Literal["start", "proceed", "hand_back"], *given: Any) -> tuple[Report, str]:
-        """Calls a method of `Trainer`. Returns its report, and what the user's code printed meanwhile."""
+        """Returns the report, and what the user's code printed meanwhile."""
         with redirect_stdout(io.StringIO()) as printed:
             report: Report = getattr(self, work)(*given)
         return report, printed.getvalue()
 
     def settle(self) -> Settled:
-        """Waits until Ray has given the trainer its resources, then reports the trainer's machine and versions.
+        """Waits until Ray has given the trainer its resources.
 
         From now on a SIGTERM, which precedes the removal of a machine, makes the trainer hand back its pack.
         """
