@@ -1,5 +1,4 @@
-"""The ledger: the Parquet tables that store a sweep's results (`trainings`, `curves`, `heads`). Reports, analyses and
-MLflow runs are derived from them.
+"""The ledger: the Parquet tables of a sweep's results, from which reports, analyses and MLflow runs are derived.
 
 This module imports nothing: trainers need only the schema, and start faster without DuckDB.
 """

@@ -50,7 +50,7 @@ or 25,000 of `trainings`.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """The files without valid rows that `recover` has removed from a ledger.
+    """The files that `recover` has removed.
 
     Attributes:
         uncommitted: Fragments whose commit was interrupted. Their trainings run again.
@@ -82,15 +82,14 @@ def compact(where: PlaceName) -> None:
 
 
 def merge_alike(place: Place) -> None:
-    """Merges the fragments (files of one commit each) of a ledger into a few. Fragments are merged with each other only
-    if their curves keep the same share of the measured points: all, every second one, and so on."""
+    """Merges fragments into a few, only those with each other whose curves keep the same share of probes."""
     for names in open_snapshot(place).by_thinning().values():
         if len(names) > 1:
             merge(place, names)
 
 
 def recover(place: Place) -> Recovery:
-    """Removes files of interrupted commits from a ledger, and files whose rows have been merged into other files.
+    """Removes files of interrupted commits, and files whose rows have been merged into others.
 
     Only the holder of the sweep's lock may call this function.
 
@@ -121,17 +120,11 @@ def recover(place: Place) -> Recovery:
 
 
 def merge(place: Place, names: Collection[str], leave_out: pc.Expression | None = None) -> str:
-    """Merges the given fragments (the files of one commit each) into a single one, with sorted rows.
-
-    Holds `_CELLS_AT_ONCE` cells in memory at a time.
+    """Merges fragments into one, with sorted rows; returns its name. Holds `_CELLS_AT_ONCE` cells at a time.
 
     Args:
-        place: The sweep directory.
-        names: Fragments. The curves of all of them must keep the same probes.
+        names: Fragments whose curves keep the same probes.
         leave_out: Selects rows of `trainings` to leave out. Their trainings have no rows in the other tables.
-
-    Returns:
-        The name of the merged fragment.
 
     Raises:
         UserError: If the fragments belong to different sweeps, share trainings, or one cannot be read.
@@ -162,8 +155,7 @@ def merge(place: Place, names: Collection[str], leave_out: pc.Expression | None 
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Chooses which fragments (the files of one commit each) to merge now, given the number of rows of each: the
-    smallest ones, or none while there are few small ones.
+    """Chooses which fragments to merge now, by their rows: the smallest, or none while there are few small ones.
 
     None are chosen until more than `MAX_FRAGMENTS` of them have fewer than `FULL_ROWS` rows. Then the smallest two are
     chosen, and the next larger ones as long as each has fewer rows than the chosen ones together. So a row is rewritten
@@ -183,16 +175,7 @@ def due(rows: Mapping[str, int]) -> list[str]:
 def sorted_batches(
     place: Place, snapshot: Snapshot, table: str, leave_out: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields all rows of one table in sorted order, in batches.
-
-    Holds `_CELLS_AT_ONCE` cells in memory at a time.
-
-    Args:
-        place: The sweep directory.
-        snapshot: Opened files of the sweep, with at least one row.
-        table: The table's name.
-        leave_out: Selects rows to leave out; `None` keeps all.
-    """
+    """Yields all rows of one table in sorted order. Holds `_CELLS_AT_ONCE` cells at a time."""
     with naming_damage([place]):
         trials = np.unique(snapshot.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
     dataset = snapshot.dataset(table)

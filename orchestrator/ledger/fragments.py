@@ -46,16 +46,14 @@ _PARQUET = ds.ParquetFileFormat(
 
 
 class DamagedFileError(UserError):
-    """Raised if a file of the ledger is missing, or differs from what was written."""
+    """A file of the ledger is missing, or differs from what was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """The metadata in each file of the ledger, such as the hash of the sweep's spec and the files that this one
-    replaces.
+    """The metadata in each file of the ledger.
 
     Attributes:
-        spec_sha256: Hash of the sweep's spec.
         replaces: Fragments whose rows this fragment holds too.
         digests: Digests of the fragment's other files, by table. Only in `trainings`.
         curves_every: 1 if the curves hold every probe; k if they hold every k-th probe besides the first and the last.
@@ -78,15 +76,7 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """An opened Parquet file of the ledger, with its number of rows and its metadata.
-
-    On a local disk its rows stay readable even after a compaction has removed the file.
-
-    Attributes:
-        fragment: The file as pyarrow's datasets take it.
-        rows: Number of rows.
-        stamp: The file's metadata.
-    """
+    """A Parquet file of the ledger. On a local disk its rows stay readable even after a compaction has removed it."""
 
     fragment: ds.ParquetFileFragment
     rows: int
@@ -95,7 +85,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All results of a sweep that had been committed by a certain moment, as open files of the ledger.
+    """All results that had been committed by a certain moment.
 
     Attributes:
         files: Opened files by table, then by name. Every table that the sweep has holds the same names.
@@ -106,21 +96,18 @@ class Snapshot:
     without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
 
     def dataset(self, table: str) -> ds.Dataset:
-        """Returns the rows of one table as a pyarrow dataset."""
         fragments = [file.fragment for file in self.files.get(table, {}).values()]
         schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
         return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
 
     def by_thinning(self) -> dict[int, list[str]]:
-        """Groups the names of the fragments (the files of one commit each) by the share of measured points that their
-        curves keep: every point, every second, and so on."""
+        """The names of the fragments by the k of their curves."""
         names: dict[int, list[str]] = {}
         for name, file in self.files["trainings"].items():
             names.setdefault(file.stamp.curves_every, []).append(name)
         return names
 
     def only(self, names: Iterable[str]) -> "Snapshot":
-        """Returns a snapshot that has only the given fragments (the files of one commit each)."""
         chosen = set(names)
         return replace(
             self,
@@ -131,24 +118,17 @@ class Snapshot:
         )
 
     def tables(self) -> dict[str, ds.Dataset]:
-        """Returns the rows of every table of the ledger as a dataset, by the table's name."""
         return {table: self.dataset(table) for table in TABLES}
 
     def rows(self) -> dict[str, int]:
-        """Returns how many rows of the table `trainings` each fragment (the files of one commit) has, by the fragment's
-        name.
-        """
         return {name: file.rows for name, file in self.files["trainings"].items()}
 
     def rows_of_all_tables(self) -> dict[str, int]:
-        """Returns how many rows each fragment (the files of one commit) has in all tables together, by the fragment's
-        name.
-        """
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
 
 def require_ledger(place: Place) -> None:
-    """Raises UserError if a directory holds no sweep.
+    """Raises UserError if a place holds no sweep.
 
     A directory with nothing but `sweep.json` is a sweep, whose run was killed at the start.
     """
@@ -165,8 +145,7 @@ def require_ledger(place: Place) -> None:
 
 
 def open_snapshot(place: Place) -> Snapshot:
-    """Opens all files of a sweep's ledger that hold valid rows: those of all commits, except files that were merged
-    into others. This also works while another process writes to the ledger.
+    """Opens all files that hold valid rows. Works while another process writes to the ledger.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
@@ -235,32 +214,28 @@ def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
 
 
 def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """Finds the files of one table that have a column of another type than earlier files. Returns a description of the
-    difference by file name."""
+    """Returns the files that have a column of another type than earlier ones, each with the difference."""
     return clashes({name: file.fragment.physical_schema for name, file in files.items()})
 
 
 def fragment_names(place: Place) -> list[str]:
-    """Returns the names of all fragments (the files of one commit each) of a ledger, in order, including those that
-    were merged into others but not removed yet."""
+    """All names in order, including those that were merged into others but not removed yet."""
     return sorted(place.names("trainings"))
 
 
 def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Compares the ledger's present files with an earlier listing of them, `names`. Returns whether files were merged
-    or removed since then, which a compaction of the ledger does."""
+    """Whether files were merged or removed since `names` were listed."""
     return has_overtaken(fragment_names(place), names)
 
 
 def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Compares two listings of a ledger's files, an earlier one (`names`) and a later one. Returns whether files were
-    merged or removed in between, which a compaction of the ledger does."""
+    """Whether files were merged or removed between two listings."""
     later = set(later_names)
     return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
 
 
 def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
-    """Opens the given files of one table; returns them by name.
+    """Opens files of one table, by name.
 
     Raises:
         FileNotFoundError: If a compaction has removed a file.
@@ -271,7 +246,7 @@ def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, Open
 
 
 def open_file(place: Place, table: str, name: str) -> OpenFile:
-    """Opens one of the files in which a table of the ledger is stored, and reads its footer.
+    """Opens a file and reads its footer.
 
     Raises:
         FileNotFoundError: If a compaction has removed it since it was listed.
@@ -318,10 +293,7 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
 
 
 def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """Returns the names of those fragments (the files of one commit each) that were not merged into others.
-
-    `trainings` holds all files of the table `trainings`, by name.
-    """
+    """The names in `trainings` that no file there replaces."""
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     return sorted(set(trainings) - replaced)
 
@@ -329,16 +301,11 @@ def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
 def publish(
     place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Writes the files of one commit (a fragment) to the ledger: one file for each table.
-
-    All files are written before the first one is renamed to its final name.
+    """Writes the files of one commit, all of them before the first one is renamed. Returns the fragment's name.
 
     Args:
         stem: The beginning of the fragment's name.
         contents: Schema and batches by table; `trainings` must be among them.
-
-    Returns:
-        The fragment's name.
     """
     digests: dict[str, str] = {}
 
@@ -369,17 +336,12 @@ def publish(
 
 
 def reason(damage: Exception) -> str:
-    """Returns an error's message in one line.
-
-    Leaves out `<Buffer>`, which pyarrow puts in place of the name of an open file.
-    """
+    """An error's message in one line, without `<Buffer>`, which pyarrow puts in place of an open file's name."""
     words = getattr(damage, "strerror", None) or next(iter(str(damage).splitlines()), type(damage).__name__)
     return str(words).rpartition("'<Buffer>': ")[2]
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    """Returns the error to raise for a damaged file of the ledger, with the advice to restore the file or to resume the
-    sweep."""
     return DamagedFileError(
         path,
         given=given,

@@ -1,5 +1,3 @@
-"""Runs a user's SQL over a sweep's ledger, and writes the answer in the requested format."""
-
 import csv
 import json
 import math
@@ -52,7 +50,7 @@ def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """Runs one SQL query on a connection to the views of a ledger, and returns the answer as a table.
+    """Runs one SQL query on a ledger's views.
 
     Raises:
         UserError: If `sql` is no query, or several; if DuckDB refuses it; if the answer is too large.
@@ -70,7 +68,6 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
 
 
 def _kinds(kind: DuckDBPyType) -> Iterator[str]:
-    """Yields the name of a DuckDB type, such as `list`, then the names of the types that are nested in it."""
     yield kind.id
     if kind.id in ("list", "array", "struct", "map"):
         for _, inner in kind.children:
@@ -78,7 +75,6 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 
 def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    """Returns the SQL that selects all columns of an answer."""
     columns = enumerate(zip(names, stays, strict=True), 1)
     return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
 
@@ -98,10 +94,7 @@ def _fetched(relation: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
 
 
 def render(table: pa.Table, format: str, out: Path | None) -> None:
-    """Writes the answer to a query to the file `out`, or to stdout if `out` is `None`, in the requested format.
-
-    Args:
-        format: `table` (the first rows, for the terminal), `csv`, `json` (a list of records), or `parquet`.
+    """Writes `table` (the first rows), `csv`, `json` (a list of records) or `parquet`; without `out` to stdout.
 
     Raises:
         UserError: For Parquet without a file, JSON of two columns with one name, or a file that cannot be written.
@@ -195,7 +188,7 @@ def _is_readable(column: pa.ChunkedArray) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Converts a value for JSON: times to ISO 8601, numbers that are not finite to null."""
+    """For JSON: times to ISO 8601, numbers that are not finite to null."""
     match value:
         case None | bool() | int() | str():
             return value

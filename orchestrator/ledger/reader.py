@@ -1,7 +1,4 @@
-"""Reads the results of a sweep from its ledger, also during a run.
-
-Each call sees every row that has been committed, exactly once.
-"""
+"""Reads a sweep's ledger, also during a run. Each call sees every committed row exactly once."""
 
 import resource
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +29,7 @@ _ATTEMPTS = 5
 
 
 class Ledger:
-    """Reads the tables of one sweep's ledger: `trainings`, `curves` and `heads`, also by SQL.
-
-    Args:
-        where: The sweep directory, or `s3://BUCKET/PREFIX`.
-
-    Attributes:
-        place: The place that `where` names.
+    """The tables of one sweep: `trainings`, `curves` and `heads`, also by SQL.
 
     Raises:
         UserError: If the place holds no ledger. Every method raises it for a file that cannot be read.
@@ -50,41 +41,34 @@ class Ledger:
         self._fetched: tuple[list[str], Tables] | None = None
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Returns the table `trainings`: one row per training, with its parameters, seed, outcome and losses."""
         return self._read("trainings", columns, filter)
 
     def curves(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Returns the table `curves`: the value of each metric, with one row per training, step of measurement and
-        metric."""
+        """One row per training, probe and metric."""
         return self._read("curves", columns, filter)
 
     def heads(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
-        """Returns the table `heads`, with one row per training, step of measurement, layer and attention head; no rows
-        for a workload without heads."""
+        """One row per training, probe, layer and head; none for a workload without heads."""
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """Returns 1 if all measured points of the curves are stored."""
+        """1 if every probe is stored, else k."""
         return max(open_snapshot(self.place).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials` of the rows that are
-        committed now."""
+        """The views `trainings`, `curves`, `heads` and `trials` of the rows that are committed now."""
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Calls the function `question` with a DuckDB connection to the ledger's views, as from `connect`, and returns
-        its result."""
         return ask_all([self], question)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A context that yields a DuckDB connection to the ledger's views, as from `connect`."""
         with naming_damage([self.place]), connect_to_shared([self.tables()]) as connection:
             yield connection
 
     def tables(self) -> Tables:
-        """Returns all tables of the ledger with the rows that are committed now, by name."""
+        """All tables by name, with the rows that are committed now."""
         if self.place.pins_open_files:
             return open_snapshot(self.place).tables()
 
@@ -121,8 +105,7 @@ def allow_many_files() -> None:
 
 
 def ask_all(ledgers: Sequence[Ledger], question: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-    """Calls the function `question` with a DuckDB connection to the rows of several sweeps together, and returns its
-    result."""
+    """Asks about the rows of several sweeps together."""
 
     if len(ledgers) > 1:
         allow_many_files()

@@ -1,4 +1,4 @@
-"""The columns of the ledger's tables (`trainings`, `curves`, `heads`), and checks that a file has them."""
+"""The columns of the ledger's tables."""
 
 import itertools
 import json
@@ -62,7 +62,7 @@ def trainings_schema(
     event_names: Sequence[str] = (),
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
 ) -> pa.Schema:
-    """Returns the columns of the ledger's table `trainings`, which has one row per training.
+    """One row per training.
 
     Args:
         parameters: The workload's declared parameters: one column `param_<name>` each.
@@ -154,8 +154,7 @@ def trainings_schema(
 
 
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
-    """Returns the columns of each table in which sweeps of a workload store their results. A workload without attention
-    heads has no table `heads`."""
+    """The columns by table; no `heads` for a workload without attention heads."""
     # `_schemas` is cached, so its arguments must be hashable. A class is hashable, but mypy looks at the `__hash__` of
     # its instances. The type `Any` avoids mypy's error.
     parameters: Any = workload.parameters
@@ -177,8 +176,7 @@ def _schemas(
 
 
 def curves_schema() -> pa.Schema:
-    """Returns the columns of the ledger's table `curves`, which has one row per training, step of measurement and
-    metric.
+    """One row per training, probe and metric.
 
     A value that was not measured, or is not finite, has no row. If values were not finite, the column `diverged_step`
     of `trainings` is not null.
@@ -194,12 +192,7 @@ def curves_schema() -> pa.Schema:
 
 
 def heads_schema(score_names: Sequence[str]) -> pa.Schema:
-    """Returns the columns of the ledger's table `heads`, which has one row per training, step of measurement, layer and
-    head.
-
-    Args:
-        score_names: The names of the heads' scores: one column `score_<name>` each.
-    """
+    """One row per training, probe, layer and head, with a column `score_<name>` for each score."""
     return pa.schema(
         [
             *_training_key(),
@@ -213,8 +206,7 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Converts a table to the columns that the ledger requires: puts them in order, and replaces doubles that are not
-    finite by null.
+    """Puts columns into the schema's order, and replaces doubles that are not finite by null.
 
     Strings are dictionary-encoded. No other type is converted. Rows of curves without a `value` are dropped.
 
@@ -239,7 +231,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
-    """Describes how the columns of a file differ from those that its table in the ledger must have."""
+    """Describes how a file's columns differ from those that its table must have."""
     fields = dict(zip(schema.names, schema, strict=True))
     if len(fields) < len(schema.names):
         yield "several columns of the same name"
@@ -261,9 +253,7 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Finds the files in which a column has another type than the column of the same name in an earlier file. Returns
-    for each of these files a description of a difference.
-    """
+    """Returns the files in which a column has another type than in an earlier file, each with a difference."""
     known: dict[str, pa.DataType] = {}
     problems = {}
     for name, schema in schemas.items():
@@ -274,7 +264,7 @@ def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
 
 
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Returns the rows of a table, sorted by the key columns, which must be integers or texts without nulls."""
+    """Sorts by key columns: integers or texts without nulls."""
     table = table.unify_dictionaries()
     place, n_places = np.zeros(table.num_rows, np.int64), 1
     for key in keys:
@@ -293,7 +283,7 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def outcomes_in(schema: pa.Schema) -> dict[str, Outcome]:
-    """Reads the outcomes that the workload itself declares, by label, from the schema of a file of `trainings`."""
+    """The outcomes that the workload itself declares, from a file of `trainings`."""
     metadata: Mapping[bytes, bytes] = schema.field("outcome").metadata or {}
     own: dict[str, Any] = json.loads(metadata.get(_OUTCOMES.encode(), b"{}"))
     return {label: Outcome(**outcome) for label, outcome in own.items()}
@@ -352,14 +342,10 @@ BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """Removes points from curves: of each curve every k-th measured point stays, besides the first and the last.
+    """Keeps of each curve every k-th probe, besides the first and the last.
 
     The points (probes) are counted from the start, so that trainings of different lengths keep the same steps, and
     medians over trainings can still be computed.
-
-    Args:
-        curves: Rows of `curves` in their order; each curve must be complete.
-        every: k, the number of probes from one that stays to the next; 1 keeps all.
     """
     return curves if every == 1 or not curves.num_rows else curves.filter(pa.array(_stays(curves, every)))
 

@@ -1,5 +1,4 @@
-"""The rules by which a trial (one configuration, trained with several seeds) is complete, and by which its trainings
-give the value that the Optuna study gets.
+"""When a trial is complete, and which value its trainings give it.
 
 Judged trainings are those that neither failed nor were pruned.
 """
@@ -22,8 +21,6 @@ from attnsweep.workloads.vocabulary import PRUNED, UNJUDGED_OUTCOMES
 
 
 class Ending(NamedTuple):
-    """How a training ended: some columns of its row in the ledger."""
-
     outcome: str
     stuck: bool
     eval_loss: float | None
@@ -31,16 +28,14 @@ class Ending(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the training neither failed nor was pruned, like the SQL condition `ledger.views.IS_JUDGED`."""
+        """As the SQL condition `ledger.views.IS_JUDGED`."""
         return self.outcome not in UNJUDGED_OUTCOMES
 
 
 class Told(NamedTuple):
-    """The result of a trial that the Optuna study gets: the values of the objectives, and how far constraints are
-    violated.
+    """What the study gets of a trial.
 
     Attributes:
-        values: The value of each objective.
         excess: How far the trial violates each constraint, by the constraint's text; at most 0 if it is met.
     """
 
@@ -49,45 +44,38 @@ class Told(NamedTuple):
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the trial meets all constraints."""
         return all(excess <= 0 for excess in self.excess.values())
 
 
 @dataclass(frozen=True, slots=True)
 class EndedTrainings:
-    """Those trainings of one trial that have ended, by replicate (their number in the trial)."""
-
     by_replicate: dict[int, Ending] = field(default_factory=dict)
 
     @property
     def judged(self) -> list[Ending]:
-        """The trainings that count as results: those that neither failed nor were pruned."""
         return [ending for ending in self.by_replicate.values() if ending.is_judged]
 
     @property
     def is_pruned(self) -> bool:
-        """Whether the trial was pruned: all its trainings were pruned, except those that failed."""
+        """All trainings were pruned, except those that failed."""
         return any(ending.outcome == PRUNED for ending in self.by_replicate.values())
 
     @property
     def stuck(self) -> Ended:
-        """Whether each training of the trial ended with an outcome that counts as stuck, by replicate number; `None`
-        for a training that failed or was pruned."""
+        """By replicate; `None` for a training that failed or was pruned."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def first(self, n: int) -> "EndedTrainings":
-        """Returns only the trainings with the replicate numbers 0 to n - 1."""
+        """Only the replicates 0 to n - 1."""
         return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
 
     def without(self, replicates: Collection[int]) -> "EndedTrainings":
-        """Returns all trainings except the given replicates."""
         return EndedTrainings(
             {number: ending for number, ending in self.by_replicate.items() if number not in replicates}
         )
 
     def told(self, spec: Sweep) -> Told | None:
-        """Returns the trial's result for the Optuna study (values and violations); `None` if all trainings failed or
-        were pruned."""
+        """`None` if all trainings failed or were pruned."""
         judged = self.judged
         if not judged:
             return None
@@ -96,7 +84,7 @@ class EndedTrainings:
         return Told(values, {bound.text: bound.excess(objective_value(bound.measured, *rows)) for bound in spec.bounds})
 
     def value(self, objective: Measured) -> float | None:
-        """Returns the value of one objective for the trial; `None` if all its trainings failed or were pruned."""
+        """`None` if all trainings failed or were pruned."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 
@@ -107,7 +95,6 @@ _ROWS_AT_ONCE = 50_000
 
 
 def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
-    """Groups rows of the table `trainings` by trial. Returns each trial's ended trainings."""
     trials: dict[int, EndedTrainings] = defaultdict(EndedTrainings)
     columns = (rows[name].to_pylist() for name in JUDGING_COLUMNS)
     for trial, replicate, *ending in zip(*columns, strict=True):
@@ -116,8 +103,7 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
 
 
 def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
-    """Yields the ended trainings of each trial, in the order of the trials' numbers, from rows of the table
-    `trainings`."""
+    """By trial, in order of their numbers."""
     rows = rows.sort_by("trial")
     ends = [*(np.flatnonzero(np.diff(rows["trial"].to_numpy())) + 1).tolist(), rows.num_rows]
     start = 0
@@ -128,28 +114,17 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
-    """Reads the columns of the table `trainings` that determine whether a trial is complete, and the value of its
-    objective.
-
-    Args:
-        connection: From `Ledger.connect`.
-        condition: The SQL condition that selects the rows.
-    """
+    """The columns of `trainings` that decide whether a trial is complete, and its value. `condition` is SQL."""
     return connection.sql(f"select {', '.join(JUDGING_COLUMNS)} from trainings where {condition}").to_arrow_table()
 
 
 def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:
-    """Returns the numbers of the complete trials in a ledger, in order.
-
-    Args:
-        connection: From `Ledger.connect`.
-        rule: The sweep's `replicates`.
-    """
+    """The numbers of the complete trials, in order."""
     return complete_among(judging_columns(connection), rule)
 
 
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
-    """Returns the numbers of the complete trials among rows of `trainings`, in order."""
+    """As `complete_trials`, from rows of `trainings`."""
     if isinstance(rule, int):
         # With a fixed number of replicates, outcomes do not matter, so trainings only have to be counted. Arrow counts
         # half a million rows faster than Python reads them.

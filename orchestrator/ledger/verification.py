@@ -1,6 +1,4 @@
-"""Checks that the ledger's files are unchanged since they were written, and moves damaged ones to the folder
-`set_aside`.
-"""
+"""Checks that the ledger's files are unchanged since they were written, and sets damaged ones aside."""
 
 import os
 import re
@@ -31,7 +29,7 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A problem that was found in a file of a ledger.
+    """A fault of a file.
 
     Attributes:
         file, what: The file, and the problem in words.
@@ -48,8 +46,7 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The result of checking every file of a ledger: which fragments (the files of one commit each) are sound, and
-    which are damaged.
+    """The fragments of a ledger.
 
     Attributes:
         sound: The opened files, by fragment and table, of committed fragments whose files are unchanged.
@@ -61,13 +58,10 @@ class Examination:
 
 
 def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
-    """Checks every file of a ledger and returns the problems. Changes nothing.
+    """Checks every file of a ledger. Changes nothing.
 
     Each file must be readable and unchanged, belong to this sweep and have the right columns. A file that is no longer
     needed is a problem too. No writer may be at work.
-
-    Args:
-        spec_sha256: Hash of the sweep's spec.
 
     Raises:
         UserError: If there is no ledger, a newer version has written a file, a file cannot be read now, or the place
@@ -90,8 +84,7 @@ def verify(place: Place, spec_sha256: str) -> list[FileProblem]:
 
 
 def examine(place: Place) -> Examination:
-    """Reads the files of all commits, and separates sound fragments (the files of one commit each) from damaged ones.
-    Files that were merged into others are not read.
+    """Reads the files of all commits, and tells sound fragments from damaged ones. Merged files are not read.
 
     Raises:
         UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
@@ -99,7 +92,7 @@ def examine(place: Place) -> Examination:
     faults: dict[str, DamagedFileError] = {}
 
     def check(table: str, digests: Mapping[str, str | None]) -> dict[str, OpenFile]:
-        """Checks all files of one table. Returns the sound ones, by file name, and adds the others to `faults`."""
+        """Returns the sound files of a table, and adds the others to `faults`."""
         files = at_once(lambda name: _check(place, table, name, digests[name]), digests, place.n_at_once)
         checked = dict(zip(digests, files, strict=True))
         for name, file in checked.items():
@@ -127,8 +120,7 @@ def examine(place: Place) -> Examination:
 
 @contextmanager
 def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """A context for reading tables of ledgers. If a damaged file causes an error inside the context, an error that
-    names this file is raised instead.
+    """If a damaged file causes an error inside the context, an error that names the file is raised instead.
 
     Raises:
         UserError: If a file is damaged or cannot be read now, or if Arrow or DuckDB refuse the tables.
@@ -163,8 +155,7 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
 
 
 def set_aside(place: Place, name: str) -> None:
-    """Moves the files of one commit (a fragment) to the sweep's folder `set_aside`, so that the trainings in them do
-    not count any more. Idempotent."""
+    """Moves a fragment to `set_aside`, so that its trainings do not count any more. Idempotent."""
     # A commit counts as long as its file of the table `trainings` is in place. This file is moved last: if the process
     # is killed before, the commit still counts, and the next call of this function moves the rest.
     for table in TABLES:
@@ -173,13 +164,7 @@ def set_aside(place: Place, name: str) -> None:
 
 
 def set_damage_aside(place: Place) -> dict[str, str]:
-    """Moves all damaged fragments (the files of one commit each) to the folder `set_aside`.
-
-    Only the holder of the sweep's lock may call it.
-
-    Returns:
-        A message for each fragment, by name.
-    """
+    """Moves all damaged fragments to `set_aside`; returns a message for each. Only for the holder of the lock."""
     messages: dict[str, str] = {}
     # After damaged files have been moved, the check is repeated. If one of them was a merge of earlier files, these
     # earlier files count again, and they may be damaged too.
@@ -195,14 +180,10 @@ def set_damage_aside(place: Place) -> dict[str, str]:
 
 
 def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
-    """Finds trainings that are in the files of two commits to the ledger, and moves the files of the smaller commit
-    (its fragment) to the folder `set_aside`.
+    """Moves the smaller of two fragments that hold the same training to `set_aside`; returns a message for each.
 
     A training is in two fragments if a writer that has lost its lock still completes an upload, or if a disk grants a
     lock to two hosts. Only the holder of the sweep's lock may call it.
-
-    Returns:
-        A message for each fragment, by name.
     """
     messages: dict[str, str] = {}
     if not _n_doubled(place, snapshot):
@@ -222,7 +203,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(place: Place, snapshot: Snapshot) -> None:
-    """Raises UserError if two commits of the ledger contain the same training. Called before files are merged."""
+    """Called before files are merged."""
     if n := _n_doubled(place, snapshot):
         raise UserError(
             f"{place}/trainings",

@@ -1,5 +1,4 @@
-"""DuckDB views of the ledger's tables, for one sweep or several together, and functions that quote names and texts in
-SQL."""
+"""DuckDB views of the ledger's tables, for one sweep or several together."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -70,12 +69,11 @@ def identifier(name: str) -> str:
 
 
 def param_column(name: str) -> str:
-    """Returns the name of the column that holds a parameter, quoted for SQL."""
     return identifier(f"param_{name}")
 
 
 def literal(text: str | None) -> str:
-    """Quotes a text as an SQL literal; returns NULL for `None`."""
+    """NULL for `None`."""
     return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
 
 
@@ -97,8 +95,7 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 
 
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """Returns a DuckDB connection with views of the sweeps' tables. It takes a third of the time of `connect`, because
-    all such connections of this process share one database.
+    """Like `connect` in a third of the time: all such connections of this process share one database.
 
     The views belong to the connection. Do not use it for users' SQL, which could define objects that other connections
     see.
@@ -171,11 +168,7 @@ def _outcomes(sweeps: Sequence[Tables]) -> pa.Table:
 
 
 def outcomes_of(connection: duckdb.DuckDBPyConnection) -> dict[str, Outcome]:
-    """Returns the outcomes that a training may have, by label, in the order that all tables and figures use.
-
-    Args:
-        connection: From `connect`.
-    """
+    """By label, in the order that all tables and figures use."""
     rows = connection.execute("select outcome, sentence, colour, is_stuck, is_judged from outcomes").fetchall()
     return {label: Outcome(*fields) for label, *fields in rows}
 

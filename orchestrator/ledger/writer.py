@@ -1,7 +1,4 @@
-"""Writes the results of trainings to the ledger. The sweep's driver is the only writer.
-
-The rows of one or several packs (trainings in one batched program) are written in one commit.
-"""
+"""Writes the ledger. The sweep's driver is the only writer."""
 
 import ctypes
 import hashlib
@@ -43,13 +40,11 @@ class LedgerWriter:
     that a crash of an earlier writer has left. The writer keeps no rows in memory.
 
     Args:
-        place: The sweep directory.
-        schemas: The columns by table, from `schemas_of`; without `heads` for a workload without attention heads.
-        spec_sha256: Hash of the sweep's spec.
+        schemas: From `schemas_of`.
 
     Attributes:
-        set_aside: A message for each fragment that was damaged or repeated trainings, by name. Its rows are gone from
-            the tables, although the Optuna study may have recorded their trials as ended.
+        set_aside: A message for each fragment that was damaged or repeated trainings. Its rows are gone from the
+            tables, although the study may have recorded their trials as ended.
         recovered: The files that opening has removed.
 
     Raises:
@@ -82,14 +77,12 @@ class LedgerWriter:
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the results of trained packs (trainings in one batched program) to the ledger in one commit. The rows
-        are durable when the call returns.
+        """Adds the results of packs in one commit, which is durable when the call returns.
 
         Args:
             pack: The name of the first pack, with which the fragment's name begins. It may be given again: each commit
                 makes a new fragment.
             curves, heads: `None` if there are no rows, as for a training that failed.
-            curves_every: k if the curves hold only every k-th probe, besides the first and the last.
 
         Raises:
             ValueError: If a table does not fit its schema.
@@ -110,7 +103,7 @@ class LedgerWriter:
             rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:
-        """Removes the rows of failed trainings from the ledger, so that these trainings can run again. Idempotent.
+        """Removes the rows of failed trainings, so that these can run again. Idempotent.
 
         The rows are first written to `set_aside/failed-*.json`. Then new fragments without the rows replace the old
         ones, as in a merge. So after a crash each row is in the ledger, or else in that file. The removal is durable
@@ -148,7 +141,6 @@ class LedgerWriter:
         return publish(self._place, pack, contents, replace(self._stamp, curves_every=curves_every))
 
     def close(self) -> None:
-        """Releases the sweep's lock, so that another process can write."""
         self._lock.close()
 
     def __enter__(self) -> Self:

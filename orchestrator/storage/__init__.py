@@ -1,2 +1,1 @@
-"""Where a sweep is stored (a folder of a file system, or a prefix of an S3-compatible object store), and the JSON
-records in it."""
+"""Where a sweep is stored (a folder or a prefix of an S3-compatible object store), and the JSON records in it."""

@@ -1,6 +1,4 @@
-"""The user's annotations of a sweep: a note, tags, the trials whose weights are kept, and a claim to test. No result
-depends on them.
-"""
+"""What a user adds to a sweep. No result depends on it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,11 +18,9 @@ _MOST_CHARACTERS = 5000
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a user adds to a sweep: a note, tags, the trials whose weights are kept, and a claim to test. The sweep's
-    results do not depend on it.
+    """What a user adds to a sweep.
 
     Attributes:
-        note: Free text.
         tags: Values by tag name: letters, digits, `_`, `.` and `-`.
         keep_weights: The numbers of the trials whose final weights `attnsweep run` or `resume` keeps at the end.
         claim: The claim that `attnsweep verify` tests on the sweep.
@@ -52,7 +48,7 @@ class Annotation:
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:
-    """Parses tags given on the command line as NAME=VALUE.
+    """Parses NAME=VALUE.
 
     Raises:
         UserError: If a text is no NAME=VALUE, or a name is given twice.

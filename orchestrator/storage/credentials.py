@@ -1,5 +1,4 @@
-"""Removes passwords and tokens from texts that are shown or stored, and refuses specs that contain any, because specs
-are stored unchanged."""
+"""Removes passwords and tokens from texts, and refuses specs that contain any."""
 
 import re
 from collections.abc import Iterator
@@ -27,14 +26,12 @@ _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
 
 
 def without_credentials(text: str) -> str:
-    """Returns the text with every secret replaced by `...`: users and passwords in URIs, and the values of secret
-    options.
-    """
+    """Replaces every secret by `...`: users and passwords in URIs, and the values of secret options."""
     return re.sub(_USER, "...@", _without_secrets(text))
 
 
 def refuse_credentials(spec: "Sweep") -> None:
-    """Raises SpecError if a spec contains a secret, such as a URI with a password.
+    """Raises SpecError if a spec contains a secret.
 
     A spec is stored unchanged in `sweep.json`, the ledger and MLflow, which would all show the secret.
     """

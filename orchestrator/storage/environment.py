@@ -1,5 +1,3 @@
-"""The environment that a training runs in, and the provenance of a sweep (where, when and by whom it was started)."""
-
 import getpass
 import hashlib
 import importlib.metadata
@@ -27,7 +25,7 @@ _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy
 
 
 class Environment(Record):
-    """The environment that trainings run in: versions of libraries and the type of machine.
+    """What trainings run in: versions of libraries and the type of machine.
 
     Attributes:
         versions: Version of each library, of `python`, and of the compiler unless the engine is `vmapped`; under
@@ -38,38 +36,32 @@ class Environment(Record):
 
     @classmethod
     def current(cls, engine: Engine = "vmapped") -> Self:
-        """Returns the environment of this process.
-
-        Raises:
-            UserError: If the engine does not run on this machine.
-        """
+        """Raises UserError if the engine does not run on this machine."""
         from attnsweep.workloads.engine.process import processor
 
         return cls(versions=versions(engine)).on(processor())
 
     def on(self, machine: str) -> Self:
-        """Returns a copy of the environment for the given type of machine, such as `x86_64, AVX2` or the model of a
-        GPU."""
+        """On another type of machine, such as `x86_64, AVX2` or the model of a GPU."""
         return self.model_copy(update={"versions": {**self.versions, _MACHINE: machine}})
 
     @property
     def machine(self) -> str | None:
-        """The type of machine that trains, such as `x86_64, AVX2`; `None` if it was not recorded."""
+        """The type that trains, such as `x86_64, AVX2`; `None` if it was not recorded."""
         return self.versions.get(_MACHINE)
 
     @property
     def torch(self) -> str:
-        """The version of PyTorch, without its build suffix such as `+cu124`."""
+        """The version, without a suffix such as `+cu124`."""
         return self.versions.get("torch", "of an unknown version").partition("+")[0]
 
     @property
     def type_in_words(self) -> str:
-        """The type of machine and the version of PyTorch, as text. The last bits of results depend on them."""
+        """Machine and version of PyTorch: the last bits of results depend on them."""
         return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
 
     @property
     def engine(self) -> Engine:
-        """The name of the engine, the implementation that computes the optimization steps of trainings."""
         match self.versions.get(_ENGINE, "").partition(",")[0]:
             case "":
                 return "vmapped"
@@ -80,13 +72,12 @@ class Environment(Record):
 
     @property
     def id(self) -> str:
-        """A hash of the versions, 12 hexadecimal digits."""
+        """12 hexadecimal digits."""
         content = json.dumps(dict(self.versions), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """Lists in words how the versions of a later environment differ. A sweep may train on machines of several
-        types, so these are not compared."""
+        """Lists how the versions differ. Machines are not compared: a sweep may train on several types."""
         return [
             f"{name} {self.versions.get(name, 'not recorded')} -> {later.versions.get(name, 'not recorded')}"
             for name in {**self.versions, **later.versions}
@@ -106,11 +97,7 @@ def _version_of(library: str) -> str:
 
 
 def versions(engine: Engine = "vmapped") -> dict[str, str]:
-    """Returns the versions of Python, of the libraries that a sweep uses, and of the compiler if the engine uses one.
-
-    Raises:
-        UserError: If the engine does not run on this machine.
-    """
+    """With the compiler's, if the engine uses one. Raises UserError if the engine does not run on this machine."""
     installed = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "vmapped":
         return installed
@@ -128,14 +115,11 @@ def versions(engine: Engine = "vmapped") -> dict[str, str]:
 
 
 def new_identity(name: str) -> str:
-    """Returns a new readable name for a sweep. It ends with random characters, so that sweeps that start in the same
-    second get different names.
-    """
+    """A readable name that ends with random characters: sweeps of the same second get different ones."""
     return f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def current_provenance() -> dict[str, Any]:
-    """Returns this process's command, user, machine and versions of libraries."""
     command = shlex.join(without_credentials(word) for word in sys.argv)
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),

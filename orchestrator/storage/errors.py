@@ -13,12 +13,11 @@ from attnsweep.workloads.errors import UserError
 
 
 class StoreError(UserError):
-    """Raised if a disk or an object store failed or refused a request, by no fault of the user."""
+    """A disk or an object store failed or refused a request, by no fault of the user."""
 
 
 class StoreMistakeError(StoreError):
-    """Raised if an object store refused a request because of the user's configuration: bucket, address or
-    credentials."""
+    """An object store refused a request because of the user's bucket, address or credentials."""
 
 
 MACHINE_ERRORS = frozenset(
@@ -29,19 +28,16 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def is_machines_fault(error: UserError) -> bool:
-    """Returns whether the machine caused an error: a disk or an object store that failed or is full."""
+    """A disk or an object store that failed or is full."""
     if isinstance(error, StoreError):
         return not isinstance(error, StoreMistakeError)
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in MACHINE_ERRORS | _NO_ROOM
 
 
 class SweepError(RuntimeError):
-    """Raised if the sweep cannot go on. Results in the ledger stay; once the cause is repaired, `attnsweep resume`
-    continues.
+    """The sweep cannot go on. Results in the ledger stay; once the cause is repaired, `attnsweep resume` continues.
 
-    Args:
-        message: What happened.
-        path: The sweep's place, as an argument of `attnsweep resume`.
+    `path` is the sweep's place, as an argument of `attnsweep resume`.
     """
 
     def __init__(self, message: str, path: object) -> None:
@@ -50,7 +46,7 @@ class SweepError(RuntimeError):
 
 
 class PoolError(RuntimeError):
-    """Raised if the trainers of a sweep cannot be started, or cannot go on. The message is one line."""
+    """Trainers cannot be started, or cannot go on. The message is one line."""
 
 
 # These error numbers mean that a file is damaged. `None` is one of them, because pyarrow gives no number if it cannot
@@ -65,21 +61,17 @@ _FIXES: dict[int | None, str] = {
 
 
 def is_damage(error: OSError) -> bool:
-    """Returns whether an error from reading a file means that the file itself is damaged, rather than unreadable for
-    the moment.
-    """
+    """Whether the file itself is damaged, rather than unreadable for the moment."""
     return error.errno in _DAMAGE
 
 
 def is_fault(error: OSError) -> bool:
-    """Returns whether an error is a fault of the machine, such as a full disk, which would occur with any other path
-    too.
-    """
+    """Whether it is a fault of the machine, such as a full disk, which any other path would meet too."""
     return error.errno in MACHINE_ERRORS
 
 
 def unreadable(file: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
-    """Returns the StoreError to raise for a file that is not damaged, but cannot be opened or read now."""
+    """For a file that is not damaged, but cannot be opened or read now."""
     given = os.strerror(error.errno) if error.errno else str(error)
     fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
     return StoreError(file, given=given, expected=expected, fix=fix)
@@ -87,12 +79,7 @@ def unreadable(file: str, error: OSError, expected: str = "a file that can be re
 
 @contextmanager
 def reading(file: str) -> Iterator[None]:
-    """A context for opening and reading a file. An OSError that shows a damaged file passes unchanged; any other
-    OSError becomes a StoreError.
-
-    Raises:
-        StoreError: If the file cannot be read now.
-    """
+    """An OSError that shows a damaged file passes unchanged; any other one becomes a StoreError."""
     try:
         yield
     except OSError as error:

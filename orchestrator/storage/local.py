@@ -27,14 +27,12 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock of the operating system's kernel (flock) on a file that contains the owner's name. The lock ends with
-    `close` or with the process.
-    """
+    """A kernel lock (flock) on a file that contains the owner. It ends with `close` or with the process."""
 
     file: FileIO
 
     def sign(self, owner: Owner) -> None:
-        """Replaces the content of the lock file by the new owner's name.
+        """Writes the new owner's name.
 
         On a full disk the old content is removed, nothing is written, and no error is raised: the lock is held all the
         same, so that `attnsweep compact` can run and free the disk.
@@ -48,8 +46,7 @@ class FileLock:
                     raise
 
     def confirm(self) -> None:
-        """Does nothing. It would check that no other process has taken the lock, but a kernel lock cannot be taken from
-        the process that holds it."""
+        """A kernel lock cannot be taken from the process that holds it."""
 
     def close(self) -> None:
         if not self.file.closed:
@@ -63,10 +60,7 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """A local folder in which a sweep is stored.
-
-    A file that is open can be read even after it was removed, as POSIX guarantees.
-    """
+    """A folder that holds a sweep. POSIX lets an open file be read even after it was removed."""
 
     path: Path
 
@@ -215,9 +209,7 @@ class LocalFolder:
             raise unreadable(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Like `Place.publish`. All files are on the disk under temporary names before the first one gets its final
-        name.
-        """
+        """All files are on the disk under temporary names before the first one gets its final name."""
         temporaries = {folder: self._own(folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
         with self.writing():
             try:
@@ -301,8 +293,7 @@ class LocalFolder:
         return self.path / folder / f"{name}.parquet"
 
     def _status(self, name: str) -> os.stat_result | None:
-        """Returns the `os.stat` result of a path; `None` if nothing is there. Unlike `Path.exists`, raises all other
-        errors."""
+        """`None` if nothing is there. Unlike `Path.exists`, raises all other errors."""
         with reading(str(self.path / name)):
             try:
                 return (self.path / name).stat()
@@ -312,9 +303,7 @@ class LocalFolder:
                 raise
 
     def _listed(self, folder: str) -> list[str]:
-        """Returns the names in a folder; none if the folder does not exist. Unlike `Path.glob`, raises all other
-        errors.
-        """
+        """Nothing if there is no folder. Unlike `Path.glob`, raises all other errors."""
         with reading(str(self.path / folder)), suppress(FileNotFoundError, NotADirectoryError):
             return [path.name for path in (self.path / folder).iterdir()]
         return []
@@ -325,8 +314,7 @@ class LocalFolder:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A context for writing files to the local folder in which a sweep is stored. Converts an OSError to a
-        StoreError."""
+        """Converts an OSError to a StoreError."""
         try:
             yield
         except OSError as error:
@@ -343,7 +331,7 @@ class LocalFolder:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A context for calls on an open file that adds the file's path to every OSError that names no file."""
+    """Adds the path to every OSError that names no file."""
     try:
         yield
     except OSError as error:
@@ -353,20 +341,14 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def regular_file(path: Path) -> Path:
-    """Returns the path if it leads to a regular file, else raises OSError.
-
-    Opening a FIFO would block, and reading a device might not end.
-    """
+    """Raises OSError for anything else: opening a FIFO would block, and reading a device might not end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "this path is not a regular file", str(path))
     return path
 
 
 def refuse_link(path: Path) -> Path:
-    """Returns the path if it is no link, else raises UserError.
-
-    In a sweep directory that a stranger made, a link could redirect writes to any file.
-    """
+    """In a sweep directory that a stranger made, a link could redirect writes to any file."""
     if path.is_symlink():
         raise _link(path)
     return path
@@ -391,13 +373,13 @@ def _without_following(path: str, flags: int) -> int:
 
 
 def _rename(path: Path, target: Path) -> None:
-    """Renames a file. The new name is durable when the call returns."""
+    """Durable once it returns."""
     path.replace(target)
     sync(target.parent)
 
 
 def sync(path: Path) -> None:
-    """Waits until the content of a file, or the list of files of a folder, is safely on the disk."""
+    """Waits until a file's content, or a folder's list of files, is safely on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):

@@ -39,10 +39,10 @@ _FIX = f"wait until it ends, or for {LEASE_SECONDS / 60:g} minutes after it was 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that holds a sweep's lock: its command, host, process id and start.
+    """The process that holds a sweep's lock.
 
     Attributes:
-        work: The process's command: run, resume, compact, mlflow-sync.
+        work: Its command: run, resume, compact, mlflow-sync.
         processes: Identifies the table of processes in which the pid is valid: boot id and process namespace of the
             machine.
     """
@@ -55,12 +55,11 @@ class Owner:
 
     @classmethod
     def this_process(cls, work: str) -> "Owner":
-        """Returns this process as the owner of a lock that it takes now."""
         return cls(work, platform.node(), os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}", _processes())
 
     @classmethod
     def from_json(cls, text: str) -> "Owner | None":
-        """Parses the text that `to_json` writes. Returns `None` for any other text, such as an incomplete one."""
+        """`None` for anything but what `to_json` writes, such as an incomplete text."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
@@ -71,7 +70,7 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the process that holds the lock ran on this machine and is not running any more."""
+        """Whether it ran on this machine and is not running any more."""
         if self.processes is None or self.processes != _processes():
             return False
         try:
@@ -84,11 +83,10 @@ class Owner:
 
 
 class TakenError(UserError):
-    """Raised if another process holds the lock of the sweep that this process wants to write to."""
+    """Another process holds the lock."""
 
 
 def taken(place: str, owner: Owner | None, fix: str) -> TakenError:
-    """Returns the error to raise if another process has locked the sweep. It names that process."""
     who = f" ({owner.work}, pid {owner.pid} on {owner.host}, since {owner.since})" if owner else ""
     return TakenError(
         place, given=f"a sweep that another process works on{who}", expected="one process at a time", fix=fix
@@ -104,11 +102,11 @@ def _processes() -> str | None:
 
 
 class LostLeaseError(StoreError):
-    """Raised if another process has taken over the lock (lease) of a sweep in an object store."""
+    """Another process has taken over the lease."""
 
 
 class Versioned(NamedTuple):
-    """A text in an object store, with its version and the time, by the store's clock, at which it was written."""
+    """`written`: by the store's clock."""
 
     text: str
     version: str
@@ -116,31 +114,21 @@ class Versioned(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """Interface for an object store that holds a sweep's lock (a lease that expires). `str(store)` names the sweep."""
+    """An object store that can hold a lease. `str(store)` names the sweep."""
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Replaces an object's text if its version is still `version` (atomic compare-and-swap). Otherwise nothing is
-        written. With `None`, writes only if there is no object yet.
-
-        Returns:
-            The new version; `None` if nothing was written.
-        """
+        """Atomic compare-and-swap: writes only if the version is still `version`; with `None`, if there is no
+        object. Returns the new version; `None` if nothing was written."""
 
     def versioned(self, name: str) -> Versioned | None:
-        """Reads an object's text and version; returns `None` if the object does not exist."""
+        """`None` if the object does not exist."""
 
     def now(self) -> datetime:
-        """Returns the current time by the clock of the object store that holds the lock."""
+        """By the store's clock."""
 
 
 class ObjectLock:
-    """The lock of a sweep in an object store, which expires after some time (a lease). A thread of its holder renews it
-    until `close`.
-
-    Args:
-        store: The store that holds the sweep.
-        work: The holder's command.
-        file: The object that is the lease.
+    """The lease of a sweep in an object store. A thread of its holder renews it until `close`.
 
     Raises:
         UserError: If another process holds it.
@@ -160,8 +148,7 @@ class ObjectLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Renews the lock if less than half of its time is left, even if it has expired. Raises LostLeaseError if
-        another process has taken it."""
+        """Renews a lease in its second half, even an expired one. Raises LostLeaseError if another has taken it."""
         with self._using:
             if time.time() - self._written > LEASE_SECONDS / 2:
                 self._renew()
@@ -221,15 +208,7 @@ class ObjectLock:
         self._version, self._written = self._replace(text, version), begun
 
     def _replace(self, text: str, version: str) -> str:
-        """Replaces the text of the object that is the lock. Raises TakenError if another process has changed the object
-        since this process last read or wrote it.
-
-        Returns:
-            The new version.
-
-        Raises:
-            TakenError: If another process has replaced it.
-        """
+        """Returns the new version. Raises TakenError if another process has changed the object meanwhile."""
         while True:
             written = self._store.swap_text(self._file, text, version)
             if written is not None:

@@ -1,5 +1,4 @@
-"""Writes files that the user names, for example with `--out`. If writing fails, a file that was there before stays as
-it was."""
+"""Writes files that the user names. If writing fails, a file that was there before stays as it was."""
 
 import os
 import secrets
@@ -16,14 +15,9 @@ from attnsweep.workloads.errors import UserError
 
 @contextmanager
 def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
-    """A context for writing a file. It yields a temporary path, which replaces `out` at the end; after an exception
-    `out` is unchanged.
+    """Yields a temporary path, which replaces `out` at the end; after an exception `out` is unchanged.
 
     If `out` is a link, the link itself is replaced. Its target, which may be a stranger's file, stays unchanged.
-
-    Args:
-        out: A new file, or a regular file to replace.
-        flag: The option that named the file.
 
     Raises:
         UserError: If `out` is anything else, such as a folder, or if writing fails, also within the block.
@@ -44,11 +38,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
 @contextmanager
 def writing_folder(out: Path) -> Iterator[Path]:
-    """A context for writing a new folder. It yields a temporary folder, which becomes `out` at the end; after an
-    exception nothing is left.
-
-    Args:
-        out: A new or an empty folder, given as `--out`.
+    """Yields a temporary folder, which becomes `out` (new or empty) at the end; nothing is left after an exception.
 
     Raises:
         UserError: If `out` is anything else, such as a file, or if writing fails, also within the block.
@@ -73,8 +63,7 @@ def writing_folder(out: Path) -> Iterator[Path]:
 
 
 def check_output(out: Path) -> None:
-    """Raises UserError if `writing_file` could not write to the path. Called before long work, whose result would
-    otherwise be lost. Writes nothing."""
+    """Refuses what `writing_file` could not write, before long work whose result would be lost. Writes nothing."""
     refuse_special(out)
     if not out.parent.is_dir():
         raise unwritable(out, "--out", f"the folder {out.parent} does not exist")
@@ -83,7 +72,7 @@ def check_output(out: Path) -> None:
 
 
 def refuse_special(out: Path, flag: str = "--out") -> None:
-    """Raises UserError unless the path names a regular file, or nothing yet, and its name is valid.
+    """Refuses anything but a regular file, or a valid name of none yet.
 
     Replacing `/dev/null` by a file, for example, would break the machine.
     """
@@ -107,15 +96,13 @@ def make_folder(folder: Path, flag: str) -> None:
 
 
 def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
-    """Returns the error to raise for a failed write: a StoreError if the machine is at fault, otherwise a UserError
-    that suggests another path."""
+    """A StoreError if the machine is at fault, otherwise a UserError that suggests another path."""
     if is_fault(error):
         return unreadable(str(path), error, expected=f"a {kind} that can be written")
     return unwritable(path, flag, error.strerror or str(error), kind)
 
 
 def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:
-    """Returns the error to raise if a file or folder that the user named with an option cannot be written."""
     return UserError(
         flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another path ({reason})"
     )

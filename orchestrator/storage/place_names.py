@@ -26,14 +26,9 @@ _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+
 
 
 def place_of(where: PlaceName, subject: str = "DIR") -> Place:
-    """Returns the place that a user named: a directory, which need not exist, or a prefix `s3://BUCKET/PREFIX` of an
-    object store.
+    """The place that a user named: a directory, which need not exist, or `s3://BUCKET/PREFIX`.
 
     Sends no request to an object store. Returns `where` itself if it is a place already.
-
-    Args:
-        where: What the user gave.
-        subject: The argument or option that `where` is the value of.
 
     Raises:
         UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
@@ -72,7 +67,7 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
 
 
 def local_path(text: str) -> Path:
-    """Returns the local directory that a user named with `--dir`. Raises UserError for an object store or a file."""
+    """Raises UserError for an object store or a file."""
     place = place_of(text, "--dir")
     if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
         raise UserError(
@@ -85,8 +80,7 @@ def local_path(text: str) -> Path:
 
 
 def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Returns a hint that names a directory of a similar name, beside the given one, in which `file` exists. If there
-    is no such directory, returns `otherwise`."""
+    """Names a directory of a similar name beside the given one in which `file` exists, or returns `otherwise`."""
     if not isinstance(place, LocalFolder):
         return otherwise
     beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]
@@ -94,15 +88,13 @@ def nearest(place: Place, file: str, otherwise: str) -> str:
 
 
 def as_argument(place: object) -> str:
-    """Returns the place quoted as one argument for a shell. A path that begins with `-` gets the prefix `./`, so that
-    it does not look like an option."""
+    """Quoted for a shell; a leading `-` becomes `./-`, which does not look like an option."""
     text = str(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def _reachable(path: Path, subject: str) -> Path:
-    """Returns the path. Raises UserError if no directory can exist there: for example below a file, or behind links
-    that form a circle."""
+    """Raises UserError if no directory can exist there: below a file, or behind links that form a circle."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -118,8 +110,7 @@ def _reachable(path: Path, subject: str) -> Path:
 
 
 def _bare(text: str) -> str:
-    """Returns a URI without its parts that may be secret: the options after `?`, and the user and password before
-    `@`."""
+    """A URI without its options after `?`, and without user and password."""
     return re.split(r"[?#]", without_credentials(text))[0]
 
 
@@ -127,16 +118,7 @@ _SESSION = re.compile(r"session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+")
 
 
 def new_directory(name: str, given: str | None = None) -> str:
-    """Returns the directory for a new sweep or reproduction: the one that the user gave, or a new one named after the
-    time.
-
-    Args:
-        name: The sweep's name.
-        given: The directory or URI that the user gave; `None` for `./sweeps/<name>-<time>`.
-
-    Raises:
-        UserError: If the directory would be in the folder of a Ray session.
-    """
+    """The directory given, or `./sweeps/<name>-<time>`. Raises UserError in the folder of a Ray session."""
     directory = f"sweeps/{name}-{time.strftime('%Y%m%d-%H%M%S')}" if given is None else given
     if "://" not in directory:
         refuse_ray_session(Path(directory), "--dir", "give --dir with a full path, or s3://BUCKET/PREFIX")
@@ -144,13 +126,7 @@ def new_directory(name: str, given: str | None = None) -> str:
 
 
 def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
-    """Raises UserError for a path inside the folder of a Ray session.
-
-    Args:
-        path: Where results would be kept.
-        subject: The option or variable that determines the path.
-        fix: What the user can give instead.
-    """
+    """`subject` is the option or variable that determines the path, `fix` what the user can give instead."""
     # If a path cannot be resolved, it is checked as it was given. The command that uses the path will refuse it.
     with suppress(OSError, RuntimeError, ValueError):
         path = path.resolve()

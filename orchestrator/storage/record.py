@@ -1,4 +1,4 @@
-"""Reads and writes the JSON records of a sweep directory, such as `sweep.json`. Each kind of record has a strict model.
+"""The JSON records of a sweep directory. Each kind has a strict model.
 
 A file holds the `sha256` of its record, and every record has exactly one written form, so any changed byte is detected.
 """
@@ -21,13 +21,13 @@ _CHECKSUM = "sha256"
 
 
 class Record(BaseModel):
-    """Base class of records that are stored as JSON files. Unknown fields are refused."""
+    """Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def unless_empty(default: object, **limits: Any) -> Any:
-    """Declares a record's field that is left out of the file while its value is empty."""
+    """A record's field that is left out of the file while its value is empty."""
     return Field(default=default, exclude_if=lambda value: not value, **limits)
 
 
@@ -35,17 +35,14 @@ R = TypeVar("R", bound=Record)
 
 
 class DamagedRecordError(UserError):
-    """Raised if the file of a JSON record is not as it was written."""
+    """A record's file is not as it was written."""
 
 
 @dataclass(frozen=True)
 class RecordFile(Generic[R]):
-    """The file in a sweep directory that stores one kind of record: the file's name, and the Pydantic class of the
-    record.
+    """The file that stores one kind of record.
 
     Attributes:
-        name: The file's name.
-        model: The model of the file's content.
         fix: What the user can do about a damaged file; `{}` is replaced by the sweep directory.
     """
 
@@ -54,8 +51,7 @@ class RecordFile(Generic[R]):
     fix: str
 
     def read(self, place: Place) -> R:
-        """Reads this file from a sweep directory, and returns the record that the file contains. Raises
-        DamagedRecordError if the content does not match the digest stored in the file.
+        """Reads the record.
 
         Raises:
             FileNotFoundError, NotADirectoryError: If there is no such file.
@@ -75,21 +71,18 @@ class RecordFile(Generic[R]):
             ) from damage
 
     def read_if_there(self, place: Place) -> R | None:
-        """Reads the record like `read`, but returns `None` if there is no such file."""
         with suppress(FileNotFoundError):
             return self.read(place)
         return None
 
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record that no result depends on. Returns `None` if the file is missing, damaged or cannot be
-        read.
-        """
+        """Reads a record that no result depends on; `None` if it is missing, damaged or cannot be read."""
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
 
     def write(self, place: Place, record: R) -> None:
-        """Replaces the stored record. The new one is durable when the call returns."""
+        """Replaces the record, durably."""
         place.put_text(self.name, self.text(record))
 
     def write_passing(self, place: Place, record: R) -> None:
@@ -98,16 +91,11 @@ class RecordFile(Generic[R]):
             place.put_text(self.name, self.text(record), durable=False)
 
     def text(self, record: R) -> str:
-        """Returns the record as the text of its file."""
         content = record.model_dump(mode="json")
         return _written(content | {_CHECKSUM: sha256_of(content)})
 
     def parse(self, text: str) -> R:
-        """Parses the text of a record's file, as `text` writes it.
-
-        Raises:
-            ValueError: If the text was not made by `text`.
-        """
+        """Raises ValueError if the text was not made by `text`."""
         try:
             content = json.loads(text)
             # The text must be exactly as it was written. Another spelling of the same content, such as 1E-9 for 1e-9,

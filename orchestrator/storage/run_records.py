@@ -1,6 +1,5 @@
 """Records of a sweep that no result depends on: `progress.json`, which the driver rewrites and `status` reads, and
-`replays.json`, the self-check at its end.
-"""
+`replays.json`, the self-check at its end."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,9 @@ _ALIVE = timedelta(minutes=1)
 
 
 class PackUnderWay(Record):
-    """How far a pack (trainings in one batched program) had come when its trainer last reported.
+    """How far a pack had come when its trainer last reported.
 
     Attributes:
-        pack: The pack's name.
-        n_trainings: Number of trainings in the pack.
-        step, n_steps: The step that the trainings have reached, and the number of steps that they take.
-        n_running: Number of trainings that have not ended; `None` if unknown.
         where: The host and the device that train the pack; empty if unknown.
         metric: The workload's first metric at the last probe, and its mean over the pack; `None` before a report.
         probe_share: The share of the pack's time that probes take, if it goes on as so far; `None` if unknown.
@@ -44,9 +39,7 @@ class PackUnderWay(Record):
     probe_share: float | None = None
 
     def in_words(self) -> str:
-        """Describes the progress of a pack of trainings: `64 trainings, 40 still training, step 120 of 500, on node7
-        cuda`.
-        """
+        """Such as `64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
         alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
         on = f", on {self.where}" if self.where else ""
         value = "" if self.metric is None else f", {self.metric[0]} {self.metric[1]:.3g}"
@@ -55,13 +48,12 @@ class PackUnderWay(Record):
 
 
 class Progress(Record):
-    """The progress of a sweep as its driver last wrote it.
+    """A sweep's progress as its driver last wrote it.
 
     Attributes:
         at: The time, by the driver's clock.
         doing: The driver's activity in words; empty once its run has ended.
-        n_asked: Number of trials requested from the sampler so far.
-        packs: The packs in training.
+        n_asked: Number of trials drawn so far.
         mlflow: Which trials MLflow does not have yet, in words; empty if it has all or this is unknown.
         seconds_left: Estimated seconds until all trainings have ended; `None` if unknown.
         seconds: Seconds that the last command took that ran the sweep; `None` while it runs.
@@ -78,7 +70,7 @@ class Progress(Record):
     is_marked: bool = False
 
     def in_words(self, now: datetime) -> str:
-        """Describes whether the sweep is running, and how long ago its driver last wrote.
+        """Whether the sweep is running, and how long ago its driver last wrote.
 
         The clocks of two machines may differ; a negative time is shown as 0.
         """
@@ -90,7 +82,6 @@ class Progress(Record):
         return f"running ({self.doing}); last sign of life {span(age)} ago"
 
     def is_running(self, now: datetime) -> bool:
-        """Returns whether the driver has recently written that it is at work."""
         return bool(self.doing) and now - self.at <= _ALIVE
 
 
@@ -98,12 +89,7 @@ PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends o
 
 
 class Beacon:
-    """Writes the progress of a running sweep to a file, at most every few seconds. A failure to write never stops the
-    sweep.
-
-    Args:
-        place: The sweep directory. Only this process may write to it.
-    """
+    """Writes progress at most every few seconds. A failure to write never stops the sweep."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -119,7 +105,7 @@ class Beacon:
         mlflow: str = "",
         seconds_left: float | None = None,
     ) -> None:
-        """Writes the progress, unless it was written a few seconds ago. Takes the arguments of `Progress`."""
+        """Takes the arguments of `Progress`."""
         self._n_asked = n_asked
         if time.monotonic() >= self._next:
             now = Progress(
@@ -136,20 +122,18 @@ class Beacon:
             self._next = time.monotonic() + self._seconds
 
     def end(self) -> None:
-        """Writes to the progress file that the run has ended."""
         PROGRESS.write_passing(self._place, Progress(at=datetime.now(UTC), doing="", n_asked=self._n_asked, packs=()))
 
 
 def record_seconds(place: Place, seconds: float) -> None:
-    """Writes to the progress file of a run that has ended how long its command took. Failures are ignored."""
+    """Writes how long the run's command took. Failures are ignored."""
     progress = PROGRESS.read_if_sound(place)
     if progress is not None and not progress.doing:
         PROGRESS.write_passing(place, progress.model_copy(update={"seconds": seconds}))
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Summarizes the packs in training: `2 packs under way, step 120 to 400 of 500, accuracy 0.83`; empty if there are
-    none."""
+    """Such as `2 packs under way, step 120 to 400 of 500, accuracy 0.83`; empty if there are none."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)
@@ -164,7 +148,7 @@ def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
 
 
 def span(length: timedelta) -> str:
-    """Formats a duration: `5 s`, `5 min`, `5 h`, `5 days`."""
+    """Such as `5 s`, `5 min`, `5 h`, `5 days`."""
     seconds = length.total_seconds()
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
@@ -183,8 +167,7 @@ first."""
 
 
 class Replays(Record):
-    """The results of the self-check, which trains some trainings again ("replays") and compares the results with the
-    ledger.
+    """The results of the self-check.
 
     Attributes:
         deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
@@ -204,19 +187,17 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """The largest relative difference between the loss of a training and that of its replay, among all replays;
-        `None` if any of these losses is not finite."""
+        """The largest relative difference between two losses; `None` if any is not finite."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
     @property
     def fault(self) -> str | None:
-        """A sentence on the repeated trainings that ended otherwise than recorded; `None` if there are none."""
+        """A sentence on the trainings that ended otherwise than recorded; `None` if there are none."""
         return str(self) if self.disagreeing else None
 
     def as_json(self) -> dict[str, int | float | None]:
-        """Returns the results of the self-check as plain JSON values: how many trainings were repeated, how many of
-        them agree with the ledger, and the largest difference."""
+        """How many trainings were repeated, how many of them agree, and the largest difference."""
         n = len(self.deviations)
         return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
 
@@ -248,8 +229,7 @@ REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep
 
 
 def read_replays(directory: SweepDirectory) -> Replays | None:
-    """Reads the results of the check that trains some trainings again and compares them with the ledger; `None` if
-    there are none.
+    """`None` if there was no self-check.
 
     Raises:
         DamagedRecordError: If a record is not as it was written.
@@ -258,8 +238,7 @@ def read_replays(directory: SweepDirectory) -> Replays | None:
 
 
 def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """Returns the results of the check that trains some trainings again and compares them with the ledger; `None` if
-    there are none. If their record is damaged, it returns `None` too, so that the check is made again."""
+    """Also `None` if the record is damaged, so that the check is made again."""
     try:
         return read_replays(directory)
     except DamagedRecordError:

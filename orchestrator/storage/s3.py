@@ -41,12 +41,12 @@ _FOLDER_MARK = ".folder"
 
 @dataclass(frozen=True, slots=True)
 class ObjectPrefix:
-    """A prefix of a bucket in an object store, as the place where a sweep is stored.
+    """A prefix of a bucket. The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and
+    `If-Match` of a PUT (as S3 since 2024).
 
-    The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and `If-Match` of a PUT (as S3
-    since 2024). An upload is one PUT or a multipart upload; in both, the object appears when the upload is complete. An
-    opened file may be unreadable after its removal. Requests that write use a separate client, whose timeout is shorter
-    than the lease.
+    An upload is one PUT or a multipart upload; in both, the object appears when the upload is complete. An opened file
+    may be unreadable after its removal. Requests that write use a separate client, whose timeout is shorter than the
+    lease.
     """
 
     uri: str
@@ -72,19 +72,17 @@ class ObjectPrefix:
             raise refusal(self.uri, str(error), file) from error
 
     def inside(self, folder: str) -> "ObjectPrefix":
-        """Returns the place of a folder in this place. The result shares this place's S3 clients, because a new client
-        takes 8 ms and opens its own connections."""
+        """Shares this place's S3 clients, because a new one takes 8 ms and opens its own connections."""
         return replace(self, uri=f"{self.uri}/{folder}", _base=f"{self._base}{folder}/")
 
     def is_vacant(self) -> bool:
         return not self._has_objects("")
 
     def check_makeable(self) -> None:
-        """Does nothing: whether objects can be written under the prefix of an object store only shows when one is
-        written."""
+        """Whether objects can be written only shows when one is."""
 
     def make(self) -> None:
-        """Does nothing, because a prefix exists as soon as it has an object."""
+        """A prefix exists as soon as it has an object."""
 
     def has_text(self, name: str) -> bool:
         try:
@@ -104,7 +102,7 @@ class ObjectPrefix:
         return stored.text
 
     def versioned(self, name: str) -> Versioned | None:
-        """Reads an object's text, and its ETag as the version."""
+        """The version is the ETag."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 answer = self._store.get(self._key(name))
@@ -123,8 +121,7 @@ class ObjectPrefix:
             raise FileExistsError(errno.EEXIST, "an object of this name exists already", f"{self.uri}/{name}")
 
     def swap_text(self, name: str, text: str, version: str | None) -> str | None:
-        """Replaces an object's text if its ETag is still `version`; with `None`, creates the object if it does not
-        exist. Returns the new ETag, or `None` if nothing was written.
+        """Returns the new ETag, or `None` if nothing was written.
 
         If the store's answer is lost, the client repeats the write. The store may refuse the repetition, because the
         first write has changed the version.
@@ -137,7 +134,7 @@ class ObjectPrefix:
                 return None
 
     def now(self) -> datetime:
-        """Returns the time by the store's clock, taken from the modification time of a temporary object."""
+        """The modification time of a temporary object."""
         name = f".clock-{uuid.uuid4().hex}"
         with self._writing(name):
             self._uploads.put(self._key(name), b"")
@@ -146,7 +143,6 @@ class ObjectPrefix:
         return written
 
     def texts(self, folder: str) -> list[str]:
-        """Returns the names of the text files in a folder of the prefix."""
         with self.answering():
             listed = self._store.list_with_delimiter(self._key(folder))
         return [file["path"].rpartition("/")[2] for file in listed["objects"]]
@@ -174,7 +170,7 @@ class ObjectPrefix:
         return [name.removesuffix(".parquet") for name in self.texts(folder) if name.endswith(".parquet")]
 
     def unfinished(self, folder: str) -> list[str]:
-        """Returns no names, because an interrupted upload leaves no object."""
+        """An interrupted upload leaves no object."""
         del folder
         return []
 
@@ -197,10 +193,7 @@ class ObjectPrefix:
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """A context for reading an object. If the object does not exist, raises a FileNotFoundError that names it.
-
-        Other errors are handled as in `answering`.
-        """
+        """Like `answering`; an object that does not exist is a FileNotFoundError that names it."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -208,8 +201,7 @@ class ObjectPrefix:
             raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-        """Uploads one Parquet file to each of several folders, all under the same name, which is returned. All files
-        are complete on this machine before the first one is uploaded."""
+        """All files are complete on this machine before the first one is uploaded."""
         with tempfile.TemporaryDirectory(prefix="attnsweep-") as scratch:
             for folder, write in files.items():
                 write(Path(scratch) / folder)
@@ -238,17 +230,11 @@ class ObjectPrefix:
             self._uploads.put(self._key(name), content, max_concurrency=_UPLOADED_AT_ONCE)
 
     def _key(self, name: str) -> str:
-        """Converts an object's name within one folder of a sweep to its key within the whole sweep, by putting the
-        folder before it."""
         return self._base + name
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """A context for writing objects. If the store answers "not found", reports that the bucket is missing, because
-        nothing but the bucket has to exist before a write.
-
-        Other errors are handled as in `answering`.
-        """
+        """Like `answering`; "not found" means that the bucket is missing: nothing else has to exist before a write."""
         try:
             with self.answering(f"{self.uri}/{name}"):
                 yield
@@ -262,14 +248,7 @@ class ObjectPrefix:
 
 
 class _Ranges(io.RawIOBase):
-    """An object of the store as a file that pyarrow can read. Each read is one request.
-
-    pyarrow does not accept an `obstore.ReadableFile`.
-
-    Args:
-        read: Returns a part of the object, from its start and length in bytes.
-        size: The object's size in bytes.
-    """
+    """An object as a file that pyarrow can read, which an `obstore.ReadableFile` is not. Each read is one request."""
 
     def __init__(self, read: Callable[[int, int], "Buffer"], size: int) -> None:
         self._read, self._size = read, size
@@ -296,8 +275,7 @@ class _Ranges(io.RawIOBase):
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:
-    """Opens a prefix in an object store. The endpoint, the region and credentials are read from the environment or from
-    AWS's configuration files.
+    """Endpoint, region and credentials are read from the environment or AWS's configuration files.
 
     Raises:
         StoreError: If AWS does not know the bucket's region.

@@ -1,5 +1,4 @@
-"""The client of an S3-compatible object store, configured from the environment and AWS's files. Converts the store's
-refusals to errors."""
+"""The client of an S3-compatible object store, and the errors that its refusals become."""
 
 import configparser
 import os
@@ -50,11 +49,7 @@ _IS_LATE = re.compile(r"no answer \((?!Connect)")
 
 
 def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Store:
-    """Returns a client for the objects under a prefix of a bucket. Sends no request, unless the region is unknown.
-
-    Args:
-        bucket, prefix: Where the objects are.
-        seconds: Timeout of a request, and also of all its repetitions together.
+    """Sends no request, unless the region is unknown. `seconds`: for a request and all its repetitions together.
 
     Raises:
         OSError: If AWS does not know the bucket's region.
@@ -85,11 +80,9 @@ def open_store(bucket: str, prefix: str, seconds: float = READ_SECONDS) -> S3Sto
 
 
 def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
-    """Returns the error to raise if the object store refused a request or did not answer: a StoreMistakeError if the
-    user's configuration is known to be the cause, otherwise a StoreError.
+    """A StoreMistakeError if the user's configuration is known to be the cause, otherwise a StoreError.
 
     Args:
-        uri: The sweep's URI.
         said: The client's error text: the request, the store's answer in XML, and debugging output.
         file: The object of the request. The error names the object if requests for other objects of the sweep may
             succeed.
@@ -103,8 +96,7 @@ def refusal(uri: str, said: str, file: str | None = None) -> StoreError:
 
 
 def _answers(error_text: str) -> Iterator[str]:
-    """Yields descriptions of a failed request, the best first: the store's own words, the HTTP status, or the reason
-    why no answer came."""
+    """Descriptions of a failed request, the best first: the store's own words, the HTTP status, or why none came."""
     if "169.254." in error_text:
         yield "no credentials: neither in the environment, nor from the role of this machine"
     if code := re.search(r"<Code>(.*?)</Code>", error_text, re.DOTALL):
@@ -117,7 +109,7 @@ def _answers(error_text: str) -> Iterator[str]:
 
 
 def _profile() -> dict[str, str]:
-    """Returns the settings (region and keys) of the user's profile in AWS's configuration files."""
+    """Region and keys of the user's profile in AWS's files."""
     name = os.environ.get("AWS_PROFILE") or "default"
     home = Path.home() / ".aws"
     files = (

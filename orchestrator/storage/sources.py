@@ -22,12 +22,7 @@ _MOST_SWEEPS = 2**31 // TRIALS_APART
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
-    """Raises UserError if trials of different sweeps would get the same number when the sweeps are read as one.
-
-    Args:
-        places: The sweeps.
-        last_trials: The highest trial number of each sweep. The number of the last sweep may be arbitrarily high.
-    """
+    """Refuses sweeps that, read as one, would give two trials the same number. The last one may have any numbers."""
     if len(places) > _MOST_SWEEPS:
         raise UserError(
             "DIR...",
@@ -49,12 +44,11 @@ class ToldTrial(Record):
     """A trial of an earlier sweep from which the sampler of a later sweep learns.
 
     Attributes:
-        trial: The trial's number in its own sweep.
         drawn: The values that were drawn for the trial, by the names in the later sweep's search space.
         value: The value of the later sweep's objective (of the first one, if there are several) for the trial.
         more: The values of the other objectives.
         excess: How far the trial violates each of the later sweep's constraints.
-        n_judged: The number of trainings that the value is computed from.
+        n_judged: Number of trainings behind the value.
     """
 
     trial: int = Field(ge=0)
@@ -66,15 +60,7 @@ class ToldTrial(Record):
 
 
 class EarlierSweep(Record):
-    """An earlier sweep, with those of its trials from which the sampler of a later sweep learns.
-
-    Attributes:
-        place: Where the earlier sweep was.
-        sweep: The earlier sweep's identity.
-        spec_sha256: Hash of the earlier sweep's spec.
-        told: The trials of the earlier sweep. Only trials whose parameters lie in the later sweep's search space are
-            included.
-    """
+    """`told`: only trials whose parameters lie in the later sweep's search space."""
 
     place: str
     sweep: str
@@ -83,18 +69,16 @@ class EarlierSweep(Record):
 
 
 class WarmStart(Record):
-    """The content of `warm_start.json`: the earlier sweeps whose trials the sampler learned from at the start."""
-
     sweeps: tuple[EarlierSweep, ...]
 
     @property
     def told(self) -> list[ToldTrial]:
-        """The trials of earlier sweeps from which the sampler learned before its first draw, sweep by sweep."""
+        """All of them, sweep by sweep."""
         return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property
     def sha256(self) -> str:
-        """A hash of the earlier sweeps and trials in this file. The sweep's own record stores the same hash."""
+        """The sweep's own record stores the same hash."""
         return sha256_of(self.model_dump(mode="json"))
 
 

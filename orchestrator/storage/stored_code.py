@@ -1,5 +1,4 @@
-"""The files that a sweep's trainings need: the user's code and trained weights, which are stored in the sweep, and
-other files such as corpora, which are not.
+"""The files that trainings need: user's code and weights, stored in the sweep, and others, such as corpora.
 
 The sha256 of each file is checked.
 """
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """Returns a sweep's workload, from stored code or an installed package.
-
-    Also gives it the stored weights that the sweep's trainings start from.
+    """From stored code or an installed package, with the stored weights that trainings start from.
 
     Raises:
         UserError: If the workload is not installed any more, or a stored file differs from the record.
@@ -36,8 +33,7 @@ def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
 
 
 def code_of(directory: SweepDirectory) -> UserCode | None:
-    """Returns the user's code that a sweep runs; `None` if the workload comes from an installed package. Executes
-    nothing.
+    """`None` for an installed package. Executes nothing.
 
     Raises:
         UserError: If a file is missing, or differs from the one that the sweep recorded.
@@ -49,7 +45,7 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
 
 
 def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
-    """Returns the user's code for a sweep that is given by a JSON file, such as a `sweep.json`. Executes nothing.
+    """For a sweep given by a JSON file, such as a `sweep.json`. Executes nothing.
 
     Raises:
         UserError: If a file is missing, or differs from the one that the sweep recorded.
@@ -63,10 +59,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
-    """Returns the spec with the path of the workload's file shortened to the file's name.
-
-    The folder need not exist any more after the run.
-    """
+    """Shortens the workload's path to the file's name: the folder need not exist any more after the run."""
     return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
 
 
@@ -127,15 +120,13 @@ def _stored_text(
 
 
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
-    """Picks from `pinned`, which holds values that a workload records about its files, those that are absolute paths of
-    existing files."""
+    """The absolute paths of existing files among the values."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
     return tuple(text for text in texts if text.startswith("/") and Path(text).is_file())
 
 
 def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
-    """Returns the sha256 of each existing file whose path is among the values that a workload records about its files
-    (`pinned`), by path. Values that are not paths of files are skipped."""
+    """By path, of `named_files`."""
     digests = {}
     for path in named_files(pinned):
         with Path(path).open("rb") as file:
@@ -144,8 +135,7 @@ def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
 
 
 def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> None:
-    """Raises UserError if a file outside the sweep, such as a corpus, is missing or has changed since the sweep
-    began."""
+    """Raises UserError if a file outside the sweep, such as a corpus, is missing or has changed."""
     digests = sha256_of_files(pinned)
     for path, sha256 in directory.files.items():
         if digests.get(path) != sha256:

@@ -1,5 +1,3 @@
-"""Sweep directories: how they are created, opened, changed and found."""
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -28,8 +26,7 @@ REPORT_FILE = "report/report.html"
 
 
 class Course(Record):
-    """The content of `course.json`: whether a run has used up the sweep's budget (trials or seconds), and the
-    wall-clock seconds of all runs together."""
+    """Whether the budget is used up, and the wall-clock seconds of all runs together."""
 
     finished: bool
     seconds: float = Field(ge=0, allow_inf_nan=False)
@@ -44,11 +41,7 @@ COURSE = RecordFile("course.json", Course, "write it anew with: attnsweep resume
 
 
 class SweepDirectory(SweepRecord):
-    """A sweep directory: the record of one sweep (`sweep.json`) together with the place where the sweep is stored.
-
-    Attributes:
-        place: The directory, or the prefix in an object store.
-    """
+    """A sweep's record, `sweep.json`, with its place."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -60,11 +53,7 @@ class SweepDirectory(SweepRecord):
 
     @staticmethod
     def check_new(where: PlaceName, subject: str = "--dir") -> None:
-        """Raises an error if no new sweep can be created in a directory. Writes nothing.
-
-        Raises:
-            UserError: If the directory holds another sweep, or anything else, or cannot be written.
-        """
+        """Raises UserError if the directory holds anything or cannot be written. Writes nothing."""
         place = place_of(where, subject)
         if SweepDirectory.is_there(place):
             resume = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
@@ -95,20 +84,13 @@ class SweepDirectory(SweepRecord):
         warm_start: WarmStart | None = None,
         shard: Shard | None = None,
     ) -> "SweepDirectory":
-        """Creates a sweep directory: writes `sweep.json`, and stores the user's code, the weights that trainings start
-        from, and the trials of earlier sweeps for the sampler.
+        """Writes `sweep.json`, the user's code, weights that trainings start from, and earlier trials for the sampler.
 
         Args:
-            where: The new directory.
-            spec: The sweep's spec.
             defaults: The workload's values of the parameters that the spec does not name.
-            environment: The environment that will train the sweep, if known.
-            code: The user's code that the sweep runs, which is stored in the directory; `None` without any.
+            environment: The one that will train the sweep, if known.
             files: The sha256 of each file that the spec names, by the file's path.
-            annotation: The user's note, tags and claim.
             engine_reason: Why the environment has its engine.
-            warm_start: Earlier trials for the sampler, which are stored in the directory.
-            shard: Which of the sweep's trials the directory holds; `None` for all.
 
         Raises:
             UserError: If the directory holds another sweep, or anything else, or cannot be written. Of several
@@ -161,7 +143,7 @@ class SweepDirectory(SweepRecord):
 
     @classmethod
     def open(cls, where: PlaceName) -> "SweepDirectory":
-        """Opens a sweep directory by reading its `sweep.json`.
+        """Reads `sweep.json`.
 
         Raises:
             UserError: If there is no record, or it is damaged.
@@ -200,43 +182,37 @@ class SweepDirectory(SweepRecord):
             _RECORD.write(self.place, changed)
 
     def record(self) -> str:
-        """Returns this sweep's `sweep.json` as text."""
         return self.place.read_text(SWEEP_FILE)
 
     @property
     def finished(self) -> bool:
-        """Whether a run has used up the sweep's budget. Raises UserError if `course.json` is damaged."""
+        """Whether the budget is used up. Raises UserError if `course.json` is damaged."""
         return self._course().finished
 
     @property
     def seconds_spent(self) -> float:
-        """The wall-clock seconds of all runs together, except runs that were killed. Raises UserError if `course.json`
-        is damaged."""
+        """Of all runs that were not killed. Raises UserError if `course.json` is damaged."""
         return self._course().seconds
 
     def record_run(self, *, finished: bool, seconds: float) -> None:
-        """Records the end of a run: whether the sweep's budget is used up, and how many seconds the run took."""
         COURSE.write(self.place, Course(finished=finished, seconds=self.seconds_spent + seconds))
 
     def _course(self) -> Course:
         return COURSE.read_if_there(self.place) or Course(finished=False, seconds=0.0)
 
     def text(self) -> str:
-        """Returns this record as the text of `sweep.json`."""
         return _RECORD.text(self)
 
 
 def are_parts(directories: Sequence[SweepDirectory]) -> bool:
-    """Returns whether the directories hold different shards of one sweep, whose trials thus have different numbers."""
+    """Whether they are different shards of one sweep, whose trials thus have different numbers."""
     shards = {each.shard for each in directories if each.shard is not None}
     sweeps = {(each.spec_sha256, each.of_shard.count) for each in directories}
     return len(shards) == len(directories) and len(sweeps) == 1
 
 
 def code_file(name: str, sha256: str) -> str:
-    """Returns the name of the file, within a sweep directory, that stores a file of the user with this sha256: Python
-    as it is, others in base64.
-    """
+    """A user's file is stored under this name: Python as it is, others in base64."""
     return f"code/{sha256}{'.py' if name.endswith('.py') else '.base64'}"
 
 
@@ -245,13 +221,9 @@ def _taken(place: Place, subject: str = "--dir") -> UserError:
 
 
 def sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterator[tuple[Place, int]]:
-    """Yields the directory of each sweep in a folder or below it, with the total size of its files in bytes.
+    """Yields each sweep in a folder or below it, with the bytes of its files.
 
-    Reads no file.
-
-    Args:
-        place: A sweep directory, or a folder with some below it.
-        pass_over: Is called with the error for each folder that cannot be read.
+    Reads no file. `pass_over` gets the error for each folder that cannot be read.
 
     Raises:
         UserError: If there is no such folder.

@@ -1,6 +1,3 @@
-"""The record of a sweep, `sweep.json`: its complete spec, where and how it was run, and its environments and
-additions."""
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby
@@ -26,7 +23,7 @@ ReplicateNumber = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True)
 class Extension:
-    """An extension of a sweep: the numbers of trials, and of replicates (trainings) per trial, that are added."""
+    """Trials, and replicates per trial, that are added to a sweep."""
 
     trials: int = 0
     replicates: int = 0
@@ -35,8 +32,7 @@ class Extension:
         return bool(self.trials or self.replicates)
 
     def of(self, spec: Sweep) -> Sweep:
-        """Returns a sweep's spec with this extension's numbers of trials and replicates added. Negative numbers undo an
-        extension.
+        """The spec with the additions. Negative numbers undo them.
 
         Raises:
             UserError: If a `Sequential` rule decides how many replicates a trial gets, or if a pruner ends trials
@@ -74,12 +70,9 @@ class SweepRecord(Record):
         more_replicates: How many replicates were added to every trial, one number for each addition.
         retried: Failed trainings that were trained again: for each `resume --retry-failed`, the replicates by trial.
             The rows of the failures are in the folder `set_aside`.
-        note, tags: The user's annotations of the sweep; no result depends on them.
         keep_weights: The trials whose final weights are kept at the end of the sweep.
-        claim: The claim that `attnsweep verify` tests; `None` without one.
         warm_start: The sha256 of the earlier trials in `warm_start.json` that were given to the sampler; empty without
             any.
-        shard: Which of the sweep's trials this directory holds; `None` for all.
     """
 
     sweep: str
@@ -122,83 +115,68 @@ class SweepRecord(Record):
 
     @property
     def of_shard(self) -> Shard:
-        """The trials that this directory holds."""
         return self.shard or WHOLE
 
     @property
     def own_spec(self) -> Sweep:
-        """The sweep's spec with the number of trials that this directory holds."""
+        """With the number of trials that this directory holds."""
         return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
 
     def but(self, **changes: Any) -> Self:
-        """Returns a copy of the record with some fields changed. Writes nothing: call `record_as` to store the copy."""
+        """Writes nothing: `record_as` stores the copy."""
         return self.model_copy(update=changes)
 
     @property
     def environment(self) -> str | None:
-        """The id of the sweep's latest environment; `None` if none is recorded."""
+        """The latest one's id; `None` if none is recorded."""
         return next(reversed(list(self.environments)), None)
 
     @property
     def engine(self) -> Engine:
-        """The name of the engine (implementation of the optimization steps) that the sweep uses. It never changes
-        during a sweep.
-        """
+        """It never changes during a sweep."""
         return self.engine_of(self.environment)
 
     @property
     def engine_reason(self) -> str:
-        """The reason why the sweep is trained by its engine and not by another one, as a part of a sentence; empty if
-        it was not recorded."""
+        """As a part of a sentence; empty if it was not recorded."""
         return str(self.provenance.get("engine_reason", ""))
 
     @property
     def engine_in_words(self) -> str:
-        """The engine with the reason for it: `vmapped: its steps would not repay compiling`."""
+        """Such as `vmapped: its steps would not repay compiling`."""
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """Returns the name of the engine (implementation of the optimization steps) that ran in the environment
-        with the given id. Returns `vmapped` if the sweep's record lacks this environment."""
+        """`vmapped` if the record lacks this environment."""
         known = self.environments.get(environment or "")
         return known.engine if known else "vmapped"
 
     def machine_of(self, environment: str | None) -> str | None:
-        """Returns the type of machine that the sweep's environment with the given id ran on; `None` if it was not
-        recorded."""
+        """`None` if it was not recorded."""
         known = self.environments.get(environment or "")
         return known.machine if known else None
 
     def changes(self, environment: Environment) -> list[str]:
-        """Returns in words how the software versions of the given environment differ from those with which
-        the sweep ran last; empty if it has not run."""
+        """How versions differ from those of the last run; empty if there was none."""
         return self.environments[self.environment].changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment as the latest.
-
-        Writes nothing: call `record_as` to store the copy.
-        """
+        """With this environment as the latest. Writes nothing: `record_as` stores the copy."""
         others = {name: other for name, other in self.environments.items() if name != environment.id}
         return self.but(environments={**others, environment.id: environment})
 
     def beside(self, environment: Environment) -> Self:
-        """Returns a copy of the record with this environment added, without becoming the latest.
-
-        Writes nothing: call `record_as` to store the copy.
-        """
+        """With this environment added, but not as the latest. Writes nothing: `record_as` stores the copy."""
         return self.but(environments={environment.id: environment, **self.environments})
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of the environments (software and machine of trainings) with the same versions as the latest
-        one, which is included. Their types of machine may differ."""
+        """The ids of the environments with the latest one's versions, itself included; machines may differ."""
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The number of replicates (trainings) per trial at the sweep's start and after each addition. Empty if a
-        `Sequential` rule decides how many each trial gets.
+        """Replicates per trial at the start and after each addition; empty with a `Sequential` rule.
 
         If the sampler has already been told a trial's value, added replicates do not change this value.
         """
@@ -209,12 +187,11 @@ class SweepRecord(Record):
 
     @property
     def n_retried(self) -> int:
-        """How many times failed trainings of the sweep were trained again, by `resume --retry-failed`."""
+        """By `resume --retry-failed`."""
         return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """Returns a list with one set for each run of `resume --retry-failed` on this sweep. A set has the numbers of
-        those replicates (trainings) of the trial that were trained again by its run or by a later run.
+        """For each `resume --retry-failed`, the trial's replicates that it or a later one trained again.
 
         If the sampler was told a trial's value before, it keeps this value, which was computed without these
         replicates.
@@ -223,8 +200,7 @@ class SweepRecord(Record):
         return [frozenset(chain(*times[at:])) for at in range(len(times))]
 
     def extended(self, more: Extension) -> Self:
-        """Returns a copy of the record with trials and replicates added. Writes nothing: call `record_as` to store the
-        copy."""
+        """Writes nothing: `record_as` stores the copy."""
         return self.but(
             spec=more.of(self.spec),
             more_trials=self.more_trials + more.trials,
@@ -232,8 +208,7 @@ class SweepRecord(Record):
         )
 
     def retrying(self, failed: Iterable[tuple[int, int]]) -> Self:
-        """Returns a copy of the record in which the given (trial, replicate) pairs are marked to be trained again.
-        Writes nothing: call `record_as` to store the copy."""
+        """Marks (trial, replicate) to be trained again. Writes nothing: `record_as` stores the copy."""
         pairs = groupby(sorted(failed), key=itemgetter(0))
         by_trial = {trial: tuple(replicate for _, replicate in group) for trial, group in pairs}
         return self.but(retried=(*self.retried, by_trial)) if by_trial else self
