@@ -3,6 +3,7 @@
 import math
 import shutil
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from tests.refusals import refused
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     file = tmp_path_factory.mktemp("user") / "fragile.py"
     file.write_text(FRAGILE)
-    return load_sweep(str(file)).but(seed=25)
+    return load_sweep(str(file)).but(seed=121)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def _compared(found: Deviation) -> dict[str, tuple[int, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["solved", "degenerate_zero", "plateau", "diverged"])
 def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> None:
-    row = records(whole, outcome=outcome)[-1]
+    row = max(records(whole, outcome=outcome), key=itemgetter("pack_size"))
     found = replay(whole, row["training_id"])
     assert found.notes == ()
     assert row["pack_size"] > 1
