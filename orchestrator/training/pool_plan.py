@@ -144,7 +144,7 @@ class PoolPlan:
 
     def settled(self, number: int, node_id: str, host: str, hardware: Hardware, changes: Sequence[str]) -> list[Action]:
         if changes:
-            self.record.give_up(node_id, host, f"its versions or code differ from the driver's: {'; '.join(changes)}")
+            self.record.give_up(node_id, host, f"its versions differ from the driver's: {'; '.join(changes)}")
             return [self._end(number)]
         trainer = self.trainers[number]
         trainer.node, trainer.hardware, trainer.is_up = node_id, hardware, True

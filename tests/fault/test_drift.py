@@ -1,4 +1,4 @@
-"""A sweep that is resumed with other versions or code than those it began with."""
+"""A sweep that is resumed with other versions than those it began with."""
 
 import os
 import signal
