@@ -1,5 +1,4 @@
-"""`attnsweep audit`: checks that the study (Optuna's record of the trials), the ledger and MLflow agree, and recomputes
-their numbers.
+"""`attnsweep audit`: checks that study, ledger and MLflow agree, and recomputes their numbers.
 
 The audit writes nothing and takes no lock, so a running sweep can be audited.
 """

@@ -1,5 +1,4 @@
-"""Audits a sweep: checks that the study (Optuna's record of the trials), the ledger, the sweep's files and MLflow
-agree.
+"""Audits a sweep.
 
 A running sweep commits rows to the ledger, then reports to the study, then logs to MLflow. The audit reads them in
 reverse order, so whatever is in one of them must also be in the next one that it reads, even while the sweep runs.
@@ -54,12 +53,7 @@ from trainings order by trial, replicate
 
 
 def audit(where: PlaceName, uri: str | None = None) -> Audit:
-    """Checks whether a sweep's study (Optuna's record of the trials), ledger, files and MLflow runs agree with each
-    other.
-
-    Args:
-        where: The sweep directory.
-        uri: The URI of the MLflow store; `None` means what it means in `tracking_uri`.
+    """Checks that a sweep's study, ledger, files and MLflow runs agree. `uri`: as for `tracking_uri`.
 
     Raises:
         UserError: If there is no sweep.
@@ -114,7 +108,6 @@ def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
 
 
 def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Problem, ...]]:
-    """Reads the study (Optuna's record of the trials) and the rows of a sweep."""
     workload = load_workload_of(directory)
     trials = [] if _is_untouched(directory, finished=finished) else read_trials(directory)
 
@@ -137,7 +130,7 @@ def _read(directory: SweepDirectory, *, finished: bool) -> tuple[Books, tuple[Pr
 
 
 def _is_untouched(directory: SweepDirectory, *, finished: bool) -> bool:
-    """Returns whether a sweep has neither a study (Optuna's record of its trials) nor any trainings in its ledger."""
+    """Whether a sweep has neither study nor trainings."""
     place = directory.place
     has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
     return not (finished or has_study or place.names("trainings"))
@@ -179,12 +172,7 @@ def _checks(
 
 
 def check_machines(trainings: Mapping[str | None, int], directory: SweepDirectory) -> list[Check]:
-    """Reports trainings whose machine `sweep.json` does not name.
-
-    Args:
-        trainings: Number of trainings by the id of their environment; `None` if it was not recorded.
-        directory: The sweep.
-    """
+    """Reports trainings whose machine `sweep.json` does not name, by the id of their environment, if recorded."""
     unknown = sorted(name for name in trainings if name is not None and name not in directory.environments)
     if unknown and directory.environments:
         n = sum(trainings[name] for name in unknown)
@@ -198,7 +186,6 @@ def check_machines(trainings: Mapping[str | None, int], directory: SweepDirector
 
 
 def _attempt(subject: str, fix: str, reading: Callable[[], T]) -> T | Problem:
-    """Returns the result of the function `reading`."""
     try:
         return reading()
     except UserError as damage:

@@ -1,5 +1,4 @@
-"""Checks each file of a sweep by itself: the ledger's tables, the journal of the study (Optuna's record of the trials),
-and what is stored beside them."""
+"""Checks each file of a sweep by itself: the ledger's tables, the study's journal, and what is stored beside them."""
 
 from collections.abc import Iterator
 
@@ -41,7 +40,7 @@ _NAMED_BY_DIGEST = {
 
 
 def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
-    """Finds rows of the tables `curves` and `heads` that belong to no training, and trainings without curves."""
+    """Rows of `curves` and `heads` that belong to no training, and trainings without curves."""
     faults = []
     for table in ("curves", "heads"):
         orphans = Problem(f"trainings with rows in {table} only", COPIED)
@@ -54,12 +53,12 @@ def check_links(connection: duckdb.DuckDBPyConnection) -> tuple[Problem, ...]:
 
 
 def count_files(place: Place) -> int:
-    """Returns the number of Parquet files that all tables of a ledger have together."""
+    """Of all tables together."""
     return sum(len(place.names(table)) for table in TABLES)
 
 
 def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
-    """Finds damaged files of a sweep, files of other sweeps, and left-over files."""
+    """Damaged files, files of other sweeps, and left-over files."""
     for _ in range(_ATTEMPTS):
         names = fragment_names(place)
         problems = verify(place, spec_sha256)
@@ -73,11 +72,7 @@ def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Prob
 
 
 def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[bool | None, list[Check]]:
-    """Returns whether a sweep, or a merge of sweeps, is finished, and an empty list.
-
-    Args:
-        fix: What the user can do about a damaged file, if it is not the fix that the error names.
-    """
+    """`fix` is for a damaged file, if it is not the fix that the error names."""
     try:
         return directory.finished, []
     except DamagedRecordError as damage:
@@ -85,7 +80,6 @@ def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[boo
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    """Checks the bytes of the journal of the study (Optuna's record of the trials)."""
     place = directory.place
     if directory.spec.storage:
         return []
@@ -139,7 +133,7 @@ def _count_lines(seals: Seals) -> str:
 
 
 def check_stored(directory: SweepDirectory) -> tuple[Problem, ...]:
-    """Finds stored files that have changed since they were written: checkpoints, weights, warm starts."""
+    """Checkpoints, weights and warm starts that have changed since they were written."""
     return tuple(_stored(directory))
 
 

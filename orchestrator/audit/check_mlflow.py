@@ -1,5 +1,4 @@
-"""Checks that MLflow has one finished run for each complete trial, with the trial's values, and that it has no other
-run."""
+"""Checks that MLflow has one finished run for each complete trial, with its values, and no other run."""
 
 import math
 from collections import Counter
@@ -29,7 +28,6 @@ _VALUES = Problem("trials whose run has another value than the ledger", _LOG_AGA
 
 
 def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
-    """Finds values of trials in MLflow that differ from the ledger's."""
     trials = set(books.complete)
     n_trainings = books.rows.num_rows
     if len(logged.parents) > 1:
@@ -59,7 +57,7 @@ def compare_logged(logged: Logged, books: Books) -> Iterator[Fault]:
 
 
 def _is_behind(child: Child, books: Books) -> bool:
-    """Returns whether rows of a trial changed after the trial was logged to MLflow."""
+    """Whether rows changed after the trial was logged."""
     if books.directory.retried_of(child.trial):
         return True
     return child.values.metrics.get("n_trainings") != books.values[child.trial].metrics["n_trainings"]

@@ -1,5 +1,4 @@
-"""Compares the trials of the study (Optuna's record) with the rows of the ledger. Every trial must be trained with the
-parameters that were drawn for it, and its results must be reported to the study."""
+"""Compares study and ledger: every trial is trained with the parameters drawn for it, and its results are reported."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,12 +66,9 @@ _UNDRAWN = Problem("trials with a parameter missing from the study", "restore th
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """The study (Optuna's record of the trials) and the ledger of one sweep, as an audit has read them to compare them.
+    """The study and the ledger of one sweep, as read.
 
     Attributes:
-        directory: The sweep's record.
-        workload: The problem that the sweep trains.
-        finished: Whether the sweep's budget is spent.
         trials: The study's trials, read before the rows, so every trial that has ended in the study has all its rows.
         known: The numbers of the study's trials, read after the rows, so every row belongs to one of these.
         rows: The rows of `trainings` without the column of errors, sorted by trial and replicate.
@@ -89,19 +85,19 @@ class Books:
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:
-        """The trials that should be trained: all except those whose parameters the workload refuses."""
+        """All except those that the workload refuses."""
         return [trial for trial in self.trials if refusal(trial) is None]
 
     @cached_property
     def places(self) -> Mapping[int, range]:
-        """The indices of each trial's rows in the table `rows`, by trial."""
+        """The indices of each trial's rows in `rows`."""
         trials, first = np.unique(self.rows["trial"].to_numpy(), return_index=True)
         edges = itertools.pairwise([*first.tolist(), self.rows.num_rows])
         return {trial: range(*place) for trial, place in zip(trials.tolist(), edges, strict=True)}
 
     @cached_property
     def by_trial(self) -> Mapping[int, EndedTrainings]:
-        """The ended trainings of each trial; trials without any are left out."""
+        """Trials without any are left out."""
         return ended_trainings(self.rows)
 
     def ended(self, trial: int) -> EndedTrainings:
@@ -109,12 +105,10 @@ class Books:
 
     @cached_property
     def complete(self) -> list[int]:
-        """The numbers of the complete trials."""
         return complete_among(self.rows, self.directory.spec.replicates)
 
     def count_trials(self) -> dict[str, int | None]:
-        """Counts the trials that should be trained (`asked`), those that are fully trained (`trained`), and those whose
-        results are in Optuna's record (`told`). Trials that the workload refused are left out."""
+        """Of the trials that were not refused: `asked`, fully `trained`, `told` to the study."""
         asked = {trial.number for trial in self.asked}
         return {
             "asked": len(asked),
@@ -123,13 +117,11 @@ class Books:
         }
 
     def count_wanted(self) -> int:
-        """Returns how many trainings all trials of the sweep should have together."""
         rule = self.directory.spec.replicates
         return sum(n_wanted(rule, self.ended(trial.number).stuck) for trial in self.asked)
 
 
 def compare_trials(books: Books) -> Iterator[Fault]:
-    """Finds differences between the trials of the study (Optuna's record) and those of the ledger."""
     spec = books.directory.own_spec
     if books.finished and spec.seconds is None and not spec.ends_early and len(books.trials) < spec.trials:
         yield _TOO_FEW, f"{len(books.trials)} of {spec.trials}"
@@ -203,8 +195,6 @@ def _compare_drawn(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
 
 
 def compare_pruned(books: Books) -> Iterator[Fault]:
-    """Finds trainings whose pruning in the ledger disagrees with the pruning of their trial in the study (Optuna's
-    record)."""
     decided = {trial.number: pruned_at(trial) for trial in books.asked}
     for row in books.rows.filter((pc.field("outcome") == PRUNED) | pc.field("pruned_step").is_valid()).to_pylist():
         name, step = f"{row['trial']}/{row['replicate']}", row["pruned_step"]
@@ -220,7 +210,7 @@ def compare_pruned(books: Books) -> Iterator[Fault]:
 
 
 def changed_parameters(books: Books) -> Problem | None:
-    """Compares the parameters that the workload declares now with the columns for parameters in the ledger."""
+    """Compares the parameters that the workload declares now with the ledger's columns."""
     parameters = books.workload.parameters
     declared = parameters.declared()
     stored = {name.removeprefix("param_") for name in books.rows.column_names if name.startswith("param_")}
@@ -232,8 +222,7 @@ def changed_parameters(books: Books) -> Problem | None:
 
 
 def compare_trainings(books: Books) -> Iterator[Fault]:
-    """Finds rows whose parameters, seed or id differ from the expected ones: these follow from the study (Optuna's
-    record) and the sweep's seed."""
+    """Finds rows whose parameters, seed or id do not follow from the study and the sweep's seed."""
     tasks: list[Task] = []
     places: list[int] = []
     for trial in books.asked:
@@ -273,7 +262,7 @@ def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[t
 
 
 def _differ(stored: pa.ChunkedArray, expected: list[Any]) -> NDArray[np.bool_]:
-    """Marks the rows where a stored column differs from the expected values; null equals only null."""
+    """Null equals only null."""
     kind = pa.string() if pa.types.is_dictionary(stored.type) else stored.type
     a, b = stored.cast(kind), pa.chunked_array([pa.array(expected, kind)])
     is_other = pc.if_else(pc.and_(a.is_valid(), b.is_valid()), pc.not_equal(a, b), pc.xor(a.is_valid(), b.is_valid()))

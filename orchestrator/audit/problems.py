@@ -21,7 +21,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault in a sweep directory, or many of one kind: what is wrong, and what the user can do about it."""
+    """A fault, or many of one kind: what is wrong, and what the user can do about it."""
 
     what: str
     fix: str
@@ -31,7 +31,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: UserError, fix: str | None = None) -> Self:
-        """Makes a problem from an error. Without `fix`, the user gets the advice that the error itself contains."""
+        """Without `fix`, the error's own."""
         return cls(clipped(f"{error.subject}: {error.given}", _MOST_CHARACTERS), fix or error.fix)
 
 
@@ -41,14 +41,12 @@ Fault: TypeAlias = tuple[Problem, str]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check of an audit: a line with counts, and the problems that the check found."""
-
     line: str
     problems: tuple[Problem, ...] = ()
 
 
 def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
-    """Makes one problem of all faults of a kind: it gives their number and names the first few."""
+    """One problem for all faults of a kind: their number and the first few."""
     cases: dict[Problem, list[str]] = {}
     for kind, case in faults:
         cases.setdefault(kind, []).append(case)
@@ -57,7 +55,7 @@ def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The results of all checks of a sweep's audit.
+    """The results of all checks.
 
     Attributes:
         directory: The sweep's directory, as the user gave it.
@@ -80,7 +78,6 @@ class Audit:
         return [problem for check in self.checks for problem in check.problems]
 
     def to_json(self) -> str:
-        """Returns the results as one line of JSON, for scripts."""
         content: dict[str, object] = {
             "directory": self.directory,
             "sweep": self.sweep,
@@ -92,7 +89,6 @@ class Audit:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints one line for each check, then a list of the problems."""
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
         lines += [f"{'FAULT' if check.problems else 'ok   '}  {check.line}" for check in self.checks]
         lines += ["", *(f"- {problem}" for problem in self.problems)] if self.problems else ["clean"]
@@ -101,8 +97,7 @@ class Audit:
 
 
 def in_one_line(counts: Mapping[str, int | None]) -> str:
-    """Formats counts of trials in one line, with `=`, `>` or `<` between neighbors: `asked 128 = trained 128 > told
-    127`. An unknown number is shown as `?`, after a comma."""
+    """With `=`, `>` or `<` between neighbors: `asked 128 = trained 128 > told 127`; `, told ?` if unknown."""
     words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
     signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
     return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))
@@ -115,7 +110,7 @@ def _sign(a: int | None, b: int | None) -> str:
 
 
 def first_few(cases: Sequence[str]) -> str:
-    """Names the first few cases of a fault and counts the others: `3/0, 3/1, 3/2 and 4 more`."""
+    """Such as `3/0, 3/1, 3/2 and 4 more`."""
     more = len(cases) - _SHOWN
     return ", ".join(clipped(case, _MOST_CHARACTERS) for case in cases[:_SHOWN]) + (
         f" and {more:,} more" if more > 0 else ""

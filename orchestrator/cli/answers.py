@@ -1,5 +1,3 @@
-"""How commands print their results: as text for people and as JSON for scripts. Also the exit codes."""
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -22,8 +20,7 @@ _stdout: TextIO | None = None
 
 
 def running_users_code(command: Callable[..., None]) -> Callable[..., None]:
-    """A command in which all that prints, such as the user's code, prints to stderr, but for `answer`, `tell` and
-    `console`."""
+    """All that prints, such as the user's code, prints to stderr, but for `answer`, `tell` and `console`."""
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> None:
@@ -39,18 +36,16 @@ def running_users_code(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def tell(line: object) -> None:
-    """Prints a line on the command's stdout."""
+    """On the command's stdout."""
     typer.echo(line, file=_stdout)
 
 
 def answer(
     show: "Callable[[Console], None]", to_json: Callable[[], str], *, as_json: bool, on_stderr: bool = False
 ) -> None:
-    """Prints the result of a command as text, as JSON, or as both.
+    """Prints a command's result as text, as JSON, or as both.
 
     Args:
-        show: Prints the result as text for people.
-        to_json: Formats the result as one line of JSON.
         as_json: Whether to print JSON to stdout; the text then goes to stderr.
         on_stderr: Whether the text always goes to stderr.
     """
@@ -60,28 +55,28 @@ def answer(
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, after removing its control characters."""
+    """On stderr, without control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
 
 
 def say_passed_over(errors: Sequence[OSError]) -> None:
-    """Says on stderr that folders could not be read: names the first one with the reason, and counts the others."""
+    """Says which folders could not be read: names the first with the reason, and counts the others."""
     if errors:
         more = f", nor {len(errors) - 1} more" if len(errors) > 1 else ""
         say(f"not looked into: {errors[0].filename} ({errors[0].strerror}){more}")
 
 
 def console(*, stderr: bool) -> "Console":
-    """Creates a console that removes control characters, because printed texts may come from untrusted files."""
+    """Removes control characters, because printed texts may come from untrusted files."""
     from attnsweep.orchestrator.terminal import PlainConsole
 
     return PlainConsole(file=None if stderr else _stdout, stderr=stderr)
 
 
 def listing(*columns: str) -> "Table":
-    """Makes a table without ruled lines for printing, suited to names and long texts."""
+    """A table without ruled lines, suited to names and long texts."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))

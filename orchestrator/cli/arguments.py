@@ -26,12 +26,7 @@ AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout.
 
 
 def check_texts(arguments: Sequence[str]) -> None:
-    """Raises an error if an argument is not UTF-8 or contains NUL, because files, records and queries cannot hold such
-    text.
-
-    Raises:
-        UserError: For the first such argument.
-    """
+    """Raises UserError for text that is not UTF-8 or contains NUL: files, records and queries cannot hold it."""
     for argument in arguments:
         if "\0" in argument or (not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument)):
             raise UserError(
@@ -43,11 +38,7 @@ def check_texts(arguments: Sequence[str]) -> None:
 
 
 def opened(directory: str) -> "SweepDirectory":
-    """Opens a sweep whose code will run, and says so on stderr.
-
-    Raises:
-        UserError: If there is no sweep.
-    """
+    """Opens a sweep whose code will run, and says so on stderr."""
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     sweep = SweepDirectory.open(directory)
@@ -57,7 +48,7 @@ def opened(directory: str) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep") -> "UserCode | None":
-    """Returns the user's code that a sweep needs, if the user named the sweep by a JSON file.
+    """The user's code, if the user named the sweep by a JSON file.
 
     Raises:
         UserError: If a stored file is not the one that the sweep recorded.

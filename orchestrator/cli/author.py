@@ -23,7 +23,6 @@ Unit: TypeAlias = Literal["characters", "words"]
 
 
 def workload_names() -> list[str]:
-    """Lists the installed workloads, for shell completion."""
     from attnsweep.workloads.registry import registered_names
 
     return registered_names()
@@ -142,7 +141,7 @@ def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None
 
 
 def _print_workload(name: str, values: "Mapping[str, Value]") -> None:
-    """Prints a workload's parameters with the given values, and the engine that would train it."""
+    """With the engine that would train these values."""
     from attnsweep.orchestrator.running.engine_choice import engine_of_shape
     from attnsweep.workloads.registry import load_workload
 

@@ -1,5 +1,4 @@
-"""What commands that run sweeps do at their end: print a summary, keep weights, draw the report, call the user's shell
-commands, and exit."""
+"""What commands that run sweeps do at their end."""
 
 import json
 import subprocess
@@ -48,12 +47,8 @@ def conclude(
     report: bool,
     as_json: bool,
 ) -> None:
-    """Prints the summary of a run and finishes it: calls the shell commands that the user has given, keeps weights,
-    draws the report, and exits.
-
-    Args:
-        began: When the command began, by the monotonic clock.
-    """
+    """Prints the summary, calls the user's shell commands, keeps weights, draws the report, and exits. `began`: by the
+    monotonic clock."""
     from attnsweep.orchestrator.storage.run_records import record_seconds
 
     summary.print(console(stderr=True), report=report)
@@ -91,13 +86,13 @@ def _finish(
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Shows a message while the report is drawn, which takes seconds. Ctrl-C skips the drawing."""
+    """Ctrl-C skips the drawing, which takes seconds."""
     with suppress(KeyboardInterrupt), console(stderr=True).status("drawing the report; Ctrl-C skips it"):
         yield
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Keeps the final weights of the trials that the user chose, once the sweep is finished."""
+    """Once the sweep is finished."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights
@@ -116,7 +111,7 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
 
 
 def _draw_report(summary: "Summary") -> None:
-    """Draws the sweep's report if it is missing or does not show the latest rows."""
+    """If it is missing or does not show the latest rows."""
     from attnsweep.orchestrator.tracking.projection import have_report_drawn
 
     sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
@@ -126,7 +121,7 @@ def _draw_report(summary: "Summary") -> None:
 
 
 def call(command: str, content: str) -> None:
-    """Runs a shell command with a text on its standard input. If the command fails, only a warning is shown."""
+    """Gives a shell command this standard input. If it fails, only a warning is shown."""
     try:
         done = subprocess.run(
             command, shell=True, input=content + "\n", text=True, stdout=_STDERR, timeout=_MOST_SECONDS, check=False
@@ -140,8 +135,7 @@ def call(command: str, content: str) -> None:
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """A `with` block that calls the user's shell command if an error of the machine, such as a full disk, ends the
-    block. The error is then raised again."""
+    """If an error of the machine, such as a full disk, ends the block, calls the user's shell command and re-raises."""
     try:
         yield
     except (SweepError, PoolError) as fault:
@@ -150,7 +144,6 @@ def telling_faults(command: str | None) -> Iterator[None]:
 
 
 def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
-    """Tells the user's shell command, if one is given, that the machine had an error: the command gets the JSON object
-    `{"directory": ..., "error": ...}` on its standard input."""
+    """The command's standard input is the JSON object `{"directory": ..., "error": ...}`."""
     if command is not None:
         call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Protocol):
-    """The result of a reproduction of a published figure or table: our values beside the published ones, as text for
-    people or one line of JSON."""
+    """Our values beside the published ones, as text or one line of JSON."""
 
     def print(self, console: "Console") -> None: ...
     def to_json(self) -> str: ...
@@ -103,8 +102,7 @@ def reproduce(
 
 
 def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
-    """Finds the reproductions that installed packages offer. Returns them by name, and an error for each that cannot be
-    loaded or whose name is taken."""
+    """By name, and an error for each that cannot be loaded or whose name is taken."""
     reproductions: dict[str, Reproduction] = {}
     errors = []
     entries = importlib.metadata.entry_points(group="attnsweep.reproductions")
@@ -131,7 +129,7 @@ def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
 
 
 def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> Reproduction:
-    """Returns the reproduction with this name, or raises a `UserError` that lists the names."""
+    """Raises a `UserError` that lists the names."""
     if name not in reproductions:
         fix = did_you_mean(name, reproductions, otherwise="see `attnsweep reproduce`")
         known_names = ", ".join(reproductions)

@@ -24,7 +24,6 @@ _TYPED_CHARACTERS = 400
 
 
 def main() -> None:
-    """Runs the console script. A user's mistake is reported as one line on stderr, with exit code 2."""
     if sys.stdout is None:
         # If stdout is closed, the next opened file would get its file descriptor, 1, and prints would go to that file.
         # Therefore `os.devnull` takes the descriptor.
@@ -76,13 +75,13 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Writes what is still buffered for stdout, unless stdout is closed."""
+    """Unless stdout is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def _complain(text: str) -> None:
-    """Prints an error message on stderr, without credentials or control characters."""
+    """On stderr, without credentials or control characters."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)

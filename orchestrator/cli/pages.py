@@ -19,7 +19,6 @@ _SITE_ONLY = ("index", "changelog")
 
 
 def page_names() -> list[str]:
-    """Returns the names of all documentation pages, which the shell offers as completions."""
     return sorted(_pages())
 
 
@@ -50,7 +49,7 @@ def docs(
 
 
 def _pages() -> dict[str, str]:
-    """Returns the text of each page of the documentation by its name, for example `sweeps`."""
+    """By name, such as `sweeps`."""
     paths = sorted((path for folder in _FOLDERS for path in folder.glob("*.md")), key=lambda path: path.stem)
     return {path.stem: path.read_text() for path in paths if path.stem not in _SITE_ONLY}
 
@@ -63,7 +62,7 @@ def _list_titles(pages: Mapping[str, str]) -> None:
 
 
 def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
-    """Returns the sections of the documentation whose heading contains the topic, each under the name of its page."""
+    """Those whose heading contains the topic, each under its page's name."""
     code = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
     sections = []
     for name, text in pages.items():
@@ -78,13 +77,13 @@ def _sections_about(topic: str, pages: Mapping[str, str]) -> list[str]:
 
 
 def _places_with(word: str, pages: Mapping[str, str]) -> list[str]:
-    """Returns the lines of the documentation that contain the word, each preceded by the name of its page."""
+    """The lines that contain the word, each after its page's name."""
     lines = [(name, line) for name, text in pages.items() for line in text.splitlines()]
     return [f"{name}: {line}" for name, line in lines if word.lower() in line.lower()]
 
 
 def _show(text: str) -> None:
-    """Prints Markdown: formatted and paged in a terminal, as plain source to a file or pipe."""
+    """Markdown, formatted and paged in a terminal, as source elsewhere."""
     if not sys.stdout.isatty():
         typer.echo(text)
         return

@@ -46,7 +46,6 @@ NoReport = Annotated[bool, at_the_end("--no-report", help="Draw no report when t
 
 
 def sweep_names() -> list[str]:
-    """Lists the shipped sweeps, for shell completion."""
     from attnsweep.search_spaces.loading import shipped_names
 
     return shipped_names()
@@ -212,7 +211,7 @@ def specs(
 
 
 def _sweep(spec: str, fixed: list[str] | None, **fields: object) -> "Sweep":
-    """Loads a sweep, given by a file or by the name of a shipped one, and applies the options of the command line."""
+    """From a file or by a shipped sweep's name, with the command line's options."""
     from attnsweep.search_spaces.loading import assignments, load_sweep
 
     sweep = load_sweep(spec).fix(assignments(fixed))

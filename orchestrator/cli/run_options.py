@@ -1,5 +1,4 @@
-"""Options of commands that run sweeps: the resources to train on, and `--shard`, the share of the trials that this
-command runs. Most resources have a default from an environment variable."""
+"""Options of commands that run sweeps: `--shard`, and resources, most with a default from an environment variable."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +18,7 @@ Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
 
 
 def _unless_local(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Ignores the environment variables that set options of a cluster if the command line has `--local`."""
+    """Ignores the environment variables of a cluster's options with `--local`."""
     source = context.get_parameter_source(option.name or "")
     if context.params.get("local") and source is not None and source.name == "ENVIRONMENT":
         return option.default
@@ -90,11 +89,7 @@ _OPTIONS = (
 
 
 def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns a decorator for the functions behind commands.
-
-    Args:
-        without: The names of options that the command does not have.
-    """
+    """Decorates the functions behind commands, `without` some options."""
     options = [each for each in _OPTIONS if each[0] not in without]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -121,11 +116,7 @@ def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..
 
 
 def parse_more(text: str | None, option: str, what: str) -> int:
-    """Parses how many trials or replicates `resume` adds: N for the text `+N`, 0 if there is no text.
-
-    Raises:
-        UserError: If the text does not have this form.
-    """
+    """N for `+N`, 0 without text."""
     if text is None:
         return 0
     if not re.fullmatch(r"\+[1-9][0-9]{0,8}", text):
@@ -139,11 +130,7 @@ def parse_more(text: str | None, option: str, what: str) -> int:
 
 
 def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
-    """Parses the number of trainers (processes that train), given as N or MIN..MAX; `None` stays `None`.
-
-    Raises:
-        UserError: If the text is neither.
-    """
+    """N or MIN..MAX; `None` stays `None`."""
     if text is None:
         return None
     least, dots, most = text.partition("..")
@@ -162,11 +149,7 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
 
 
 def parse_shard(text: str | None) -> Shard | None:
-    """Parses the value of `--shard`: the number of this driver and the number of all.
-
-    Raises:
-        UserError: If there is no such driver.
-    """
+    """Raises UserError if there is no such driver."""
     if text is None:
         return None
     index, _, count = text.partition("/")

@@ -1,5 +1,4 @@
-"""Trains a recorded training again up to a step and continues it from there many times, each time with other random
-numbers or a small change of the weights.
+"""Continues a recorded training from a step many times, with other random numbers or a small change of weights.
 
 All continuations share the training's state at the step: parameters, buffers, the optimizer's averages, records, the
 task and the held-out data. They differ in the random numbers drawn after the step, or in the kick (noise added once to
@@ -57,7 +56,7 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Continued:
-    """The results of continuing one training many times from one step, as rows of the ledger's tables.
+    """Continuations of one training from one step, as rows of the ledger.
 
     Attributes:
         rows: The continuations' rows as in a ledger; `replicate` is the number of the continuation.
@@ -71,13 +70,7 @@ class Continued:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin(Record):
-    """The recorded training that is continued from a step, and how it ended.
-
-    Attributes:
-        sweep, training_id, trial, replicate: The training's columns in the ledger.
-        recorded: The outcome with which it ended.
-        n_steps: The number of steps that it took.
-    """
+    """The recorded training that is continued, and how it ended."""
 
     sweep: str
     training_id: str
@@ -88,7 +81,7 @@ class Origin(Record):
 
     @property
     def name(self) -> str:
-        """The name TRIAL/REPLICATE of the training."""
+        """TRIAL/REPLICATE."""
         return f"{self.trial}/{self.replicate}"
 
     def __str__(self) -> str:
@@ -97,16 +90,12 @@ class Origin(Record):
 
 
 class Source:
-    """A recorded training of a sweep that can be continued many times from any of its steps.
+    """A recorded training that can be continued from any of its steps.
 
-    Args:
-        name: The training, as `find_training` accepts it.
-        change, size: As the attributes `change` and `size`.
+    `name` is as `find_training` accepts it.
 
     Attributes:
-        change: What differs in continuations.
         size: The size of a kick, relative to the root mean square of each parameter tensor.
-        row, origin: The training's row of `trainings`, and the facts about it that results contain.
         notes: Reasons why its last digits may differ here from those recorded.
 
     Raises:
@@ -131,23 +120,22 @@ class Source:
 
     @property
     def outcomes(self) -> Mapping[str, Outcome]:
-        """The outcomes that the workload declares in addition to those that all workloads have."""
+        """Those that the workload declares itself."""
         return self._workload.outcomes
 
     @property
     def probe_steps(self) -> Sequence[int]:
-        """The steps at which the training was measured, from 0 to its end."""
+        """From 0 to the training's end."""
         steps = probe_steps_of(self._workload, self._training.parameters)
         return [step for step in steps if step <= self.origin.n_steps]
 
     def seconds(self, step: int, n: int) -> float:
-        """Estimates how many seconds n continuations from a step take, from the time that the training itself took in
-        its sweep."""
+        """An estimate for n continuations, from the time that the training took in its sweep."""
         n_steps = self.origin.n_steps
         return float(self.row["train_seconds"] or 0.0) * (n * (n_steps - step) + step) / max(n_steps, 1)
 
     def states(self, steps: Sequence[int]) -> dict[int, Checkpoint]:
-        """Trains the training once more and returns its checkpoint at each of `steps`.
+        """Trains the training once more; returns its checkpoint at each step.
 
         Raises:
             UserError: If a step is at or beyond the training's end, or if no random numbers are drawn after it.
@@ -167,14 +155,7 @@ class Source:
         return checkpoints
 
     def continued(self, states: Mapping[int, Checkpoint], step: int, numbers: range) -> Continued:
-        """Continues a training from a step to its end, once for each of `numbers`, and returns the results of these
-        continuations.
-
-        Args:
-            states: What `states` returned.
-            step: One of the steps of `states`.
-            numbers: The numbers of the continuations; 0 is the training itself.
-        """
+        """Continues a training from a step of `states` to its end, for each of `numbers`; 0 is the training itself."""
         at_once = self._setting.width or _AT_ONCE
         parts = [numbers[first : first + at_once] for first in range(0, len(numbers), at_once)]
         with self._trained_again():
@@ -183,14 +164,12 @@ class Source:
         return Continued(rows=rows, difference=self._difference(packs[0]) if 0 in numbers else "")
 
     def weights(self, states: Mapping[int, Checkpoint], step: int) -> State:
-        """Returns the recorded training's parameters at a step, from its checkpoint in `states`: by name, on the
-        CPU."""
+        """The parameters by name, on the CPU."""
         pack = self._begun(states, step, range(1))
         return {name: value[0].cpu() for name, value in pack.parameters.items()}
 
     @contextmanager
     def _trained_again(self) -> Iterator[None]:
-        """A context for training a recorded training again."""
         try:
             with training_settings():
                 yield
@@ -288,7 +267,7 @@ class Source:
         )
 
     def _kicked(self, pack: Pack[Any], step: int, numbers: range) -> NDArray[np.float64]:
-        """Adds noise to the weights of all continuations of a training but number 0, which is the training itself."""
+        """Kicks all continuations but number 0, the training itself."""
         seeds = torch.tensor([_seed(self._training.seed, number) for number in numbers], device=self._setting.device)
         is_kicked = np.flatnonzero(np.array(numbers))
         for name, value in kick(pack.parameters, Streams(seeds), self.size).items():
@@ -306,5 +285,4 @@ class Source:
 
 
 def _seed(of_training: int, number: int) -> int:
-    """Returns the seed of one of the continuations of a training."""
     return generator_seed(of_training, f"fork/{number}")

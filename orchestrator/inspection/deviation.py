@@ -21,14 +21,12 @@ _LOSSES = ("final_loss", "eval_loss")
 
 
 def last_line(error: str) -> str:
-    """Returns what an error's text says at its end: its type and message."""
+    """An error's type and message."""
     return error.rstrip().rpartition("\n")[2]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """How a training ended: the values that the table `trainings` has about its end."""
-
     outcome: str
     outcome_detail: str | None
     n_steps: int
@@ -42,13 +40,12 @@ class Ending:
 
     @property
     def last_words(self) -> str | None:
-        """The last line of the training's error."""
         return last_line(self.error) if self.error else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The largest difference between the recorded and the repeated measurements of one kind, such as a curve.
+    """The largest difference between recorded and repeated measurements of one kind.
 
     Attributes:
         name: The kind of numbers, such as `eval_loss`, `levels` or `curves`.
@@ -69,11 +66,9 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """How far the results of a repeated training differ from its rows in the ledger.
+    """How far a repeated training is from its rows.
 
     Attributes:
-        training_id, trial, replicate: The training.
-        recorded, replayed: How it ended each time.
         differences: One for each loss and the norm of the gradient, and one each for all levels, all points of curves
             (by metric and step) and all scores of heads (by step, layer and head).
         tolerance: The relative tolerance of the losses, from `TOLERANCES`.
@@ -91,29 +86,24 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        """The largest absolute difference between a recorded number and the repeated one."""
         return max(difference.absolute for difference in self.differences)
 
     @property
     def relative(self) -> float:
-        """The largest relative difference between a recorded number and the repeated one."""
         return max(difference.relative for difference in self.differences)
 
     @property
     def of_losses(self) -> float:
-        """The larger of two relative differences between the record and the repetition: that of the training loss and
-        that of the evaluation loss. A loss that is missing on one side makes it infinite."""
+        """Of the training and the evaluation loss. A loss that is missing on one side makes it infinite."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property
     def agrees(self) -> bool:
-        """Whether the repeated training ended as recorded."""
         return not self.disagreements
 
     @property
     def disagreements(self) -> list[str]:
-        """The names of the columns in which the repeated training's end differs from the record: outcome, detail,
-        steps, losses beyond the tolerance, kind of error."""
+        """The columns in which the ends differ: outcome, detail, steps, losses beyond the tolerance, kind of error."""
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
@@ -130,11 +120,7 @@ class Deviation:
 
 
 def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Deviation:
-    """Compares the recorded rows of one training with the rows of its repetition.
-
-    Args:
-        thinned: Whether some of the recorded probes were removed: then only the remaining ones are compared.
-    """
+    """If the recorded curves are `thinned`, only the remaining probes are compared."""
     (before,), (after,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
     numbers, replayed_numbers = _numbers(before, recorded), _numbers(after, replayed)
     if thinned:
@@ -153,7 +139,7 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
 
 
 def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
-    """Returns the measured numbers by which two trainings are compared, by kind, such as losses and scores of heads."""
+    """By kind, such as losses and scores of heads."""
     scores = {
         f"{name} of layer {head['layer']}, head {head['head']} at step {head['step']}": value
         for head in (() if rows.heads is None else rows.heads.to_pylist())

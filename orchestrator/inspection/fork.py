@@ -1,5 +1,4 @@
-"""Estimates the chance that a training ends with an outcome, given its state at a step (the committor), by continuing
-it from that step many times."""
+"""The chance of each outcome given a training's state at a step (the committor), from many continuations."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,7 @@ DEFAULT_N, DEFAULT_SIZE = 256, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Share(Record):
-    """One outcome, and how often a training had it when it was continued several times from the same step, as a number
-    and as a share."""
+    """How often continuations ended with an outcome."""
 
     json_keys = ("outcome", "**rate")
 
@@ -33,14 +31,11 @@ class Share(Record):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Fork(Answer, Record):
-    """The outcomes of many continuations of one training from one of its steps.
+    """The outcomes of many continuations of one training from a step.
 
     Attributes:
-        origin: The training.
-        step: The step from which the continuations begin.
         redraw: What differs in them: `data`, `noise` (dropout masks) or `kick` (noise added to the parameters).
         size: The size of the kick, relative to the root mean square of each parameter tensor; `None` without a kick.
-        n: The number of continuations.
         shares: The number that ended with each outcome, with Wilson's 95% interval; the most frequent first.
         difference: How the training itself, continued with its own draws, differs at its end from the record; empty if
             it does not.
@@ -48,7 +43,6 @@ class Fork(Answer, Record):
         trainings: The continuations as rows of a ledger's `trainings`. `replicate` is the continuation's number, from
             1; `predicted_escape_step` is predicted from the kicked weights, null without a kick or without a formula
             for it.
-        curves: The continuations' rows of `curves`.
     """
 
     json_keys = ("**origin", "step", "redraw", "size", "n", "shares", "difference", "notes")
@@ -65,16 +59,15 @@ class Fork(Answer, Record):
     curves: pa.Table = field(compare=False)
 
     def rate(self, outcome: str) -> Rate:
-        """Returns the share of continuations that ended with an outcome, with its interval; 0 if none did."""
+        """0 if no continuation ended with it."""
         rates = {share.outcome: share.rate for share in self.shares}
         return rates.get(outcome) or binomial_rate(0, self.n)
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each outcome: how many continuations ended with it."""
+        """A row for each outcome."""
         return table({"outcome": str, **RATE_COLUMNS}, [(share.outcome, *share.rate.row) for share in self.shares])
 
     def print(self, console: Console) -> None:
-        """Prints how often one training, continued many times from a step, ended with each outcome, with intervals."""
         heading = f"{self.origin}; {self.n} continuations from step {self.step} with {DRAWS[self.redraw]}"
         for line in (heading, *self.notes):
             console.print(line, soft_wrap=True, markup=False)
@@ -100,13 +93,7 @@ def fork(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fork:
-    """Continues one training of a sweep from a step many times, as `OpenedSweep.fork` describes.
-
-    Args:
-        name: The training, as `find_training` accepts it.
-        step: The step from which the continuations begin.
-        redraw, n, size: As in `OpenedSweep.fork`.
-        say: Gets a line of progress before the work begins, with an estimate of its time.
+    """As `OpenedSweep.fork`. `say` gets a line of progress before the work begins, with an estimate of its time.
 
     Raises:
         UserError: If there is no such training or step, it failed, or nothing is drawn that could be drawn anew.
@@ -125,11 +112,7 @@ def forks(
     size: float = DEFAULT_SIZE,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Fork]:
-    """Continues a training many times from each of several steps.
-
-    Args:
-        steps: The steps from which continuations begin.
-        directory, name, redraw, n, size, say: As in `fork`.
+    """As `fork`, from each of several steps.
 
     Raises:
         UserError: As `fork`.
@@ -163,11 +146,7 @@ def _forked(source: Source, states: Mapping[int, Checkpoint], step: int, n: int,
 
 
 def check_numbers(n: int, size: float) -> None:
-    """Checks that the number of continuations and the size of a kick (noise added to the parameters) are above 0.
-
-    Raises:
-        UserError: If either is not above 0.
-    """
+    """Raises UserError if either is not above 0."""
     if n < 1:
         raise UserError(
             "--n", given=n, expected="a number of continuations from 1 on", fix=f"write for example --n {DEFAULT_N}"

@@ -1,5 +1,4 @@
-"""One attention head on one sentence: its attention map, role, scores, and the family of matrices (diagonal, banded or
-in blocks) that the map is nearest to."""
+"""One attention head on one sentence: its map, role, scores, and the family of matrices that it is nearest to."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ _NEARER_THAN_CHANCE = -2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Structure:
-    """The family of matrices (diagonal, banded or in blocks) that a head's attention map is nearest to.
+    """The family of matrices that an attention map is nearest to.
 
     Attributes:
         family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/roles.md; `none` if no family is nearer than
@@ -39,21 +38,19 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The name of the kind of matrix that the attention map resembles most, with the kind's sizes."""
+        """The family with its sizes."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Head:
-    """One attention head: its attention map on one sentence, its role and its scores.
+    """One head, numbered as in the ledger.
 
     Attributes:
-        layer, head: The numbers of the layer and of the head, as in the ledger.
-        role: The role at the last probe (step of measurement); `None` if heads were not scored.
-        scores: The scores at the last probe, by name, without those that the layer does not have.
+        role: At the last probe; `None` if heads were not scored.
+        scores: At the last probe, by name, without those that the layer does not have.
         structure: The nearest structure; `None` if the map is not a square matrix of shares.
-        weights_QK: The map.
     """
 
     layer: int
@@ -65,11 +62,7 @@ class Head:
 
 
 def heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
-    """Makes the heads of one layer from their attention maps, roles and scores.
-
-    Args:
-        scored: Rows of `heads` at the last probe, by layer and head; a head without a row was not scored.
-    """
+    """`scored` has rows of `heads` at the last probe, by layer and head; a head without a row was not scored."""
     structures = _structures(layer)
     heads = []
     for index, weights_QK in enumerate(layer.weights_HQK):

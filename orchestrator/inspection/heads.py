@@ -1,5 +1,4 @@
-"""What the heads of a training attend to at its end: attention maps, roles, scores, and the family of matrices
-(diagonal, banded or in blocks) that each map is nearest to."""
+"""What the heads of a training attend to at its end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +27,10 @@ _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.chec
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class Heads(DrawnAnswer):
-    """All attention heads of one training at its end: their attention maps on one sentence, roles, scores and nearest
-    structures (diagonal, banded or blocks).
+    """All heads of one training at its end: maps on one sentence, roles, scores, nearest structures.
 
     Attributes:
-        row: The training's row of `trainings`.
-        maps: The training's maps with their tokens.
         layer_names: The names of its layers; a layer without a name is shown by its number.
-        heads: All heads, layer by layer.
         note: Empty, or why the maps may not be those of the recorded training.
     """
 
@@ -47,11 +42,11 @@ class Heads(DrawnAnswer):
 
     @property
     def name(self) -> str:
-        """The name TRIAL/REPLICATE of the training."""
+        """TRIAL/REPLICATE."""
         return f"{self.row['trial']}/{self.row['replicate']}"
 
     def layer_title(self, layer: int) -> str:
-        """Returns the layer's name, or `layer N` if it has none."""
+        """`layer N` if it has no name."""
         return self.layer_names[layer] if layer < len(self.layer_names) else f"layer {layer}"
 
     def of_layer(self, layer: LayerMaps) -> list[Head]:
@@ -61,8 +56,7 @@ class Heads(DrawnAnswer):
         return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table with a row for each attention head: its role, its scores, and the kind of matrix (diagonal,
-        banded or blocks) that its attention map resembles most."""
+        """A row for each head: role, scores, structure."""
         rows = []
         for head in self.heads:
             near = head.structure
@@ -77,15 +71,14 @@ class Heads(DrawnAnswer):
         return self.to_arrow().select(["layer_name", "head", "role", "nearest", "z"])
 
     def plot(self) -> Figure:
-        """Draws the attention map of each head, with the tokens beside it."""
+        """The maps, with the tokens beside them."""
         title = f"{self.name}: {self.maps.text}"
         return heads_figure(
             title, [(self.layer_title(layer.number), layer, self.of_layer(layer)) for layer in self.maps.layers]
         )
 
     def to_json(self) -> str:
-        """Returns the attention heads of the training as one line of JSON for scripts, with their roles, scores and
-        attention maps."""
+        """One line, for scripts."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
         layers = [
             {
@@ -113,11 +106,9 @@ class Heads(DrawnAnswer):
 
 
 def trained_heads(directory: PlaceName, training: str, sentence: int | None = None) -> Heads:
-    """Returns the attention heads of a training at its end: attention maps on one sentence, roles, scores, and nearest
-    structures (diagonal, banded or blocks).
+    """Returns the heads of a training at its end: maps on one sentence, roles, scores, nearest structures.
 
     Args:
-        directory: The sweep directory.
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
         sentence: The number of the held-out sentence; by default one of median length.
 
@@ -129,8 +120,7 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
 
 def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) -> Heads:
-    """Returns the attention heads of a training at its end, as `trained_heads` does, from a sweep directory that is
-    already open."""
+    """As `trained_heads`."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
     # `looked_at` raises an error if the model has no attention heads, or the data have no such sentence. Therefore it
@@ -144,7 +134,6 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 def looked_at(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes the attention maps of a training on one sentence."""
     with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
         return head_maps(workload, training, state, sentence)
 
@@ -156,14 +145,7 @@ def joined(
     scored: Sequence[Mapping[str, Any]],
     note: str = "",
 ) -> Heads:
-    """Joins the attention maps of a training's heads with the roles and scores that were recorded of the heads last,
-    into one `Heads`.
-
-    Args:
-        workload: The workload, which names the layers.
-        row, scored: The training's row of `trainings` and its rows of `heads`.
-        maps, note: As in `Heads`.
-    """
+    """Joins maps with the roles and scores that were recorded last."""
     last = max((scores["step"] for scores in scored), default=None)
     at_last = {(scores["layer"], scores["head"]): scores for scores in scored if scores["step"] == last}
     heads = tuple(head for layer in maps.layers for head in heads_of_layer(layer, at_last))

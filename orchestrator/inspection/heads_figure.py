@@ -36,8 +36,7 @@ def check_format(out: Path) -> None:
 
 @house_style()
 def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
-    """Draws the attention maps of all heads of a training: a row for each layer, or one row for all layers if each
-    layer has one head."""
+    """A row for each layer, or one row for all layers if each has one head."""
     layers = [layer for _, layer, _ in titled]
     names = {layer.number: name for name, layer, _ in titled}
     rows = _rows(titled)
@@ -71,7 +70,7 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, suffix: str) -> None:
-    """Writes a figure to a file, in the format of the file's suffix, without a date: equal figures give equal bytes."""
+    """In the format of the suffix, without a date: equal figures give equal bytes."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)

@@ -1,5 +1,4 @@
-"""The final weights of trainings: stored in the sweep directory on request ("kept"), or used as the start of other
-trainings (a "base").
+"""The final weights of trainings, stored on request ("kept") or used as the start of other trainings (a "base").
 
 `weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes. A
 training whose weights are not kept is repeated, with the same bits on the same type of machine. If the repeated
@@ -41,25 +40,15 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class End:
-    """The final parameters and buffers of a training, and whether it ended as recorded in the ledger.
-
-    Attributes:
-        state: The parameters and buffers by name.
-        difference: How this end differs from the recorded one, in words; empty if it does not.
-    """
+    """A training's parameters and buffers by name; `difference` says how its end differs from the recorded one."""
 
     state: State
     difference: str = ""
 
 
 def trained_weights(directory: PlaceName, training: str) -> State:
-    """Returns the final parameters and buffers of a training by name.
-
-    If they were not kept, the training is trained again. A warning is logged if it then ends otherwise than recorded.
-
-    Args:
-        directory: The sweep directory.
-        training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
+    """Returns the final parameters and buffers by name. If they were not kept, the training is trained again, with a
+    warning if it then ends otherwise than recorded. `training` is as for `trained_heads`.
 
     Raises:
         UserError: If there is no such training, it fails when trained again, or the kept file is damaged.
@@ -72,12 +61,9 @@ def trained_weights(directory: PlaceName, training: str) -> State:
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
-    """Stores the final weights of all trainings of some trials. Trainings whose weights are not stored yet are trained
-    again.
+    """Stores the final weights of these trials' trainings, which are trained again where needed.
 
-    Args:
-        directory: A finished sweep.
-        say: Called with a message when a part begins.
+    `say` gets a message when a part begins.
 
     Raises:
         SweepError: If a training fails, or ends otherwise than recorded, when it is trained again. The weights of the
@@ -104,8 +90,7 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
-    """Returns the final parameters and buffers of trainings, in the given order. Trainings whose weights were not kept
-    are trained again.
+    """In the given order. Trainings whose weights were not kept are trained again.
 
     Raises:
         UserError: If a training fails when it is trained again, or a kept file is damaged.
@@ -120,11 +105,8 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains recorded trainings again, and returns them as one batch with their final parameters and buffers.
-
-    The trainings must have equal static parameters. They are the first axis of each tensor.
-
-    A warning is logged for each training that ends otherwise than recorded.
+    """Trains recorded trainings of one shape again, and returns them as one batch with their final state. Warns of
+    each that ends otherwise than recorded.
 
     Raises:
         UserError: For an id that is not in the ledger, or if a training fails when it is trained again.
@@ -138,13 +120,12 @@ def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple
 
 
 def stacked(states: Sequence[State]) -> State:
-    """Stacks the parameters and buffers of several trainings: each tensor gets the trainings as a new first axis."""
+    """The trainings become each tensor's first axis."""
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tuple[Mapping[str, Any], Training[Any]]]]:
-    """Groups trainings: those of a group can be trained together in one batched program. Yields each group as pairs of
-    a training's row in the table `trainings` and the training itself."""
+    """Groups (row, training) that can be trained together."""
     tasks = recorded_tasks(load_workload_of(directory), rows)
     trainings = zip(rows.to_pylist(), (task.training for task in tasks), strict=True)
 
@@ -156,7 +137,7 @@ def by_shape(directory: SweepDirectory, rows: pa.Table) -> Iterator[Sequence[tup
 
 
 def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
-    """Finds the stored weights: for each training the folder or object store that holds them, and the file's name."""
+    """For each training the folder that holds its weights, and the file's name."""
     place = directory.place
     return {name.partition("-")[0]: (place, name) for name in place.names(FOLDER)}
 

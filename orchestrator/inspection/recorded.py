@@ -28,7 +28,7 @@ _MOST_HINTS = 3
 
 
 def find_training(ledger: Ledger, name: str) -> str:
-    """Returns the id of the training that is named by its id, a unique prefix of the id, or `TRIAL/REPLICATE`.
+    """`name` is an id, a unique prefix of one, or `TRIAL/REPLICATE`.
 
     Raises:
         UserError: If no training or several have this name.
@@ -53,11 +53,7 @@ def find_training(ledger: Ledger, name: str) -> str:
 
 
 def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
-    """Reads the rows of the given trainings from all tables of the ledger.
-
-    Raises:
-        UserError: For an id that is not in the ledger.
-    """
+    """From all tables. Raises UserError for an id that is not in the ledger."""
     is_wanted = pc.field("training_id").isin(training_ids)
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
@@ -70,7 +66,6 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
-    """Returns for each row of the table `trainings` the task that trains the row's training again."""
     return [
         Task(
             row["trial"],
@@ -84,21 +79,14 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 
 def has_end(row: Mapping[str, Any]) -> bool:
-    """Returns whether a training ended with finite weights, given its row of the table `trainings`."""
+    """From a row of `trainings`: whether it ended with finite weights."""
     # A training may have diverged before it was pruned, which its outcome does not show. So `diverged_step` is tested
     # too.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 
 def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tuple[Mapping[str, Any], Rows, Task]:
-    """Finds one training. Returns its row of `trainings`, its rows of all tables, and the task that trains it again.
-
-    Args:
-        name: The training, as `find_training` accepts it.
-
-    Raises:
-        UserError: If there is no such training.
-    """
+    """Returns its row of `trainings`, its rows of all tables, and its task. `name`: as `find_training`."""
     rows = recorded_rows(ledger, [find_training(ledger, name)])
     (row,), (task,) = rows.trainings.to_pylist(), recorded_tasks(workload, rows.trainings)
     return row, rows, task
@@ -107,11 +95,7 @@ def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tup
 def ended_training(
     directory: SweepDirectory, workload: Workload[Any], name: str, query: str
 ) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
-    """Finds one training that ended with finite weights.
-
-    Args:
-        name: The training, as `find_training` accepts it.
-        query: A query that finds other trainings, shown in the error.
+    """Finds one training that ended with finite weights. The error shows `query`, which finds others.
 
     Raises:
         UserError: If there is no such training, or it did not end with finite weights.
@@ -128,7 +112,7 @@ def ended_training(
 
 
 def by_training(rows: Rows) -> dict[Place, Rows]:
-    """Splits the rows of several trainings: returns the rows of each training by (trial, replicate)."""
+    """By (trial, replicate)."""
     curves, no_curves = _by_place(rows.curves), rows.curves.slice(0, 0)
     heads = {} if rows.heads is None else _by_place(rows.heads)
     no_heads = None if rows.heads is None else rows.heads.slice(0, 0)
@@ -150,12 +134,9 @@ def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """Returns the ids of the trainings that the self-check repeats: 1% of those that did not fail, at least 2 and at
-    most 1,000, chosen pseudo-randomly.
+    """The ids that the self-check repeats: 1% of those that did not fail, at least 2 and at most 1,000.
 
-    Args:
-        trainings: Rows of `trainings`, with `training_id` and `outcome`.
-        sweep_seed: The sweep's seed. The same seed and trainings give the same choice.
+    They depend on the seed and the trainings alone.
     """
     ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
     n_chosen = min(max(math.ceil(_REPLAYED_SHARE * len(ids)), _FEWEST_REPLAYED), _MOST_REPLAYED)

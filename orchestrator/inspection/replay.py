@@ -1,5 +1,4 @@
-"""Trains a recorded training of a sweep again, alone in this process, on request with more measurements than were
-recorded."""
+"""Trains a recorded training again, alone in this process, on request with more measurements."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,9 @@ from attnsweep.workloads.engine.schedule import dense_probe_steps
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Record):
-    """The result of training a recorded training again, alone: how far it differs from the ledger.
+    """How far a training that was trained again, alone, differs from the ledger.
 
     Attributes:
-        sweep: The sweep.
-        deviation: The recorded and the replayed training, and how far they are apart.
         notes: Changes since the recording that may change last digits: the device, the version of PyTorch.
     """
 
@@ -44,7 +41,6 @@ class Replay(Record):
     notes: tuple[str, ...]
 
     def print(self, console: Console) -> None:
-        """Prints the recorded training beside the repeated one, how far they differ, and whether they agree."""
         deviation = self.deviation
         training = f"trial {deviation.trial}, replicate {deviation.replicate}"
         lines = [f"{deviation.training_id}: {training} of {self.sweep}", *self.notes]
@@ -66,7 +62,6 @@ def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> R
     """Trains one training of a sweep again, alone, and compares it with the ledger.
 
     Args:
-        name: The training, as `find_training` accepts it.
         trace: A folder for `curves.parquet` and, if there are heads, `heads.parquet`: measurements at every step, or at
             about 2,000 steps of a longer training, with the columns of the ledger's tables. The additional measurements
             do not change how the training ends.

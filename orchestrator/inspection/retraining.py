@@ -41,11 +41,9 @@ ExtraProbes: TypeAlias = Callable[[int], Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Retrained:
-    """A recorded training that was trained again to its end, with its weights and its difference from the record.
+    """A recorded training that was trained again to its end.
 
     Attributes:
-        training: The parameters and seed.
-        deviation: How far its end is from the recorded one.
         notes: Why the last digits may differ: another device, engine, type of machine or version of PyTorch.
         traced: The rows of the repeated training, with the additional probes.
         state: The parameters and buffers at its end, or at the requested step, by name, on the CPU; `None` if it
@@ -60,12 +58,12 @@ class Retrained:
 
     @property
     def name(self) -> str:
-        """The name TRIAL/REPLICATE of the training."""
+        """TRIAL/REPLICATE."""
         return f"{self.deviation.trial}/{self.deviation.replicate}"
 
     @property
     def difference(self) -> str:
-        """Describes in words how the repeated training ended otherwise than recorded; empty if it ended as recorded."""
+        """In words; empty if it ended as recorded."""
         if self.deviation.agrees:
             return ""
         if self.state is None:
@@ -75,11 +73,7 @@ class Retrained:
 
     @property
     def ended(self) -> State:
-        """The parameters and buffers at the end of the repeated training.
-
-        Raises:
-            UserError: If it raised.
-        """
+        """Raises UserError if it raised."""
         if self.state is None:
             raise UserError(
                 self.name,
@@ -92,8 +86,7 @@ class Retrained:
 
 @dataclass(frozen=True)
 class Setting:
-    """What recorded trainings must have in common so that one batch (pack) can repeat all of them exactly: shape
-    (static parameters), device, engine and width of the batch."""
+    """What recorded trainings must have in common to be repeated exactly in one pack; `width` is of the batch."""
 
     shape: Shape
     device: str
@@ -107,16 +100,11 @@ def retrain(
     extra_probes: ExtraProbes | None = None,
     at_step: int | None = None,
 ) -> list[Retrained]:
-    """Trains some of a sweep's trainings again to their end.
+    """Trains trainings again to their end; returns them in the given order.
 
     Args:
-        training_ids: Ids of trainings in the ledger.
-        extra_probes: Additional steps at which to measure. They do not change how the trainings end.
         at_step: The step whose state is returned; by default the end. It can be given for a single training only,
             because others in its pack could run ahead of it.
-
-    Returns:
-        A `Retrained` for each id, in the given order.
 
     Raises:
         UserError: For an id that is not in the ledger, or if the workload is gone.
@@ -159,7 +147,7 @@ class _Ended:
 
 @dataclass(frozen=True)
 class _Repetition:
-    """Trains recorded trainings again, in packs (trainings in one batched program) on one device with one engine."""
+    """Trains again on one device with one engine."""
 
     workload: Workload[Any]
     sweep: str
@@ -169,7 +157,6 @@ class _Repetition:
     at_step: int | None
 
     def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
-        """Trains a pack of recorded trainings again."""
         context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
         try:
             with training_settings():
@@ -224,12 +211,7 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """Returns how a recorded training is repeated on this machine: its static parameters (those that fix the shapes of
-    its tensors), the device, the engine, and for how many trainings the batch has room.
-
-    Args:
-        row, task: The training's row of `trainings`, and its task.
-    """
+    """How a recorded training is repeated on this machine."""
     device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"
     engine = directory.engine_of(row["environment"])
     try:
@@ -242,13 +224,7 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
 
 
 def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, every: int) -> tuple[str, ...]:
-    """Lists the reasons why the last digits of a repeated training may differ on this machine from the recorded ones.
-
-    Args:
-        directory, row: The sweep, and the training's row of `trainings`.
-        here: The setting in which it is repeated.
-        every: The ledger keeps one in this many of the recorded probes.
-    """
+    """Why last digits may differ here from the recorded ones; the ledger keeps one in `every` of the probes."""
     notes = []
     if every > 1:
         notes.append(f"curves were thinned to one probe in {every}, with the first and the last: these are compared")

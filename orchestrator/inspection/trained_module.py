@@ -1,5 +1,4 @@
-"""Loads a recorded training as a module, with the weights at its end or at a step, and writes the module for other
-libraries.
+"""Loads a recorded training as a module, at its end or at a step, and writes it for other libraries.
 
 The other libraries are safetensors, Hugging Face's transformers and TransformerLens.
 """
@@ -39,12 +38,9 @@ _OTHERS = "select trial, replicate, outcome from trainings where outcome not in 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModule:
-    """The trained PyTorch module of one training, with the training's parameters and row of the ledger.
+    """A trained module with its training.
 
     Attributes:
-        workload: The training's workload.
-        training: The training's parameters and seed.
-        row: The training's row of `trainings`.
         step: The step whose weights the module has.
         module: The module in eval mode, on the CPU, in the types that it was trained in.
     """
@@ -57,14 +53,10 @@ class TrainedModule:
 
 
 def trained_module(directory: SweepDirectory, name: str, step: int | None = None) -> TrainedModule:
-    """Returns the trained module of a training, at its end or after a given number of steps.
+    """At the training's end or after a number of steps.
 
     If the weights were not kept, or if a step is given, the training is trained again to its end. A warning is logged
     if the training then ends otherwise than recorded.
-
-    Args:
-        name: The training, as `find_training` accepts it.
-        step: The number of steps taken; `None` for the end.
 
     Raises:
         UserError: If there is no such training or step, it failed, its weights there are not finite, or the sweep's
@@ -86,8 +78,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """Loads parameters and buffers (tensors by name) into a module. The module's tensors get the dtypes of the loaded
-    ones, and tied parameters stay tied."""
+    """The module's tensors get the dtypes of the loaded ones, and tied parameters stay tied."""
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
@@ -117,17 +108,13 @@ _TOLERANCE = 1e-4
 
 
 def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
-    """Writes the trained module of one training to a folder, in a format that another library can load.
+    """Writes a trained module to a folder for another library; returns a line of Python that loads it.
 
     Args:
-        name: The training, as `find_training` accepts it.
         to: `pt`, `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
             folder, after TransformerLens has computed the same logits from it.
         out: A new or an empty folder.
         step: The number of steps after which to take the weights; by default the training's end.
-
-    Returns:
-        A line of Python that loads the module.
 
     Raises:
         UserError: As `trained_module`; or if an intervention fixes (clamps) or scales heads at that step, the other

@@ -1,6 +1,5 @@
 """Why a training is stuck where it ended: its gradient by parameter, the curvature of its loss, kicks, its certificate,
-and whether it will leave.
-"""
+and whether it will leave."""
 
 import copy
 import math
@@ -40,7 +39,6 @@ class Why:
     """A training at its end, in float64, on the batch of its first step.
 
     Attributes:
-        row: Its row of `trainings`.
         difference: Empty, or how the end of the repeated training differs from the recorded one: all else is then about
             the repeated one.
         weights, gradients: The norms of its weights and of the loss's gradients by them, by name.
@@ -128,7 +126,7 @@ class Why:
         return f"{self.row['certificate']} {told} {self.row['outcome']}"
 
     def to_json(self) -> str:
-        """One line of JSON, for scripts. Numbers that are not finite become null."""
+        """One line, for scripts. Numbers that are not finite become null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
         return json_line(
             {name: self.row[name] for name in names}
@@ -147,9 +145,7 @@ class Why:
 def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     """Examines a training at its end. If its weights were not kept, it is trained again.
 
-    Args:
-        name: The training, as `find_training` accepts it.
-        shown: The directory as the user named it.
+    `shown` is the directory as the user named it.
 
     Raises:
         UserError: If there is no such training, it did not end with finite weights, or the user's code fails.

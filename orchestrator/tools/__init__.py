@@ -1,2 +1,1 @@
-"""Commands other than running sweeps: prepare a corpus, score the attention matrices of a user's model, check the
-installation."""
+"""Commands other than running sweeps."""

@@ -1,5 +1,4 @@
-"""`attnsweep new-workload`: writes the example workload `look_back.py` under a name that the user gives, as a file to
-change."""
+"""`attnsweep new-workload`: writes the example `look_back.py` under another name."""
 
 import importlib.util
 import keyword
@@ -17,10 +16,7 @@ _VALID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def write_workload(name: str, folder: Path) -> Path:
-    """Writes the example workload to the file `name`.py in the folder. Returns the file's path.
-
-    Args:
-        name: The name of the workload, in lower case.
+    """Writes the example to `name`.py in the folder.
 
     Raises:
         UserError: For a bad name, a file that exists, or a folder that cannot be written. Nothing is written then.
@@ -46,7 +42,7 @@ def write_workload(name: str, folder: Path) -> Path:
 
 
 def next_commands(name: str) -> list[tuple[str, str]]:
-    """Returns the commands that the user can try with the new file, each with its purpose."""
+    """Each with its purpose."""
     file = f"{name}.py"
     return [
         (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),

@@ -31,7 +31,7 @@ _ALIASES = {"init_sigma": "sigma", "learning_rate": "lr"}
 
 @dataclass(frozen=True, slots=True)
 class TrialValues:
-    """The parameters of one trial and the results aggregated over its trainings, as MLflow stores them.
+    """A trial's parameters and aggregated results, as MLflow stores them.
 
     Attributes:
         params: The parameters as texts, which MLflow requires and cuts.
@@ -44,15 +44,9 @@ class TrialValues:
 
 @dataclass(frozen=True, slots=True)
 class TrialContent:
-    """All that the run of one trial contains in MLflow or another store: name, tags, parameters, results, curves and
-    times.
+    """All that the run of one trial contains in MLflow.
 
     Attributes:
-        trial: The number of the trial.
-        name: A name for people, such as `#12 sigma=0.03 lr=1e-2`.
-        tags: The tags, as texts.
-        parameters: The parameters, in their own types.
-        values: The parameters as texts, and aggregates over the trial's trainings.
         curves: Points (step, value) by metric; only finite values.
         started, ended: Milliseconds since the epoch. The run ends at the trial's last `finished_at`, and starts earlier
             by the seconds that were spent on training the trial.
@@ -69,12 +63,11 @@ class TrialContent:
 
 
 def has_runs_of_trials(spec: Sweep) -> bool:
-    """Returns whether each trial of a sweep gets its own run in MLflow."""
     return spec.trials <= MOST_RUNS
 
 
 def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> str:
-    """Returns the trials of a sweep as CSV: each trial's number, the varied parameters, and aggregated results."""
+    """As CSV: each trial's number, the varied parameters, and aggregated results."""
     spec, values_by_trial = directory.spec, trial_values(connection, directory)
     params = [name for name in spec.parameters() if name not in spec.fixed()]
     metrics = sorted({name for values in values_by_trial.values() for name in values.metrics})
@@ -90,11 +83,7 @@ def table_of_trials(connection: duckdb.DuckDBPyConnection, directory: SweepDirec
 def trial_contents(
     connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
 ) -> list[TrialContent]:
-    """Returns what the MLflow run of each of the given trials contains.
-
-    Args:
-        trials: The numbers of complete trials.
-    """
+    """For complete trials."""
     chosen = ", ".join(str(trial) for trial in trials) or "null"
     rows = _rows(connection, f"trial in ({chosen})")
     reported = _reported(connection, directory.spec, f"trial in ({chosen})")
@@ -103,13 +92,13 @@ def trial_contents(
 
 
 def trial_values(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[int, TrialValues]:
-    """Returns the parameters and results of each trial, by the trial's number; incomplete trials are included."""
+    """By trial; incomplete trials are included."""
     reported = _reported(connection, directory.spec, "true")
     return {row["trial"]: _values(directory, row, reported.get(row["trial"])) for row in _rows(connection, "true")}
 
 
 def short_number(value: float) -> str:
-    """Formats a number with two significant digits, in the shorter notation: `0.03`, `1e-2`, `2.5e-4`, `30`."""
+    """Two significant digits, in the shorter notation: `0.03`, `1e-2`, `2.5e-4`, `30`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     mantissa, exponent = f"{value:.1e}".split("e")
@@ -207,7 +196,7 @@ def _content(
 def _curves(
     connection: duckdb.DuckDBPyConnection, chosen: str, alone: Set[int]
 ) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """Returns for each trial the median and the other quartiles of the loss over its trainings."""
+    """For each trial the quartiles of the loss over its trainings."""
     curves = {}
     for trial, points in quartile_curves(connection, "trial", where=f"trial in ({chosen})").items():
         thinned = np.unique(np.linspace(0, len(points) - 1, MAX_CURVE_STEPS).round().astype(int))

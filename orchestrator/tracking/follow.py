@@ -42,21 +42,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The result of logging a sweep to a store such as MLflow: how many trials were logged, and how many the store
-    already had."""
+    """How many trials were logged, and how many the store already had."""
 
     n_logged: int
     n_present: int
 
 
 class Mirror:
-    """Finds the trials of a sweep that have no run in a store such as MLflow, and logs them. Looks up the existing runs
-    once, at construction.
+    """Logs the trials of a sweep that have no run in a store. Looks up the existing runs once, at construction.
 
     Every method may raise what the store's library raises.
-
-    Args:
-        directory: The sweep; it has a ledger.
 
     Attributes:
         n_present: The number of trials that the store had when the mirror was constructed.
@@ -74,8 +69,7 @@ class Mirror:
         self._has_runs = has_runs_of_trials(directory.spec)
 
     def missing(self) -> list[int]:
-        """Returns the numbers of the complete trials in the sweep's ledger that have no finished run yet in the store
-        of runs that they are logged to (such as MLflow)."""
+        """The complete trials that have no finished run yet."""
         if not self._has_runs:
             return []
         replicates = self.directory.spec.replicates
@@ -97,11 +91,7 @@ class Mirror:
         return self._ledger.ask(ask)
 
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
-        """Logs those of the given complete trials that are not logged yet, in batches. Yields the numbers of a batch's
-        trials as soon as they are logged.
-
-        A caller that stops early may call it again: no trial is logged twice.
-        """
+        """Yields each batch of complete trials once it is logged. After an early stop no trial is logged twice."""
         wanted = [trial for trial in trials if trial not in self._finished]
         for start in range(0, len(wanted), _BATCH):
             batch = wanted[start : start + _BATCH]
@@ -112,7 +102,6 @@ class Mirror:
                 yield logged
 
     def finish(self) -> None:
-        """Writes the summary of the sweep's results to the store, such as MLflow."""
         self.runs.finish(*self._ledger.ask(self._summary))
 
     def _summary(self, connection: duckdb.DuckDBPyConnection) -> tuple[SweepResults, int | None, str | None]:
@@ -122,10 +111,10 @@ class Mirror:
 
 
 class Follower:
-    """Keeps a sweep's runs in a store, such as MLflow, up to date with the ledger.
+    """Keeps a sweep's runs up to date with the ledger.
 
-    All its knowledge is stored, so it may be killed at any time and the next follower continues. A file lock for each
-    store prevents two followers from logging the same trials.
+    All it knows is stored, so it may be killed at any time and the next one continues. A file lock for each store
+    prevents two of them from logging the same trials.
 
     Args:
         tell: Called when the state has changed.
@@ -149,25 +138,21 @@ class Follower:
         self.state = State()
 
     def claim(self) -> None:
-        """Takes the lock that keeps other processes from logging the same sweep to the same store of runs, such as
-        MLflow. Raises TakenError if another process has the lock."""
+        """Raises TakenError if another process logs the sweep to this store."""
         if self._lock is None:
             self._lock = self._place.lock(_COMMAND, self._store.lock_file)
         self._lock.confirm()
 
     def close(self) -> None:
-        """Releases the lock that keeps other processes from logging this sweep to the store. Idempotent."""
+        """Idempotent."""
         if self._lock is not None:
             self._lock.close()
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Logs the trials that have become complete since the last call. Returns how many seconds to wait before the
-        next call.
+        """Logs trials that have become complete since the last call. Returns how many seconds to wait before the next.
 
-        It never raises: a failure is stored as the state's `problem`, and the next call tries again.
-
-        Args:
-            is_over: Returns whether to stop between two trials.
+        It never raises: a failure is stored as the state's `problem`, and the next call tries again. `is_over` is asked
+        between two trials.
         """
         try:
             return self._look(is_over)
@@ -176,13 +161,8 @@ class Follower:
             return self._retry_seconds
 
     def end(self, *, in_haste: bool) -> None:
-        """Logs the last trials and the sweep's summary at the end of its run, as `finish` does, but never raises an
-        error.
-
-        Args:
-            in_haste: Whether the process may be killed before it is done: the sweep's run is first marked as no longer
-                running.
-        """
+        """Like `finish`, but never raises. In haste, if the process may be killed before it is done, the sweep's run is
+        first marked as no longer running."""
         try:
             if in_haste:
                 self._opened().runs.interrupt()
@@ -191,7 +171,7 @@ class Follower:
             self._fail(error)
 
     def finish(self) -> None:
-        """Logs the trials that the store lacks, and the sweep's summary. Raises whatever the store raises."""
+        """Logs what the store lacks, and the sweep's summary. Raises whatever the store raises."""
         mirror = self._opened()
         self._log_missing(mirror, lambda: False)
         mirror.finish()
@@ -230,7 +210,6 @@ class Follower:
         return self._mirror
 
     def _log_missing(self, mirror: Mirror, is_over: Callable[[], bool]) -> float:
-        """Logs the complete trials that MLflow, or another store, does not have yet."""
         began = time.monotonic()
         missing = mirror.missing()
         seconds, n_missing = time.monotonic() - began, len(missing)
@@ -254,7 +233,7 @@ class Follower:
 
 
 def _wanted(directory: SweepDirectory) -> tuple[object, ...]:
-    """Returns a value that changes when the sweep's spec changes or trainings are repeated."""
+    """Changes when the spec changes or trainings are repeated."""
     return directory.spec, directory.retried
 
 
@@ -302,7 +281,6 @@ def sync(
 
 
 def warn_of_problem(problem: str, store: MlflowStore, place: Place) -> None:
-    """Logs a warning that a store does not have all trials of a sweep, with the reason in one line."""
     _log.warning(
         "%s: %s; the sweep goes on, `attnsweep %s %s` logs what is missing",
         plain(store.label),
@@ -313,7 +291,7 @@ def warn_of_problem(problem: str, store: MlflowStore, place: Place) -> None:
 
 
 def mark_killed(directory: SweepDirectory, say: Callable[[str], object]) -> None:
-    """Ends the sweep's run in MLflow, with the status KILLED, if its driver was killed before it could."""
+    """Gives a run in MLflow whose driver was killed the status KILLED."""
     progress = PROGRESS.read_if_sound(directory.place)
     if progress is None or not progress.doing or progress.is_running(datetime.now(UTC)) or progress.is_marked:
         return

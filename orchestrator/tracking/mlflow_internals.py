@@ -31,12 +31,7 @@ except ImportError as error:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndedRun:
-    """The content of an MLflow run that has ended, in the types that MLflow's client takes.
-
-    Attributes:
-        name, tags, params, metrics: As MLflow's client takes them; no metric is NaN or infinite.
-        started, ended: Milliseconds since the epoch.
-    """
+    """A run that has ended, as MLflow's client takes it. No metric is NaN or infinite; times in ms since the epoch."""
 
     name: str
     tags: Mapping[str, str]
@@ -47,13 +42,9 @@ class EndedRun:
 
 
 class RunTables:
-    """The tables of MLflow's database that hold runs, for writing many runs at once.
+    """The tables of runs in MLflow's database, for writing many at once.
 
     They are written directly because MLflow's client writes a run in three calls, each with several transactions.
-
-    Args:
-        store: The database.
-        experiment: The id of the experiment that gets the runs.
     """
 
     def __init__(self, store: "SqlAlchemyStore", experiment: str) -> None:
@@ -63,13 +54,12 @@ class RunTables:
 
     @staticmethod
     def of(uri: str, experiment: str) -> "RunTables | None":
-        """Opens the tables of runs in the database at a URI; `None` if the URI is a server's, because only the server
-        can write to its database."""
+        """`None` for a server, whose database only it can write to."""
         store = store_of(uri)
         return RunTables(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
     def insert(self, runs: Sequence[EndedRun]) -> None:
-        """Inserts runs into the database in one transaction.
+        """In one transaction.
 
         Raises:
             MlflowException: If the database does not take the runs, or MLflow does not allow a value. No run is added
@@ -85,7 +75,7 @@ class RunTables:
                     session.execute(table.__table__.insert(), table_rows)
 
     def _rows(self, run: EndedRun) -> dict[Any, list[dict[str, Any]]]:
-        """Returns the database rows that MLflow's client would insert for a run, by table."""
+        """As MLflow's client would insert, by table."""
         run_id = uuid.uuid4().hex
         all_tags = [RunTag(*tag) for tag in {MLFLOW_RUN_NAME: run.name, **run.tags}.items()]
         latest: dict[str, Metric] = {}
@@ -130,5 +120,5 @@ def _number_row(run_id: str, metric: Metric) -> dict[str, Any]:
 
 
 def _age(metric: Metric) -> tuple[int, int, float]:
-    """Returns the sort key of one value of a metric. MLflow takes the value with the largest key as the latest."""
+    """MLflow takes the value with the largest key as the latest."""
     return metric.step, metric.timestamp, metric.value

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MlflowStore:
-    """An MLflow server or database to which sweeps are logged.
-
-    Attributes:
-        uri: The store's URI, from `tracking_uri`.
-    """
+    """An MLflow server or database; `uri` is from `tracking_uri`."""
 
     uri: str
 
@@ -35,21 +31,20 @@ class MlflowStore:
 
     @property
     def lock_file(self) -> str:
-        """The file in the sweep directory by which a process locks logging to this store; different for each store."""
+        """By this file a process locks logging to this store."""
         address = str(database_of(self.uri) or self.uri)
         return f".mlflow-{hashlib.sha256(address.encode()).hexdigest()[:8]}.lock"
 
     def check(self) -> None:
-        """Checks that the MLflow server or database can be reached. Raises whatever MLflow raises."""
+        """Raises whatever MLflow raises if the store cannot be reached."""
         open_client(self.uri)
 
     def runs_of(self, directory: SweepDirectory) -> SweepRuns:
-        """Looks up the runs of a sweep in MLflow."""
         return SweepRuns(directory, self.uri)
 
     @contextmanager
     def failures_refused(self) -> Iterator[None]:
-        """A context that turns MLflow's exceptions into a `UserError` of one line."""
+        """Turns MLflow's exceptions into a `UserError` of one line."""
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -68,14 +63,7 @@ class MlflowStore:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The MLflow run of one trial: its id, parameters and metrics.
-
-    Attributes:
-        trial: The number of the trial.
-        run_id: MLflow's id of the run.
-        finished: Whether the run is complete.
-        values: The run's parameters and metrics; for a metric with several steps the last value.
-    """
+    """The MLflow run of one trial; `finished` if it is complete. `values` are the last ones."""
 
     trial: int
     run_id: str
@@ -85,12 +73,11 @@ class Child:
 
 @dataclass(frozen=True)
 class Logged:
-    """The runs that MLflow has of a sweep: one or more for the sweep itself, and those of its trials.
+    """The runs that MLflow has of a sweep.
 
     Attributes:
         parents: By the id of each parent run of the sweep, the number of trainings that it records; `None` if the run
             has not ended yet.
-        children: The runs of the sweep's trials.
     """
 
     parents: Mapping[str, int | None]
@@ -98,20 +85,15 @@ class Logged:
 
     @cached_property
     def finished(self) -> frozenset[int]:
-        """The trials that have a finished run in MLflow."""
         return frozenset(child.trial for child in self.children if child.finished)
 
     def runs_of(self, trial: int) -> list[str]:
-        """Returns the ids of the MLflow runs of one trial, finished or not."""
+        """Finished or not."""
         return [child.run_id for child in self.children if child.trial == trial]
 
 
 def look_up(directory: SweepDirectory, uri: str) -> Logged:
-    """Looks up the MLflow runs of a sweep and of its trials.
-
-    Raises:
-        MlflowException: If the store cannot be reached.
-    """
+    """Raises MlflowException if the store cannot be reached."""
     if (found := _experiment_of(directory, uri)) is None:
         return Logged({}, [])
     parents, children = (search_runs(*found, directory, kind) for kind in ("sweep", "trial"))
@@ -131,7 +113,7 @@ def look_up(directory: SweepDirectory, uri: str) -> Logged:
 
 
 def end_running(directory: SweepDirectory, uri: str) -> int:
-    """Gives the runs of a sweep that MLflow holds for running the status KILLED. Returns their number.
+    """Gives runs that MLflow holds for running the status KILLED. Returns their number.
 
     Raises:
         MlflowException: If the store cannot be reached.

@@ -1,5 +1,4 @@
-"""The process that writes to MLflow for the driver (the process that runs a sweep). It handles the messages that
-`tracking.processes` describes.
+"""The process that writes to MLflow for the driver, as `tracking.processes` describes.
 
 It imports neither torch nor Ray.
 """
@@ -26,8 +25,6 @@ from attnsweep.workloads.errors import UserError
 
 
 def main() -> None:
-    """Runs the process that writes to MLflow: reads requests from standard input, and writes answers to standard
-    output."""
     # Ctrl-C and schedulers' signals go to all processes of the process group, so the driver receives them too and
     # decides how this process ends. Here they are ignored.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
@@ -49,7 +46,6 @@ def main() -> None:
 
 
 def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "SimpleQueue[bool]") -> None:
-    """Reads the messages of the driver (the process that runs a sweep)."""
     status = 1
     try:
         for line in lines:
@@ -66,7 +62,6 @@ def listen(lines: TextIO, requests: "SimpleQueue[dict[str, Any]]", endings: "Sim
 
 
 def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[[State], None]) -> str | None:
-    """Does what the driver (the process that runs a sweep) requests: logs a sweep to MLflow, or draws a report."""
     os.environ.clear()
     os.environ.update(request["variables"])
     set_environment()
@@ -80,7 +75,6 @@ def answer(request: dict[str, Any], endings: "SimpleQueue[bool]", say: Callable[
 def follow_until_told(
     directory: str, uri: str, retry_seconds: float, endings: "SimpleQueue[bool]", say: Callable[[State], None]
 ) -> None:
-    """Logs a sweep's trials to MLflow while the sweep runs."""
     with closing(Follower(place_of(directory), MlflowStore(uri), say, retry_seconds)) as follower:
         while True:
             pause = follower.look(lambda: not endings.empty())
@@ -90,7 +84,6 @@ def follow_until_told(
 
 
 def draw_report(directory: str, uri: str | None, keep: bool) -> str | None:
-    """Draws the report of a sweep."""
     try:
         return problem_drawing(SweepDirectory.open(place_of(directory)), uri, keep=keep)
     except UserError as error:

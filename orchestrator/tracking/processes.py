@@ -1,5 +1,5 @@
-"""Starts the processes that write to MLflow for the driver (the process that runs a sweep), and exchanges messages with
-them. Importing MLflow takes seconds, so they are kept for later requests.
+"""Starts the processes that write to MLflow for the driver, and talks to them. Importing MLflow takes seconds, so they
+are kept for later requests.
 
 Both sides write lines of JSON. The driver requests one piece of work at a time (`follow` or `report`), with the working
 directory and the environment variables that MLflow reads. `true` (in haste) or `false` ends `follow`. The process
@@ -27,14 +27,7 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How many trials of a ledger a store of runs, such as MLflow, has, and how many it still lacks.
-
-    Attributes:
-        n_present: The number of complete trials that the store had before.
-        n_logged: The number of trials logged since.
-        n_missing: The number of complete trials that the store lacked when the ledger was last read.
-        problem: Why the store does not have everything, in one line; `None` while there is no problem.
-    """
+    """How many trials MLflow has and lacks; `n_present` were there before. `problem` is a line on why it lacks some."""
 
     n_present: int = 0
     n_logged: int = 0
@@ -44,18 +37,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The message by which the process that writes to MLflow says that its work has ended. It contains the reason if
-    the work failed, else `None`."""
+    """The work has ended; the reason if it failed."""
 
     ended: str | None
 
 
 class LostError(Exception):
-    """Raised if the process that writes to MLflow has ended, or gave an answer that cannot be understood."""
+    """The process has ended, or gave an answer that cannot be understood."""
 
 
 class WritingProcess:
-    """A child process that runs `tracking.process`: it writes to MLflow on request, and answers through a pipe."""
+    """A child process that runs `tracking.process`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -72,13 +64,10 @@ class WritingProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status of the child process; `None` while it runs."""
         return self._process.poll()
 
     def ask(self, work: str, **given: object) -> None:
-        """Requests work of the child process: to log a sweep to MLflow (`follow`), or to draw its report (`report`).
-
-        The child process works in the present working directory and environment of this process.
+        """Requests `follow` or `report`, in the present working directory and environment.
 
         The request goes through the pipe, not through the process's arguments, which all users can read: a URI may hold
         a password.
@@ -86,14 +75,14 @@ class WritingProcess:
         self.write({"work": work, "given": given, "folder": str(Path.cwd()), "variables": dict(os.environ)})
 
     def write(self, message: object) -> None:
-        """Writes a message to the child process. If that process has ended, the next `read` reports it."""
+        """If the process has ended, the next `read` reports it."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def read(self) -> State | Ended:
-        """Waits for the next answer of the child process: how many trials are logged, or that its work has ended.
+        """Waits for the next answer.
 
         Raises:
             LostError: If the process has ended, or gives an answer that this code does not understand.
@@ -113,7 +102,6 @@ class WritingProcess:
         self._process.kill()
 
     def end(self) -> None:
-        """Kills the child process if it is still running, and closes the pipes to it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.kill()
@@ -129,7 +117,6 @@ _taking = threading.Lock()
 
 
 def idle_or_new() -> WritingProcess:
-    """Returns an idle process that can write to MLflow, or starts a new one."""
     with _taking:
         while _idle:
             process = _idle.pop()
@@ -140,8 +127,7 @@ def idle_or_new() -> WritingProcess:
 
 
 def keep(process: WritingProcess) -> None:
-    """Keeps an idle process that can write to MLflow, so that `idle_or_new` can return it for further work. It is
-    ended when the program exits."""
+    """For `idle_or_new`; ended when the program exits."""
     _idle.append(process)
 
 

@@ -1,5 +1,4 @@
-"""Copies a running sweep to MLflow: a separate process reads the ledger and writes to MLflow. This is the side of the
-driver, the process that runs the sweep."""
+"""Copies a running sweep to MLflow: the driver's side."""
 
 import threading
 
@@ -23,15 +22,12 @@ answer."""
 
 
 class Projection:
-    """Copies the ledger's trials to MLflow through a separate process. This never blocks the loop that runs the sweep,
-    and never makes the sweep fail.
+    """Copies trials to MLflow through a separate process. Never blocks the loop, and never makes the sweep fail.
 
     MLflow is slow Python code: in the driver's process it would hold the interpreter lock and slow the sweep loop. The
     driver only reports to the process that the run ends; the process reads everything else from the ledger.
 
     Args:
-        directory: The sweep; its ledger's writer has been opened.
-        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
         retry_seconds: The time from a failure to the next attempt.
     """
 
@@ -51,7 +47,6 @@ class Projection:
 
     @property
     def problem(self) -> str | None:
-        """Why MLflow does not have all trials, in one line; `None` while there is no problem."""
         return self._given_up or self._state.problem
 
     @property
@@ -64,27 +59,20 @@ class Projection:
         return f"{n_behind:,} trial{s} behind{f': {self.problem}' if self.problem else ''}"
 
     def rows_committed(self, trainings: pa.Table) -> None:
-        """Does nothing when rows are added to the ledger, because the process that writes to MLflow reads them
-        there."""
+        """The process that writes to MLflow reads the rows from the ledger."""
 
     def trial_told(self, trial: int) -> None:
-        """Counts one more trial whose rows are all in the ledger."""
         del trial
         self._n_completed += self._has_runs
 
     def end_soon(self, *, in_haste: bool) -> None:
-        """Tells the process that writes to MLflow that no more trials follow. The process then logs the missing trials
-        and the sweep's summary.
-
-        Args:
-            in_haste: Whether `close` will not wait until all is logged.
-        """
+        """Lets the process log what is missing and the summary. `in_haste`: `close` will not wait for all of it."""
         if not self._is_ending:
             self._is_ending = True
             self._process.write(in_haste)
 
     def close(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> SyncResult:
-        """Waits until all trials and the sweep's summary are logged to MLflow. Idempotent.
+        """Waits until all is logged. Idempotent.
 
         Args:
             timeout: Seconds after which the remainder is left to `attnsweep mlflow-sync`; the parent run then has the
@@ -110,15 +98,14 @@ class Projection:
         return SyncResult(self._state.n_logged, self._state.n_present)
 
     def to_open(self) -> str:
-        """Returns, after `close`, a shell command that shows the sweep in MLflow or, if MLflow is incomplete, a text on
-        what it lacks."""
+        """After `close`: a shell command that shows the sweep in MLflow, or what MLflow lacks."""
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not self._has_runs:
             shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
         return self.shortfall() or shown
 
     def shortfall(self) -> str | None:
-        """Returns, after `close`, a text on what MLflow lacks, why, and how to fix it; `None` if it has everything."""
+        """After `close`: what MLflow lacks, why, and how to fix it; `None` if it has everything."""
         if self.problem is None:
             return None
         replicates = self._directory.spec.replicates
@@ -131,7 +118,6 @@ class Projection:
         )
 
     def _wait(self, timeout: float | None) -> None:
-        """Waits at most `timeout` seconds for the process that writes to MLflow to end."""
         while True:
             n_before = self._state.n_logged
             self._ended.wait(_PATIENCE_SECONDS if timeout is None else timeout)
@@ -139,7 +125,6 @@ class Projection:
                 return
 
     def _listen(self) -> None:
-        """Reads what the process that writes to MLflow reports about its progress, until that process has ended."""
         try:
             while isinstance(state := self._process.read(), State):
                 self._take(state)
@@ -167,13 +152,11 @@ class Projection:
 
 
 def have_report_drawn(directory: SweepDirectory, *, keep: bool, in_mlflow: bool) -> None:
-    """Draws a sweep's report in a process that has imported MLflow already, such as the one that logged the sweep.
+    """Draws the report in a process that has imported MLflow already.
 
     A failure is a warning. An exception meanwhile, such as Ctrl-C, ends the process.
 
-    Args:
-        keep: Whether the sweep's directory gets the report.
-        in_mlflow: Whether the sweep's run in MLflow gets the report, if it does not have it for these rows.
+    `keep`: whether the sweep's directory gets it. `in_mlflow`: whether its run does, unless it has it for these rows.
     """
     process = processes.idle_or_new()
     try:

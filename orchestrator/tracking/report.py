@@ -1,5 +1,4 @@
-"""Draws the report of a sweep after its summary is written, because drawing takes seconds. The report goes to the
-sweep's directory and to its MLflow run."""
+"""Draws a sweep's report, for its directory and its MLflow run, after the summary, because drawing takes seconds."""
 
 import logging
 from collections.abc import Callable
@@ -21,22 +20,12 @@ _log = logging.getLogger(__name__)
 
 
 def add_report(directory: SweepDirectory, uri: str | None = None) -> None:
-    """Adds the report to the sweep's run in MLflow, if the sweep is finished.
-
-    Args:
-        uri: The URI of the MLflow store; for `None` see `tracking_uri`.
-    """
+    """Adds the report to the sweep's run in MLflow, if the sweep is finished."""
     warn_of(problem_drawing(directory, tracking_uri(uri), keep=False), directory)
 
 
 def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -> str | None:
-    """Draws a sweep's report once, for the sweep's directory and for MLflow.
-
-    Args:
-        uri: The URI of the MLflow store whose run of the sweep gets the report, unless it has it already; `None` for no
-            store.
-        keep: Whether the sweep's directory gets the report.
-    """
+    """Draws it once: for the directory if `keep`, and for the MLflow run at `uri`, unless that has it already."""
 
     @cache
     def drawn() -> "tuple[SweepReport, VectorReport]":
@@ -70,7 +59,7 @@ def _problem(add: Callable[[], object]) -> str | None:
 
 
 def _write_figures(report: "SweepReport", folder: Path) -> None:
-    """Writes the figures that MLflow shows among the artifacts of the sweep's run, beside the report."""
+    """Shown beside the report among the run's artifacts."""
     from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
     from attnsweep.orchestrator.analysis.role_results import emergence_figure
     from attnsweep.orchestrator.report.pictures import as_png
@@ -85,7 +74,6 @@ def _write_figures(report: "SweepReport", folder: Path) -> None:
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:
-    """Logs a warning with the reason why the report of a sweep could not be written, `problem`."""
     if problem is not None:
         place = plain(as_argument(directory.place.full_name))
         _log.warning(

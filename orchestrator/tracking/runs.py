@@ -42,8 +42,7 @@ class SweepRuns:
     A request whose answer was lost may still have created a run, so its repetition creates a second one. The surplus
     run stays RUNNING and empty until `finish` deletes it.
 
-    Args:
-        uri: The URI of the MLflow store. The parent run is created if there is none.
+    The parent run is created if there is none.
 
     Raises:
         MlflowException: If the store cannot be reached; every method may raise it too.
@@ -74,12 +73,11 @@ class SweepRuns:
         self._tables = RunTables.of(uri, self._experiment)
 
     def begin(self) -> None:
-        """Marks the sweep as running."""
         if self._parent.info.status != "RUNNING":
             self._client.update_run(self._parent_id, status="RUNNING")
 
     def interrupt(self) -> None:
-        """Marks the sweep as interrupted, until `begin` or `finish` is called."""
+        """Until `begin` or `finish` is called."""
         self._client.set_terminated(self._parent_id, "KILLED")
 
     def logged(self, retried: Mapping[int, int | None]) -> tuple[set[int], dict[int, str]]:
@@ -139,7 +137,7 @@ class SweepRuns:
         )
 
     def _log(self, run: "EndedRun", run_id: str | None) -> None:
-        """Writes the run of one trial through MLflow's client: updates the run with the given id, or creates one."""
+        """Updates the run with this id, or creates one."""
         if run_id is None:
             created = self._client.create_run(
                 self._experiment, start_time=run.started, run_name=run.name, tags=dict(run.tags)
@@ -149,8 +147,7 @@ class SweepRuns:
         self._client.set_terminated(run_id, "FINISHED", run.ended)
 
     def finish(self, findings: SweepResults, ended: int | None, trials: str | None) -> None:
-        """Writes the sweep's results to its parent run in MLflow, and ends this run. Does nothing if the run has ended
-        and is up to date. Call it last, after the complete trials are logged.
+        """Writes the results to the parent run and ends it, unless it has ended and is up to date. Call it last.
 
         Args:
             ended: When the last pack was trained, milliseconds since the epoch.
@@ -194,12 +191,7 @@ class SweepRuns:
         client.set_tag(parent, N_PROJECTED, str(findings.n_trainings))
 
     def add_report(self, write: Callable[[Path], object]) -> None:
-        """Adds the report and figures to the artifacts of the sweep's run, unless the run already has a report that
-        covers the same trainings.
-
-        Args:
-            write: Writes the artifacts to a folder.
-        """
+        """Adds artifacts that `write` puts into a folder, unless the run has a report of the same trainings."""
         tags = self._client.get_run(self._parent_id).data.tags
         n_trainings = tags.get(N_PROJECTED, "0")
         covered = f"{n_trainings}, {n} retried" if (n := tags.get(_N_RETRIED)) else n_trainings
@@ -249,8 +241,7 @@ class SweepRuns:
 def search_runs(
     client: "MlflowClient", experiment_id: str, directory: SweepDirectory, kind: str, status: str | None = None
 ) -> "list[Run]":
-    """Returns all MLflow runs of a sweep that have the given kind (`sweep` or `trial`) and, if one is given, the given
-    status."""
+    """Of the kind `sweep` or `trial`."""
     tags = {"attnsweep.spec_sha256": directory.spec_sha256, "attnsweep.kind": kind}
     # MLflow cannot escape quotes in a search condition. So a sweep's name with special characters is left out of the
     # condition, and the runs of other sweeps are dropped below.
@@ -274,8 +265,7 @@ def trial_of(run: "Run") -> int:
 
 
 def experiment_name(workload: str) -> str:
-    """Returns the name of the MLflow experiment for a workload: its registered name or, for a workload given as
-    `module:Class`, the class's name.
+    """A workload's registered name or, for `module:Class`, the class's.
 
     It depends on the spec alone: loading the workload would import torch, and the workload may no longer exist.
     """
@@ -283,7 +273,7 @@ def experiment_name(workload: str) -> str:
 
 
 def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
-    """Returns as MLflow metrics how often each role of attention heads occurs in each layer, and when it emerges."""
+    """How often each role occurs in each layer, and when it emerges."""
     if findings.roles is None:
         return {}
     metrics: dict[str, float | None] = {}

@@ -1,5 +1,4 @@
-"""Which MLflow store runs are logged to, how its local database is made, and settings that make MLflow's client fast
-and quiet."""
+"""Which MLflow store is used, how its local database is made, and settings that make its client fast and quiet."""
 
 import functools
 import logging
@@ -45,7 +44,7 @@ _ENVIRONMENT = {
 
 
 def uri_of(database: Path) -> str:
-    """Returns the URI of a local database file.
+    """The URI of a local database.
 
     `%` and `?` are escaped because SQLAlchemy decodes the path and takes the text after a question mark as options.
     """
@@ -53,13 +52,13 @@ def uri_of(database: Path) -> str:
 
 
 def database_of(uri: str) -> Path | None:
-    """Returns the file of a store's local database; `None` for any other store."""
+    """`None` for any store but a local database."""
     path = uri.removeprefix(_SCHEME).partition("?")[0]
     return Path(unquote(path)).resolve() if uri.startswith(_SCHEME) else None
 
 
 def tracking_uri(given: str | None = None) -> str:
-    """Returns the URI of the MLflow store: the given one, else `MLFLOW_TRACKING_URI`, else the database in `./sweeps`.
+    """The given one, else `MLFLOW_TRACKING_URI`, else the database in `./sweeps`.
 
     Raises:
         UserError: If it is not a URI, if a directory has the database's name, or if the default would be in the
@@ -95,16 +94,12 @@ def tracking_uri(given: str | None = None) -> str:
 
 
 def as_shell_word(uri: str) -> str:
-    """Quotes the URI of an MLflow store as one word of a shell command.
-
-    A URI with credentials came from the environment, so its variable is named instead.
-    """
+    """A URI with credentials came from the environment, so its variable is named instead."""
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
 def set_environment() -> None:
-    """Sets environment variables that limit how long MLflow waits and how much it prints. Must be called before MLflow
-    is imported."""
+    """Limits how long MLflow waits and how much it prints. Must be called before it is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     # Less important warnings are hidden: urllib3 warns about every repeated request, and matplotlib about a home
@@ -114,7 +109,7 @@ def set_environment() -> None:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Formats an error as one line, with its root cause, which MLflow shows only in the traceback."""
+    """With the root cause, which MLflow shows only in the traceback."""
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause
@@ -127,7 +122,7 @@ def _words(error: BaseException) -> str:
 
 
 def open_client(uri: str) -> "MlflowClient":
-    """Returns an MLflow client of the store. A local database is created when it is first used."""
+    """A local database is created when it is first used."""
     set_environment()
     if (database := database_of(uri)) is not None:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +136,7 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """Returns the id of the MLflow experiment with this name, which is created if it does not exist."""
+    """The id of the experiment, which is created if it does not exist."""
     from mlflow.exceptions import MlflowException
 
     active = client.get_experiment_by_name(name)
@@ -193,7 +188,6 @@ def _file_of(connection: sqlite3.Connection) -> Path:
 
 
 def _make_database(database: Path) -> None:
-    """Creates MLflow's local database."""
     from mlflow import MlflowClient
 
     with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:

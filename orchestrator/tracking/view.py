@@ -22,22 +22,18 @@ _MOST_AXES = 8
 
 
 def view_id(spec: Sweep) -> str:
-    """Returns the name of the sweep's saved view in MLflow. URLs contain it after `?viewStateShareKey=`."""
+    """URLs contain it after `?viewStateShareKey=`."""
     return f"attnsweep.{spec.name}"
 
 
 def links(spec: Sweep, experiment: str) -> str:
-    """Returns Markdown links to the saved view of the sweep's trials in MLflow, for use on MLflow's other pages."""
+    """Markdown, for MLflow's other pages."""
     page = f"#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={view_id(spec)}"
     return f"[Table of all trials]({page}), [charts of them]({page}&compareRunsMode=CHART)."
 
 
 def view_of_trials(spec: Sweep, created: int) -> tuple[str, str]:
-    """Returns the key and the value of the experiment tag in which MLflow stores the saved view of a sweep's trials.
-
-    Args:
-        created: When the sweep was created, milliseconds since the epoch.
-    """
+    """The experiment tag in which MLflow stores the view, key and value. `created`: milliseconds since the epoch."""
     swept = [name for name in spec.parameters() if name not in spec.fixed()]
     columns = [f"metrics.`{name}`" for name in METRICS] + [f"params.`{name}`" for name in swept]
     state = {

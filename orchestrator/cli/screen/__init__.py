@@ -1,2 +1,1 @@
-"""Prints the results of commands that do not print themselves: lists of sweeps, status, comparisons and
-explanations."""
+"""Prints what does not print itself: lists of sweeps, status, comparisons and explanations."""

@@ -27,16 +27,11 @@ _NOT_MEASURED = Rate(0, 0, None, None)
 
 @dataclass(frozen=True)
 class Listed:
-    """What `attnsweep list` prints of one sweep, read from the sweep's directory.
+    """What is printed of one sweep.
 
     Attributes:
-        place: The sweep's directory, or prefix in an object store.
         state: `finished`, `running`, `not finished`, or why the sweep cannot be read.
-        n_trainings: The number of rows in the ledger.
-        stuck, solved: The rates over all trials.
-        n_bytes: The size of all files.
-        created_at: When the sweep was started, in ISO format; empty if that is not recorded.
-        note, tags: The user's note and tags.
+        created_at: In ISO format; empty if that is not recorded.
     """
 
     place: str
@@ -51,11 +46,7 @@ class Listed:
 
 
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
-    """Prints all sweeps below the given folders on stdout.
-
-    Raises:
-        UserError: If a place does not exist.
-    """
+    """Raises UserError if a place does not exist."""
     below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
     passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):

@@ -1,5 +1,4 @@
-"""Prints results that do not print themselves: comparisons of sweeps, explanations of stuck trainings, and tables of
-attention heads."""
+"""Prints comparisons of sweeps, explanations of stuck trainings, and tables of heads."""
 
 import math
 import sys
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def print_comparison(comparison: "SweepComparison", console: Console) -> None:
-    """Prints both sweeps, the table of differences between their rates, and a sentence that summarizes them."""
     from attnsweep.orchestrator.analysis.comparison import change_label
 
     def say(line: str) -> None:
@@ -78,7 +76,7 @@ def print_why(analysis: "Why", console: Console) -> None:
 
 
 def _drawn_curve(curve: Sequence[tuple[int, float]]) -> list[str]:
-    """Draws a loss on a logarithmic axis as a row of block characters, every k-th point where there are too many."""
+    """A loss on a logarithmic axis as block characters, every k-th point where there are too many."""
     points = [(step, value) for step, value in curve if value > 0]
     if not points:
         return []
@@ -110,8 +108,6 @@ D/n: the exact distance to it per token."""
 
 
 def print_heads(heads: "Heads", console: Console) -> None:
-    """Prints one row per attention head: its role, its scores, and the kind of matrix (diagonal, banded or blocks) that
-    its attention map resembles most."""
     if not sys.stdout.isatty():
         # A pipe has no terminal width, so the table may be as wide as needed.
         console.width = 200

@@ -1,5 +1,4 @@
-"""Prints `attnsweep status`: the progress of a sweep, from its ledger and the last progress file of the process that
-runs it."""
+"""Prints `attnsweep status`, from the ledger and the driver's last progress file."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -28,13 +27,10 @@ _LOOK_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class _Counts:
-    """The numbers in a sweep's status that come from the ledger.
+    """What the ledger says.
 
     Attributes:
-        outcomes: The number of trainings by outcome.
         slow: How many stuck trainings would be freed by more steps; `None` without predictions.
-        n_trials: The number of trials with trainings.
-        last: When the last training finished.
         failure: As in the summary of a run.
     """
 
@@ -47,8 +43,7 @@ class _Counts:
 
 
 def print_status(where: PlaceName) -> None:
-    """Prints a sweep's status on stdout: its state, trials, trainings, outcomes, stuck rate, and the packs (trainings
-    in one batched program) that are not finished.
+    """Prints state, trials, trainings, outcomes, stuck rate, and unfinished packs.
 
     Raises:
         UserError: If there is no sweep in the directory.
@@ -59,8 +54,7 @@ def print_status(where: PlaceName) -> None:
 
 
 def follow_status(where: PlaceName) -> None:
-    """Updates the status on the screen every two seconds, until the sweep is finished or the process that runs it has
-    ended.
+    """Updates the status every two seconds, until the sweep is finished or its driver has ended.
 
     Raises:
         UserError: If there is no sweep in the directory.

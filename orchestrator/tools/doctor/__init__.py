@@ -1,2 +1,1 @@
-"""`attnsweep doctor`: finds common faults of an installation before the first sweep, on this machine or on each node of
-a cluster."""
+"""`attnsweep doctor`: finds common faults of an installation, on this machine or on each node of a cluster."""

@@ -30,12 +30,7 @@ _TOKEN = "make one with ray get-auth-token --generate, and copy ~/.ray/auth_toke
 
 
 def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
-    """Runs the checks of `attnsweep doctor` on this machine, or on each node of a cluster.
-
-    Args:
-        address: The cluster; `None` for this machine, on which no Ray is started.
-        directory: The directory of a future sweep, which is checked too; `None` for no directory.
-    """
+    """Checks this machine, without Ray, or each node of a cluster; also the directory of a future sweep."""
     yield check_versions()
     yield check_token(address)
     driver = Environment.current()
@@ -56,7 +51,6 @@ def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
 
 
 def check_versions() -> Finding:
-    """Checks that the versions of the installed libraries are among those that attnsweep accepts."""
     unmet = []
     for requirement in map(Requirement, requires("attnsweep") or ()):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
@@ -75,12 +69,8 @@ def check_versions() -> Finding:
 
 
 def check_token(address: str | None) -> Finding:
-    """Checks that a Ray cluster requires an access token, and that the file with this user's token is not readable by
-    others.
-
-    Args:
-        address: The cluster; `None` for this machine, on which Ray creates a token of its own.
-    """
+    """The cluster must require a token, and this user's file must not be readable by others. Without an address, Ray
+    creates a token of its own."""
     mode = os.environ.get("RAY_AUTH_MODE")
     if address is None:
         if mode == "disabled":
@@ -103,11 +93,7 @@ def check_token(address: str | None) -> Finding:
 
 
 def check_mlflow(uri: str | None = None) -> Finding:
-    """Checks that MLflow's store answers or, for a database that does not exist yet, that it can be created.
-
-    Args:
-        uri: The URI of the store; for `None` the store that sweeps log to.
-    """
+    """MLflow's store must answer or, for a database that does not exist yet, must be creatable."""
     try:
         uri = tracking_uri(uri)
     except UserError as mistake:
@@ -128,7 +114,7 @@ def check_mlflow(uri: str | None = None) -> Finding:
 
 
 def check_directory(place: Place) -> Finding:
-    """Checks that a sweep directory can be written in the given place, which need not exist yet."""
+    """The place need not exist yet."""
     name = f"{secrets.token_hex(4)}.json"
     try:
         place.check_makeable()
@@ -144,7 +130,7 @@ def check_directory(place: Place) -> Finding:
 
 
 def _lets_strangers_in(address: str) -> bool:
-    """Returns whether a Ray cluster answers a process that has no access token."""
+    """Whether it answers a process that has no token."""
     if address.startswith("ray://"):
         return False
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}

@@ -1,5 +1,4 @@
-"""Collects the facts about one node, such as its GPUs. Run as a program on the node, this module prints the facts as
-JSON."""
+"""The facts about one node. Run as a program on the node, this module prints them as JSON."""
 
 import json
 import os
@@ -26,15 +25,13 @@ _TINY = {"n_steps": 20, "n_categories": 3, "n_positions": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """The facts that one node reports about itself, such as its versions and GPUs.
+    """What one node reports about itself.
 
     Attributes:
-        host: The node's host name.
         environment: Versions of libraries: fields of an `Environment`.
         n_gpus: The number of NVIDIA GPUs that the kernel's driver has.
         n_torch_gpus: The number of GPUs that PyTorch sees. PyTorch sees only one slice of a GPU (MIG) per process; if
             it sees one, all slices in CUDA_VISIBLE_DEVICES count.
-        shm_bytes: The size of /dev/shm.
         clock: The node's time, in seconds since 1970.
         packs: By device, the error of a tiny pack that was trained on it; empty if there was none.
     """
@@ -49,7 +46,7 @@ class NodeFacts:
 
     @classmethod
     def here(cls) -> "NodeFacts":
-        """Collects the facts about the node that this process runs on. This takes seconds."""
+        """Takes seconds."""
         n_seen = torch.cuda.device_count()
         return cls(
             host=platform.node(),
@@ -76,7 +73,7 @@ def _with_slices(n_seen: int) -> int:
 
 
 def _trained(device: str, index: int = -1) -> str:
-    """Trains a tiny batch of trainings, to show that the device works."""
+    """Trains a tiny pack, to show that the device works."""
     workload = load_workload(_WORKLOAD)
     try:
         check_rounding()

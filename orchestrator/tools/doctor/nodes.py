@@ -24,13 +24,7 @@ none."""
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check of `attnsweep doctor`: all is well, or a fault with its fix.
-
-    Attributes:
-        check: The name of the check.
-        words: The state that it found, in words.
-        fix: How to fix it; empty if nothing is wrong.
-    """
+    """A check's result in words, with a `fix` if something is wrong."""
 
     check: str
     words: str
@@ -43,10 +37,9 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One node of a cluster: the facts that it reported, and what Ray reports about it.
+    """One node: what it reported, and what Ray reports about it.
 
     Attributes:
-        name: The node's name in messages.
         facts: The facts; `None` if the node could not report them.
         error: Why there are no facts.
         n_ray_gpus: The number of GPUs that Ray counts on the node; `None` without Ray.
@@ -63,12 +56,7 @@ class Node:
 
 
 def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
-    """Checks the facts about nodes, such as versions, GPUs and clocks. Returns one finding for each kind of check.
-
-    Args:
-        nodes: The answers of the nodes. If none of them has facts, nothing else is checked.
-        driver: The environment of this process, which would be a sweep's driver.
-    """
+    """One finding for each kind of check. If no node has facts, nothing else is checked."""
     silent = [f"{node.name}: {node.error}" for node in nodes if node.facts is None]
     fix = "install attnsweep in the environment whose `ray start` made the node"
     found = (
@@ -119,13 +107,12 @@ def check_nodes(nodes: Sequence[Node], driver: Environment) -> list[Finding]:
 
 
 def this_machine() -> Node:
-    """Returns the facts about this machine that `attnsweep doctor` checks, such as its GPUs and the versions of
-    libraries. Does not need Ray."""
+    """Does not need Ray."""
     return _node(os.uname().nodename, *_ask(sys.executable))
 
 
 def nodes_of_cluster() -> list[Node]:
-    """Returns every node of the cluster that this process is connected to: the head node first, the others by name."""
+    """The head node first, the others by name."""
     import ray.cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -181,7 +168,6 @@ def _ask_there() -> tuple[str, str]:
 
 
 def _ask(python: str, options: Sequence[str] = ()) -> tuple[str, str]:
-    """Runs a new Python process on this node that collects the node's facts."""
     try:
         process = subprocess.run(
             [python, *options, "-m", _MODULE], capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -1,5 +1,4 @@
-"""`attnsweep prepare-corpus`: turns pairs of sentences into a corpus for the workload `translation`. Arrays have the
-axis N: sentence pairs.
+"""`attnsweep prepare-corpus`: turns pairs of sentences into a corpus for the workload `translation`.
 
 Axis: N sentence pair.
 """
@@ -47,10 +46,7 @@ from attnsweep.workloads.translation.corpus import (
 def prepare_pairs(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
 ) -> Prepared:
-    """Prepares a corpus of sentence pairs from a file of parallel text, and writes the corpus to a file.
-
-    Args:
-        file, source, target: As in `read_pairs`.
+    """Prepares a corpus of sentence pairs; `file`, `source` and `target` are as in `read_pairs`.
 
     Raises:
         UserError: If the file cannot be used, or the corpus cannot be written. Nothing has been written then.
@@ -93,7 +89,6 @@ def prepare_pairs(
 
 
 def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """Assigns each pair of sentences to training, validation or test."""
     share_N = shares(source, settings.seed)
     part_N = np.select([share_N < settings.held_out / 2, share_N < settings.held_out], [TEST, VALID], TRAIN)
     n_pairs = {name: int((part_N == number).sum()) for number, name in enumerate(PART_NAMES)}

@@ -30,7 +30,7 @@ _ACCEPTED_ROWS = "a plain text, a TSV with a header line and --column (or their 
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Columns of text from a file, as bytes that are not decoded yet. All columns have the same number of rows.
+    """Columns of text as bytes that are not decoded yet, all with the same number of rows.
 
     Attributes:
         names: The names of the columns; empty for the lines of a plain text.
@@ -44,7 +44,7 @@ class RawText:
 
 
 def read_pairs(path: Path, source: str | None, target: str | None) -> RawText:
-    """Reads two columns of a file as sentence pairs. The file's format is recognized by its content, not by its name.
+    """Reads two columns as sentence pairs. The format is recognized by the content, not by the name.
 
     Args:
         path: TSV, gzipped TSV or Parquet, with text columns or with a struct `translation` of languages.
@@ -65,7 +65,7 @@ def read_pairs(path: Path, source: str | None, target: str | None) -> RawText:
 
 
 def read_rows(path: Path, column: str | None) -> RawText:
-    """Reads one column of a file, or the lines of a plain text file.
+    """Reads one column, or the lines of a plain text.
 
     Args:
         path: Parquet, or with `column` a TSV with a header line, or else plain text; the latter two also gzipped.
@@ -136,7 +136,7 @@ def _tsv_columns(path: Path) -> _Columns:
 
 
 def _lines(body: bytes) -> pa.LargeBinaryArray:
-    """Splits a text into lines. Each line keeps its line end, which is removed later."""
+    """With their line ends, which are removed later."""
     ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n")) + 1
     if body and not body.endswith(b"\n"):
         ends = np.append(ends, len(body))

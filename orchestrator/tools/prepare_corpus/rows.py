@@ -1,4 +1,4 @@
-"""Decides which rows of a text file can be used and which are held out from training, and writes the prepared corpus.
+"""Which rows of a text can be used, which are held out, and how the corpus is written.
 
 Axis: N row.
 """
@@ -41,7 +41,6 @@ class PreparationSettings:
         longest: The most words of a row that is kept; `None` for no limit.
         held_out: The share of the rows held out; of pairs half for validation, half for test.
         lowercase: Whether text is lowercased.
-        seed: The seed of the choice of held-out rows.
 
     Raises:
         UserError: If a value is out of its range.
@@ -71,11 +70,9 @@ class PreparationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A corpus that was prepared and written to a file, with facts about its origin, rows and words.
+    """A corpus that was written.
 
     Attributes:
-        out: The file.
-        digest: The digest of its content.
         facts: The origin, the settings, and the counts of rows and words, as `--json` prints them.
         tables: The facts as tables for the screen.
         next_command: The command to try next: a sweep that trains on the file.
@@ -88,13 +85,10 @@ class Prepared:
     next_command: str
 
     def to_json(self) -> str:
-        """Returns the facts about the corpus as one line of JSON, for scripts."""
         content = {"corpus": str(self.out), "digest": self.digest, **self.facts, "next": self.next_command}
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        """Prints where the corpus came from, how it was prepared, how many rows and words it has, its file, and a
-        command to try next."""
         for table in self.tables:
             console.print(table)
         console.print(f"corpus   {self.out} (digest {self.digest})", soft_wrap=True, markup=False)
@@ -103,7 +97,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsableRows:
-    """The texts of those rows of a file that are kept, and the numbers of dropped rows by reason.
+    """The rows that are kept.
 
     Attributes:
         texts, sentences: For each column the texts (N,), and the same texts split into words.
@@ -115,13 +109,12 @@ class UsableRows:
     dropped: dict[str, int]
 
     def counts(self) -> dict[str, Any]:
-        """Returns how many rows the file has, how many are kept, and how many are dropped for each reason."""
         kept = len(self.texts[0])
         return {"rows": kept + sum(self.dropped.values()), "kept": kept, "dropped": self.dropped}
 
 
 def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expected: str, fix: str) -> UsableRows:
-    """Decodes the columns of a file, splits the texts into words, and leaves out the rows that cannot be used.
+    """Decodes and splits texts, and leaves out rows that cannot be used.
 
     Args:
         empty: The name of the reason that a text of the row has no words.
@@ -167,23 +160,19 @@ def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expe
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """Returns a pseudo-random number from 0 to 1 for each sentence."""
+    """A pseudo-random number from 0 to 1 for each sentence."""
     texts = (f"{seed} {text}".encode() for text in sentences.joined().to_pylist())
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])
 
 
 def in_words(numbers: Mapping[str, int]) -> str:
-    """Formats counts by name for a message: `not utf8 3, duplicate 12`."""
+    """Such as `not utf8 3, duplicate 12`."""
     return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in numbers.items())
 
 
 def check_out(out: Path, kind: Format[Any]) -> None:
-    """Checks that the prepared corpus can be written to a path, without writing there.
-
-    Raises:
-        UserError: If its folder cannot be written, or the path holds a file of another kind.
-    """
+    """Raises UserError if the folder cannot be written, or holds a file of another kind there. Writes nothing."""
     check_output(out)
     if out.exists() and not kind.is_at(out):
         raise UserError(
@@ -195,11 +184,7 @@ def check_out(out: Path, kind: Format[Any]) -> None:
 
 
 def write(table: pa.Table, out: Path) -> None:
-    """Writes a table to a Parquet file. A file that was there before stays until the new one is complete.
-
-    Raises:
-        UserError: If the file cannot be written.
-    """
+    """A file that was there before stays until the new one is complete."""
     with writing_file(out) as path:
         pq.write_table(table, path, compression="zstd")
 
@@ -210,7 +195,6 @@ def sha256_of(file: Path) -> str:
 
 
 def rows_table(usable: UsableRows) -> Table:
-    """Makes a table for the screen: how many rows of a file were used, and why the other rows were dropped."""
     counts = usable.counts()
     grid = Table(box=box.SIMPLE_HEAD)
     grid.add_column("rows")
@@ -238,13 +222,13 @@ def _decodes(text: bytes) -> bool:
 
 
 def _decoded(column: pa.LargeBinaryArray, is_utf8_N: NDArray[np.bool_]) -> pa.LargeStringArray:
-    """Decodes texts from bytes and trims them. A text that is missing or cannot be decoded becomes empty."""
+    """A text that is missing or cannot be decoded becomes empty."""
     filled = pc.fill_null(pc.if_else(pa.array(is_utf8_N), column, b""), b"")
     return pc.utf8_trim_whitespace(filled.cast(pa.large_string()))
 
 
 def _is_repeated(sentences: list[Sentences], is_kept_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Returns for each kept row whether an earlier kept row has the same words."""
+    """Whether an earlier kept row has the same words."""
     rows = list(zip(*(side.joined().to_pylist() for side in sentences), strict=True))
     is_repeated_N = np.zeros(len(is_kept_N), dtype=bool)
     seen = set()

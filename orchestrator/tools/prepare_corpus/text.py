@@ -1,5 +1,4 @@
-"""`attnsweep prepare-corpus --unit`: prepares one column of text, or a plain text, as a corpus for the workload
-`gpt`."""
+"""`attnsweep prepare-corpus --unit`: prepares one column of text, or a plain text, for the workload `gpt`."""
 
 import shlex
 from dataclasses import asdict
@@ -25,11 +24,7 @@ from attnsweep.workloads.gpt.text import PART_NAMES, SPECIALS, TEXT_FILE, UNK, m
 
 
 def prepare_text(file: Path, out: Path, column: str | None, settings: PreparationSettings) -> Prepared:
-    """Prepares a corpus from one column of a file, or from a plain text: splits it into tokens, numbers them, and
-    writes them to `out`.
-
-    Args:
-        file, column: As in `read_rows`.
+    """Splits one column, or a plain text, into numbered tokens.
 
     Raises:
         UserError: If the file cannot be used, or the text cannot be written. Nothing has been written then.

@@ -28,7 +28,7 @@ _CHUNK_ROWS = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sentences:
-    """Sentences of one language, stored as the numbers of their words in a vocabulary.
+    """Sentences as the numbers of their words.
 
     Attributes:
         words: The distinct words.
@@ -40,23 +40,21 @@ class Sentences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of words of each sentence, as an array."""
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
     def joined(self) -> pa.StringArray:
-        """Returns the words of each sentence joined with spaces, as an array of texts."""
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
         return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
 
     def share_of(self, word: int) -> float:
-        """Returns the share of one word, such as the unknown word, among all words of the sentences."""
+        """Among all words of the sentences."""
         return float((self.numbers.flatten().to_numpy() == word).mean())
 
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
-        """Returns the same sentences with words numbered as in another vocabulary."""
+        """The same sentences in another vocabulary."""
         place = {word: number for number, word in enumerate(vocabulary)}
         table = np.array([place.get(word, unknown) for word in self.words], dtype=np.int32)
         numbers = table[self.numbers.flatten().to_numpy()]
@@ -66,7 +64,7 @@ class Sentences:
 
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
-    """Normalizes sentences (Unicode NFC) and splits them into words or characters."""
+    """After Unicode NFC."""
     # No special tokens are given, so that an <eos> that occurs in a text is treated like any other text.
     tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
     chunks = []
@@ -80,8 +78,7 @@ def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
-    """Returns a vocabulary: the special tokens, then all words that occur at least `min_frequency` times, the most
-    frequent first."""
+    """The special tokens, then all words that occur at least `min_frequency` times, the most frequent first."""
     return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
 
 
