@@ -1,5 +1,4 @@
-"""Answers computed from the ledger (the table of a sweep's trainings): rates with intervals, models, curves,
-comparisons and figures. Start with `SweepData`.
+"""Answers computed from the ledger: rates, models, curves, comparisons, figures. Start with `SweepData`.
 
 An argument name means the same in all modules: `connection` is from `Ledger.connect` or `SweepData.reading`; `spec` or
 `specs` are the specs of the sweeps in the connection; `ending` is the outcome whose rate is computed; `pool` combines

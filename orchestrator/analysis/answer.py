@@ -1,5 +1,4 @@
-"""Base classes of all answers. An answer can be shown as JSON, as one line of text, as HTML in notebooks, and as a
-table of Arrow, pandas or polars."""
+"""Base classes of answers, which are shown as JSON, one line, HTML in notebooks, and tables."""
 
 import base64
 import dataclasses
@@ -33,8 +32,7 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 class Record:
-    """Base class of dataclasses that can be written as JSON: either all fields, or the attributes that the class lists
-    in `json_keys`.
+    """A dataclass that can be written as JSON: all fields, or the attributes in `json_keys`.
 
     Implementers: declare a dataclass. If the JSON keys are to differ from the fields, list the keys in `json_keys`:
     `share` is an attribute under its own name, `stuck_rate=stuck` one under another key,
@@ -46,7 +44,7 @@ class Record:
     json_keys: ClassVar[tuple[str, ...]] = ()
 
     def as_json(self) -> Any:
-        """Returns the record as plain values for JSON; numbers that are not finite become null."""
+        """Numbers that are not finite become null."""
         fields: dict[str, Any] = {}
         for entry in self.json_keys or _field_names(self):
             key, _, attribute = entry.removeprefix("**").partition("=")
@@ -55,13 +53,12 @@ class Record:
         return fields
 
     def to_json(self) -> str:
-        """Returns the record as one line of JSON, for scripts."""
+        """One line, for scripts."""
         return json_line(self)
 
 
 class Answer(ABC):
-    """Base class of answers to a question about a sweep: the numbers are attributes, and a notebook shows them as a
-    table.
+    """An answer to a question about a sweep: the numbers are attributes, and a notebook shows them as a table.
 
     Implementers: declare a dataclass with `repr=False`, so that all answers print as one line.
     """
@@ -70,11 +67,11 @@ class Answer(ABC):
 
     @abstractmethod
     def _in_words(self) -> str:
-        """Summarizes the analysis whose result this object holds in one line, for its `repr` and for notebooks."""
+        """One line, for `repr` and notebooks."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """Returns the answer's numbers as an Arrow table."""
+        """The answer's numbers."""
 
     def to_pandas(self) -> Any:
         """Returns `to_arrow()` as a pandas data frame. Raises a `UserError` if pandas is not installed."""
@@ -85,7 +82,7 @@ class Answer(ABC):
         return as_format(self.to_arrow(), "polars")
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows: by default all rows of `to_arrow`."""
+        """What a notebook shows: by default all of `to_arrow`."""
         return self.to_arrow()
 
     def __repr__(self) -> str:
@@ -103,7 +100,7 @@ class DrawnAnswer(Answer):
 
     @abstractmethod
     def plot(self) -> "Figure":
-        """Draws the numbers of this object, which a notebook also shows as a table, as a matplotlib figure."""
+        """Draws the answer's numbers."""
 
     def _repr_html_(self) -> str:
         # The image is embedded in the HTML, so that a saved notebook contains it.
@@ -114,16 +111,14 @@ class DrawnAnswer(Answer):
 
 
 def json_line(value: object) -> str:
-    """Formats a value, such as a record or a list of them, as one line of JSON; numbers that are not finite become
-    null."""
+    """One line of JSON; numbers that are not finite become null."""
     return json.dumps(_json_value(value), allow_nan=False)
 
 
 def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Table:
-    """Makes an Arrow table with the given column types, even if there are no rows or a column has only nulls.
+    """Makes an Arrow table of the given types, even if there are no rows or a column has only nulls.
 
-    `columns` gives each column's type as `str`, `int`, `float` or an Arrow type; each row has its values in the order
-    of the columns.
+    `columns` has `str`, `int`, `float` or Arrow types; rows are in their order.
     """
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(column, _TYPES.get(kind, kind)) for column, kind in zip(values, columns.values(), strict=True)]
@@ -131,14 +126,12 @@ def table(columns: Mapping[str, Any], rows: Iterable[Sequence[object]]) -> pa.Ta
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Formats rows under the names of their columns as a Markdown table."""
     lines = (f"| {' | '.join(map(str, row))} |" for row in rows)
     return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *lines])
 
 
 def as_format(table: pa.Table, format: TableFormat) -> Any:
-    """Returns an Arrow table in the given format: `arrow`, `pandas` or `polars`. Raises a `UserError` for another
-    format, or if pandas or polars is needed but not installed."""
+    """Raises a `UserError` for another format, or if pandas or polars is needed but not installed."""
     if format not in _FORMATS:
         advice = did_you_mean(format, _FORMATS, otherwise="leave format out to get an Arrow table")
         raise UserError("format", given=format, expected="one of the formats arrow, pandas and polars", fix=advice)
@@ -164,7 +157,7 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
 
 
 def html_table(table: pa.Table) -> str:
-    """Formats the first 20 rows of a table as HTML, with the number of the other rows below.
+    """The first 20 rows, and the number of the others.
 
     Texts are escaped, and long ones cut, because names of parameters and labels are untrusted.
     """
@@ -177,7 +170,7 @@ def html_table(table: pa.Table) -> str:
 
 
 def html_text(text: object, most: int = _MOST_IN_A_CELL) -> str:
-    """Makes an untrusted text safe for HTML: escaped, without control characters or direction marks, cut if long."""
+    """Escapes an untrusted text, without control characters or direction marks, cut if long."""
     return html.escape(plain(clipped(text, most)))
 
 

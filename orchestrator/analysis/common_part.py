@@ -43,14 +43,14 @@ class Space:
         return ", ".join(dict.fromkeys(spec.sampler for spec in self.specs))
 
     def ranges(self) -> dict[str, str]:
-        """Returns in words the range of each parameter and, as `where`, what each trial meets."""
+        """In words, by parameter and, as `where`, what each trial meets."""
         names = dict.fromkeys(name for spec in self.specs for name in {**self.constants, **spec.parameters()})
         words = {name: [self._label(spec, name) for spec in self.specs] for name in names}
         words["where"] = [" and ".join(sorted(spec.where)) or "anywhere" for spec in self.specs]
         return {name: " or ".join(dict.fromkeys(labels)) for name, labels in words.items()}
 
     def contains(self, point: Mapping[str, Scalar], names: Collection[str], other: "Space") -> bool:
-        """Returns whether a trial of the other side lies in this side's ranges of the named parameters."""
+        """Whether a trial of the other side lies in this side's ranges."""
         # A null that no range lists: the parameter has no meaning in this trial.
         meant = {name for name in names if point.get(name) is not None or other._lists_null(name)} & point.keys()
         return any(self._takes(spec, point, meant) for spec in self.specs)

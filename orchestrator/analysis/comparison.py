@@ -46,8 +46,7 @@ _ENOUGH_PAIRS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference(Record):
-    """The difference between the rates of two sweeps over one group of trials: those in one bin of a parameter, or in
-    one bin of each of two parameters."""
+    """The difference over the trials in one bin of a parameter, or in one cell of two."""
 
     label: str
     n: int
@@ -58,8 +57,7 @@ class GroupDifference(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepComparison(DrawnAnswer, Record):
-    """The differences between two sweeps, A and B, in the share of stuck trainings and in the share of each outcome,
-    with intervals.
+    """The differences of the stuck rate and of each outcome's rate between two sweeps, with intervals.
 
     Attributes:
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
@@ -103,16 +101,14 @@ class SweepComparison(DrawnAnswer, Record):
         return self.by or None
 
     def sentence(self) -> str:
-        """Says in one sentence by how much the share of trainings that ended in a certain way differs between sweep A
-        and sweep B, and whether the data show a change."""
+        """The difference of the rate, and whether the data show a change."""
         if self.rate.value is None:
             return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.rate.is_shown else ": no difference is shown"
         return f"{self.ending.share_label} changed by {difference_label(self.rate)}{shown}"
 
     def how(self) -> str:
-        """Says in words whether two sweeps were compared by pairs of trainings with equal configuration and seed, and
-        how many such pairs there are."""
+        """Whether pairs were compared, and how many there are."""
         if self.paired:
             return (
                 f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"
@@ -120,7 +116,7 @@ class SweepComparison(DrawnAnswer, Record):
         return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row for each rate that is compared between two sweeps, such as the share of stuck trainings."""
+        """One row for each rate that is compared."""
         columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
         rows = (
             (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
@@ -129,7 +125,6 @@ class SweepComparison(DrawnAnswer, Record):
         return table(columns, rows)
 
     def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        """Yields a name, a label and the difference for each rate that is compared between the two sweeps."""
         name = self.ending.share_label
         yield "stuck rate", "", self.stuck
         yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
@@ -138,8 +133,7 @@ class SweepComparison(DrawnAnswer, Record):
         yield from ((f"{name} by {self.by}", group.label, group.rate) for group in self.groups)
 
     def plot(self) -> "Figure":
-        """Draws how much each share of trainings, such as the share that is stuck, differs between the two sweeps, with
-        95% intervals."""
+        """The difference of each rate, with 95% intervals."""
         from attnsweep.orchestrator.analysis import figures
 
         rows = list(self._differences())
@@ -165,13 +159,13 @@ class SweepComparison(DrawnAnswer, Record):
 
 
 def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
-    """Formats the parameters in which two sweeps differ, with both values: `layer_norm_eps 1e-05 -> 0.001`."""
+    """Such as `layer_norm_eps 1e-05 -> 0.001`."""
     return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How several trainings ended: every column has one entry per training."""
+    """One entry per training."""
 
     trial: NDArray[np.int64]
     outcome: NDArray[np.object_]
@@ -182,7 +176,7 @@ class _Ends:
         return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
 
     def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Counts for each trial its trainings, and those among them for which `has` is true: (n_trials, 2)."""
+        """For each trial its trainings, and those for which `has` is true: (n_trials, 2)."""
         place = np.unique(self.trial, return_inverse=True)[1]
         return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
 
@@ -200,7 +194,7 @@ class _Trainings:
         return Space([sweep.spec for sweep in data.directories], constants)
 
     def inside(self, space: Space, names: Collection[str], own: Space) -> NDArray[np.bool_]:
-        """Returns for each training whether its named parameters lie in the other sweep's space."""
+        """Whether each training's named parameters lie in the other sweep's space."""
         _, rows, trial = np.unique(self.ends.trial, return_index=True, return_inverse=True)
         points = ({name: values[row] for name, values in self.parameters.items()} for row in rows)
         return np.array([space.contains(point, names, own) for point in points], np.bool_)[trial]
@@ -212,15 +206,12 @@ class _Trainings:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
-    """The trainings of two sweeps, A and B, that are compared with each other."""
-
     specs: Sequence[Sweep]
     a: _Ends
     b: _Ends
     configuration: NDArray[np.int64] | None
 
     def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        """Computes how several rates (shares of trainings with a property) differ between sweeps A and B."""
         pool = pooling(*self.specs)
         if self.configuration is None:
             return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
@@ -309,7 +300,7 @@ def compare(
 
 
 def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
-    """Describes the types of machine that trained sweeps A and B, in words; empty if there is only one type."""
+    """Empty if there is only one."""
     n_by_environment: list[dict[str | None, int]] = []
     for data in (a, b):
         with data.reading() as connection:
@@ -342,7 +333,7 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Finds the parameters that have one value throughout sweep A and another throughout sweep B."""
+    """Those that have one value throughout A and another throughout B."""
     changed: dict[str, tuple[Scalar, Scalar]] = {}
     for name, values in before.parameters.items():
         old, new = list(dict.fromkeys(values)), list(dict.fromkeys(after.parameters.get(name, ())))
@@ -354,7 +345,7 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 def _common(
     a: SweepData, b: SweepData, before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[_Trainings, _Trainings, SpaceDifference]:
-    """Leaves out the trainings of each sweep that lie outside the ranges of the other."""
+    """Leaves out trainings outside the other sweep's ranges."""
     in_a, in_b = before.space(a), after.space(b)
     old, new = in_a.ranges(), in_b.ranges()
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
@@ -377,7 +368,7 @@ def _common(
 def _pairs(
     before: _Trainings, after: _Trainings, changed: Mapping[str, object]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Finds the pairs of trainings with equal configuration and seed in two sweeps."""
+    """Of equal configuration and seed."""
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
     # Parameters that have the same value in all trainings of both sweeps, A and B, are left out. They are not needed to
     # find pairs of trainings with equal configurations.

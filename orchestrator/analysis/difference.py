@@ -41,8 +41,7 @@ _AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class RateDifference(Record):
-    """How two sweeps differ in the share of trainings with some property, such as an outcome: the share in sweep B
-    minus the share in sweep A.
+    """The rate in sweep B minus the rate in sweep A.
 
     Attributes:
         before, after: The rates in A and in B; if there are pairs, both are over the same pairs.
@@ -60,25 +59,23 @@ class RateDifference(Record):
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The difference between the rates of two sweeps, and the bounds of its interval; `None` if no trainings could
-        be compared."""
+        """The difference and the bounds of its interval; `None` if nothing could be compared."""
         if self.value is None or self.low is None or self.high is None:
             return None
         return self.value, self.low, self.high
 
     @property
     def is_shown(self) -> bool:
-        """Whether the data show a difference: the interval excludes 0."""
+        """Whether the interval excludes 0."""
         return self.exceeds(0.0)
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the whole interval of the difference is above `limit` or below `-limit`."""
+        """Whether the whole interval is above `limit` or below `-limit`."""
         return (self.low is not None and self.low > limit) or (self.high is not None and self.high < -limit)
 
 
 def difference_label(difference: RateDifference) -> str:
-    """Formats the difference between two rates with its interval: `+0.12 [0.08, 0.16]`, or `-` if nothing was
-    counted."""
+    """`+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
     if difference.interval is None:
         return "-"
     # Adding 0.0 turns a negative zero (-0.0) into 0.0, so that no minus sign is printed before a zero.
@@ -152,7 +149,7 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
 
 
 def _correlation(up: NDArray[np.float64], down: NDArray[np.float64], n: NDArray[np.float64]) -> float:
-    """Returns how two counts of pairs correlate over the configurations of trainings."""
+    """Over configurations."""
     off_up, off_down = up - up.sum() / n.sum() * n, down - down.sum() / n.sum() * n
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0

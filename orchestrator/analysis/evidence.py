@@ -38,8 +38,7 @@ rates have nearly equal variance."""
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence (natural logarithm of an e-value) that the true rate of a property is above `rate`, if `k`
-    of `n` trainings have the property. Arguments may be arrays."""
+    """Evidence that the true rate is above `rate`, if `k` of `n` trainings have the property; also of arrays."""
     from scipy import special
 
     mixture = special.betaln(0.5 + k, 0.5 + n - k) - special.betaln(0.5, 0.5)
@@ -49,14 +48,13 @@ def above(k: Any, n: Any, rate: Any) -> Any:
 
 
 def below(k: Any, n: Any, rate: Any) -> Any:
-    """Computes the evidence (natural logarithm of an e-value) that the true rate of a property is below `rate`, if `k`
-    of `n` trainings have the property. Arguments may be arrays."""
+    """Evidence that the true rate is below `rate`, if `k` of `n` trainings have the property; also of arrays."""
     return above(n - k, n, 1 - rate)
 
 
 def ordered(lower: int, upper: int, n: int, factor: float) -> float:
-    """Computes the evidence (natural logarithm of an e-value) that the true rate of a property in the group `lower` is
-    below `factor` times its rate in the group `upper`, from how many trainings of each group have the property."""
+    """Evidence that a property's rate in the group `lower` is below `factor` times that in `upper`. The first two are
+    numbers of trainings with the property, of `n` each."""
     ratios_PR = _ratios(factor)
     logs_P = np.array([lower, n - lower, upper, n - upper]) @ ratios_PR
     most = float(logs_P.max())
@@ -80,8 +78,7 @@ def _ratios(factor: float) -> Numbers:
 
 
 def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence (natural logarithm of an e-value) that the median step at which trainings of the group
-    `lower` reach a goal is below that of the group `upper`.
+    """Evidence that the median step to a goal is smaller in the group `lower` than in `upper`.
 
     Args:
         lower_R, upper_R: (R,) the step at which each training of a group reached the goal, infinite if it did not. For
@@ -96,8 +93,7 @@ def medians_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
 
 
 def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> float:
-    """Computes the evidence against a claim: that trainings of the group `lower` reach a goal at an earlier median step
-    than those of the group `upper`. The arguments are those of `medians_ordered`, but `last` is that of `lower`."""
+    """Evidence against `medians_ordered`, with its arguments, but `last` is that of `lower`."""
     lower_R, upper_R = np.sort(np.minimum(lower_R, np.nextafter(last, np.inf))), np.sort(upper_R)
     steps_C = np.concatenate([[-np.inf], lower_R])
     n_lower_C, n_upper_C = (np.searchsorted(group_R, steps_C, side="right") for group_R in (lower_R, upper_R))

@@ -48,19 +48,17 @@ def house_style() -> Iterator[None]:
 
 
 def share_colours(outcome: str) -> str:
-    """Returns the name of the colour map for shares of an outcome: green for `solved`, which is the desired outcome,
-    else the usual one."""
+    """The colour map for shares of an outcome: green for `solved`, else the usual one."""
     return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
 def group_style(number: int) -> tuple[str, str, str]:
-    """Returns the colour, dashes and marker of the line of a group of trials, by the group's number."""
+    """Colour, dashes and marker of a line."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
 
 
 def role_colour(role: str, roles: Sequence[str]) -> str:
-    """Returns the colour of an attention head's role, the same in every figure; roles that a user defines get further
-    colours in turn."""
+    """The same in every figure; roles that a user defines get further colours in turn."""
     if role in ROLE_COLOURS:
         return ROLE_COLOURS[role]
     own = [own_role for own_role in roles if own_role not in ROLE_COLOURS]
@@ -68,7 +66,7 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
 
 
 def letters_on(colour: ColorType) -> str:
-    """Returns black or white for letters on a coloured background: the one with more contrast."""
+    """Black or white, whichever has more contrast."""
     channels = np.array(to_rgb(colour))
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     luminance = float(linear @ (0.2126, 0.7152, 0.0722))
@@ -93,8 +91,7 @@ def _drawable() -> frozenset[int]:
 
 
 def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
-    """Draws a point with its confidence interval along one axis of a panel; `at` is the point's coordinate on the other
-    axis. `look` holds further arguments for `Axes.errorbar`."""
+    """Draws a point, at `at` on the other axis, with its interval. `look` goes to `Axes.errorbar`."""
     x, y = (interval[0], at) if along == "x" else (at, interval[0])
     panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
 
@@ -106,8 +103,7 @@ def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour:
 
 
 def reach(interval: Interval) -> list[list[float]]:
-    """Returns the distances from an estimate to the two ends of its interval, in the form that `Axes.errorbar` takes; a
-    negative distance becomes 0."""
+    """The interval as `Axes.errorbar` takes it; a negative distance becomes 0."""
     estimate, low, high = interval
     return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]
 
@@ -128,7 +124,6 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 
 
 def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    """Scales a panel's horizontal axis for the steps of a curve."""
     first = next((step for step in steps if step > 0), 0)
     if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
         panel.set_xscale("symlog", linthresh=first, linscale=0.5)
@@ -141,7 +136,7 @@ def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
 
 
 def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: float) -> None:
-    """Makes an axis logarithmic, with labels that do not overlap, however many powers of ten it covers."""
+    """Labels do not overlap, however many powers of ten there are."""
     getattr(panel, f"set_{axis}scale")("log")
     ticks = panel.xaxis if axis == "x" else panel.yaxis
     label_powers(ticks)
@@ -151,25 +146,23 @@ def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: fl
 
 
 def label_powers(axis: Axis) -> None:
-    """Labels the major ticks of an axis, which are at powers of ten, as `10⁻⁴`. Matplotlib's own labels are formulas,
-    which take more time than the rest of the figure."""
+    """Labels ticks as `10⁻⁴`. Matplotlib's own labels are formulas, which take longer than the rest of the figure."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def power_label(power: int) -> str:
-    """Formats a power of ten: 10⁻⁴ for -4."""
     return "10" + str(power).translate(_SUPERSCRIPTS)
 
 
 def number_label(value: float) -> str:
-    """Formats a number as 10⁻⁴ if it is a power of ten with many zeros; else with up to three digits."""
+    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
     power = round(math.log10(value)) if value > 0 else 0
     return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
 
 
 def bin_label(label: str) -> str:
-    """Formats a bin's label for an axis: 10⁻⁴–10⁻³ for `1e-4..1e-3`. Labels that are not ranges stay as they are."""
+    """10⁻⁴–10⁻³ for `1e-4..1e-3`; what is no range stays."""
     try:
         low, high = map(float, label.split(".."))
     except ValueError:
@@ -178,7 +171,7 @@ def bin_label(label: str) -> str:
 
 
 def title_panel(panel: Axes, title: str) -> None:
-    """Puts a title above a panel; call it when the panel's axes are complete."""
+    """Call it when the panel's axes are complete."""
     # By default, Matplotlib measures all labels of the vertical axis to place a title, which is slow. So the title gets
     # a fixed height. But a ScalarFormatter may write a factor of all labels, such as 1e6, above the axis. Then
     # Matplotlib places the title, so that it does not cover the factor.
@@ -187,7 +180,7 @@ def title_panel(panel: Axes, title: str) -> None:
 
 
 def name_places(panel: Axes, names: Sequence[str]) -> None:
-    """Labels the positions 0, 1, ... of a panel's horizontal axis with names, slanted if they would overlap."""
+    """Slanted if they would overlap."""
     short = [figure_text(name, 18) for name in names]
     panel.set_xticks(range(len(short)), short)
     if max(map(len, short), default=0) * len(short) > _LONG:
@@ -198,7 +191,7 @@ def name_places(panel: Axes, names: Sequence[str]) -> None:
 
 
 def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", "y"] = "y") -> tuple[Figure, Axes]:
-    """Makes a figure of one panel, with its size in inches and grid lines along one axis."""
+    """The size is in inches; the grid has lines along one axis."""
     figure = Figure(figsize=(width, height))
     panel = figure.subplots()
     fix_tick_sizes(panel)
@@ -207,8 +200,7 @@ def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", 
 
 
 def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Makes a figure of `n` panels side by side, each with two parameters as its axes, with a frame and without a
-    grid."""
+    """Panels side by side, each with two parameters as its axes, with a frame and without a grid."""
     figure = Figure(figsize=(width, height))
     panels = list(figure.subplots(1, n, squeeze=False).flat)
     for panel in panels:
@@ -235,7 +227,6 @@ def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[
 
 
 def fix_tick_sizes(panel: Axes) -> None:
-    """Sets the size of a panel's tick labels while the style of `house_style` applies. Matplotlib creates the ticks
-    only when it draws, and would then use the user's size, because the `with` block of `house_style` has ended."""
+    """Matplotlib creates ticks only when it draws, with the user's sizes, since the `with` block has ended by then."""
     panel.tick_params("x", labelsize=rcParams["xtick.labelsize"])
     panel.tick_params("y", labelsize=rcParams["ytick.labelsize"])

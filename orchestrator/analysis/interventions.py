@@ -78,8 +78,6 @@ class InterventionRatio:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InterventionRatios(Answer):
-    """How much sooner or later trainings reach each goal with each intervention."""
-
     ratios: tuple[InterventionRatio, ...]
 
     def _in_words(self) -> str:
@@ -87,7 +85,7 @@ class InterventionRatios(Answer):
         return f"{n} interventions, {max((ratio.n_pairs for ratio in self.ratios), default=0)} pairs each at most"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per goal and intervention; the 95% interval of `ratio` is `low` to `high`."""
+        """One row per goal and intervention; the 95% interval of `ratio` is `low` to `high`."""
         columns: dict[str, type] = {"what": str, "intervention": str}
         numbers = ("n_pairs", "n_with", "n_without", "median_with", "median_without")
         columns |= dict.fromkeys((*numbers, "before_with", "before_without", "n_sooner", "n_later"), int)
@@ -95,8 +93,7 @@ class InterventionRatios(Answer):
 
 
 def read_interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> InterventionRatios:
-    """Reads from a ledger how much sooner or later trainings reach each goal with an intervention than without, from
-    pairs of trainings with the same seed."""
+    """From all pairs of trainings with the same seed."""
     pairs = _read_pairs(connection)
     ratios = []
     for what, ends in _reached(connection, workload) if pairs else ():

@@ -24,23 +24,22 @@ _PARAMETERS: Mapping[str, str] = MappingProxyType(
 
 
 def parameter_label(name: str) -> str:
-    """Formats a parameter's name for the axis of a figure: in words, with its usual symbol (`$σ$`) and unit."""
+    """In words, with its usual symbol (`$σ$`) and unit."""
     return _PARAMETERS.get(name, name.replace("_", " "))
 
 
 def plain_label(name: str) -> str:
-    """Returns a parameter's name in words, as `parameter_label`, but without the dollar signs that mark formulas in
-    Matplotlib."""
+    """As `parameter_label`, but without the dollar signs of formulas."""
     return parameter_label(name).replace("$", "")
 
 
 def speed_label(per_second: float) -> str:
-    """Formats a number of trainings per second: a whole number from 10 on, two digits below 10."""
+    """A whole number from 10 on, two digits below."""
     return f"{per_second:.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
 def value_label(value: object) -> str:
-    """Formats a parameter's value as a user writes it in a sweep: `null`, `true`, `0.001`."""
+    """As a user writes it in a sweep: `null`, `true`, `0.001`."""
     match value:
         case None:
             return "null"
@@ -52,20 +51,19 @@ def value_label(value: object) -> str:
 
 
 def outcome_order(outcome: str) -> tuple[bool, int, str]:
-    """Returns the sort key of an outcome: first the outcomes that attnsweep knows, then others by name, then `failed`
-    and `pruned`."""
+    """A sort key: first the outcomes that attnsweep knows, then others by name, then `failed` and `pruned`."""
     known = list(OUTCOMES)
     return (outcome in UNJUDGED_OUTCOMES, known.index(outcome) if outcome in known else len(known), outcome)
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
-    """Raises a `UserError` if a name that the user gave is not among the known names."""
+    """Raises a `UserError` for a name that is not known."""
     if given not in known:
         expected = f"one of {', '.join(known)}" if known else if_none
         raise UserError(subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise=otherwise))
 
 
 def clipped(text: object, most: int) -> str:
-    """Shortens a text to one line of at most `most` characters. An ellipsis marks where it was cut."""
+    """One line; an ellipsis marks where it was cut."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"

@@ -69,7 +69,7 @@ class LearningCurve:
 
     @property
     def n_trainings(self) -> int:
-        """The largest number of trainings with a finite loss at any step of the curve."""
+        """The most with a finite loss at any step."""
         return max(point.n for point in self.points)
 
 
@@ -81,8 +81,7 @@ def quartile_curves(
     *,
     metric: str = _LOSS,
 ) -> dict[Any, tuple[CurveQuartiles, ...]]:
-    """Computes the quartiles of the loss by step for each group of trainings, at steps where at least half of the group
-    has a finite loss.
+    """Quartiles by step for each group, at steps where at least half of it has a finite loss.
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone.
@@ -107,6 +106,6 @@ def quartile_curves(
 
 
 def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """Computes the quartiles of the loss by step for each outcome, in the order of `OUTCOMES`."""
+    """For each outcome, in the order of `OUTCOMES`."""
     curves = quartile_curves(connection, "outcome")
     return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))

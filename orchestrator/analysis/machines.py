@@ -11,13 +11,12 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 
 def environments_in(connection: duckdb.DuckDBPyConnection) -> dict[str | None, int]:
-    """Counts trainings by the id of the environment (machine and versions of libraries) that trained them."""
+    """Trainings by the id of their environment."""
     return dict(connection.sql("select environment::varchar, count(*) from trainings group by 1").fetchall())
 
 
 def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[SweepDirectory]) -> str:
-    """Lists how many trainings each type of machine trained, the most frequent type first: `600 on x86_64, AVX512,
-    PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`."""
+    """Such as `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`."""
     n_by_type: Counter[str] = Counter()
     for name, environment in _named(trainings, directories).items():
         n_by_type[environment.type_in_words] += trainings[name]
@@ -25,7 +24,7 @@ def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[Sw
 
 
 def are_several(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> bool:
-    """Returns whether trainings ran on more than one type of machine, as far as their environments are known."""
+    """Whether there is more than one type of machine, as far as environments are known."""
     seen = _named(trainings, directories).values()
     return len({machine.machine for machine in seen} - {None}) > 1 or len({machine.torch for machine in seen}) > 1
 

@@ -1,5 +1,4 @@
-"""When trainings reach an outcome, a role or an event ("the goal"): curves of the share of trainings that have reached
-it, by step. Axes: R training."""
+"""When trainings reach an outcome, a role or an event ("the goal"): the share that has, by step. Axes: R training."""
 
 import itertools
 from collections.abc import Sequence
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Factor:
-    """A division of trainings into groups, such as by the bins of a parameter."""
-
     name: str
     labels: tuple[str, ...]
     place: NDArray[np.int64]
@@ -32,8 +29,7 @@ class OnsetCurve:
     """The share of the trainings of one group that have reached the goal (an outcome, role or event), by step.
 
     Attributes:
-        n_came, median_before, median_step: The number of trainings that reached the goal, and the steps between which
-            half of these have (`OnsetTimes`).
+        n_came, median_before, median_step: As in `OnsetTimes`.
     """
 
     label: str
@@ -49,8 +45,7 @@ class OnsetCurve:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Onset(DrawnAnswer):
-    """When trainings reach the goal `what` (an outcome, a role or an event), for each group of trials with similar
-    parameter values.
+    """When trainings reach the goal `what`, for each group of trials.
 
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
@@ -68,8 +63,7 @@ class Onset(DrawnAnswer):
         return f"{self.what}{by}: reached by {came:,} of {n:,} trainings{note}"
 
     def medians(self) -> pa.Table:
-        """Returns one row per group of trials: the number of its trainings, how many of them reached an outcome, a role
-        or an event, and the steps between which half had reached it, with an interval (`HalfReached`)."""
+        """One row per group: trainings, how many reached the goal, and where half had (`HalfReached`)."""
         numbers = ("n_trials", "n_trainings", "n_came", "half_before", "half_step", "low", "high")
         rows = [
             (curve.label, curve.n_trials, curve.n_trainings, curve.n_came, *astuple(curve.half))
@@ -81,8 +75,7 @@ class Onset(DrawnAnswer):
         return self.medians()
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per group of trials and step: the `share` of trainings that have by then reached an outcome,
-        a role or an event, with its pointwise 95% interval `low` to `high`."""
+        """One row per group and step: the `share` at the goal, with its pointwise 95% interval `low` to `high`."""
         crossed = self.by.split(",") if "," in self.by else []
         columns: dict[str, type] = {"group": str, **{f"param_{name}": str for name in crossed}}
         columns |= {"step": int, "share": float, "most": float, "low": float, "high": float}
@@ -94,14 +87,12 @@ class Onset(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws, by step, the share of trainings that have reached the outcome, role or event in question: one line per
-        group of trials, with a pointwise 95% band."""
+        """The share by step, one line per group with a pointwise 95% band."""
         return onset_figure(self.what.replace("_", " "), self.curves, by_label(self.by))
 
 
 def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> "Figure":
-    """Draws the share of trainings that have reached an outcome, a role or an event, by step: one line per curve with
-    its pointwise 95% band, darker where it is unknown between two probes. `legend` is the title of the legend."""
+    """One line per curve with its pointwise 95% band, darker where it is unknown between two probes."""
     from attnsweep.orchestrator.analysis import figures
 
     with figures.house_style():
@@ -125,13 +116,12 @@ def onset_figure(title: str, curves: Sequence[OnsetCurve], legend: str = "") -> 
 def onset_by(
     what: str, times: OnsetTimes, crossing: Crossing, *, once_per_trial: bool = False, note: str = ""
 ) -> Onset:
-    """Estimates for each group of trials the share of trainings that have reached the goal `what` (an outcome, a role
-    or an event), by step. `note` is a remark for readers of the curves."""
+    """The share of each group by step. `note` is a remark for readers of the curves."""
     return Onset(what, crossing.by, onset_curves(times, factors_of(times, crossing), once_per_trial), note)
 
 
 def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
-    """Makes one factor (a division of the trainings into bins) for each parameter by which the trials are grouped."""
+    """One for each parameter by which trials are grouped."""
     factors = []
     for name, axis in zip(crossing.names, crossing.axes, strict=True):
         place = {trial: at for at, group in enumerate(axis) for trial in group.trials}
@@ -141,8 +131,7 @@ def factors_of(times: OnsetTimes, crossing: Crossing) -> tuple[Factor, ...]:
 
 
 def onset_curves(times: OnsetTimes, factors: Sequence[Factor], once_per_trial: bool) -> tuple[OnsetCurve, ...]:
-    """Estimates by step the share of trainings that have reached a goal, such as an outcome: one curve for each group
-    of trainings that are in the same bin of every factor, such as a parameter."""
+    """One curve for each group of trainings in the same bin of every factor."""
     curves = []
     for place in itertools.product(*(range(len(factor.labels)) for factor in factors)):
         inside = np.ones(len(times.step), np.bool_)

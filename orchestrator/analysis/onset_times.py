@@ -65,8 +65,7 @@ trainings left join (
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A point of a curve over the steps: the share of trainings that have reached a goal, such as an outcome, by this
-    step, with the share's 95% interval.
+    """The share of trainings that have reached the goal by a step, with its 95% interval.
 
     `share` counts the trainings that a probe has found to have reached it, `most` also those that may have reached it
     since their last probe.
@@ -98,8 +97,7 @@ def share_by_step(
     *,
     once_per_trial: bool = False,
 ) -> tuple[CurvePoint, ...]:
-    """Computes the share of trainings that have reached a goal, such as an outcome, at up to 64 steps from 0 to the
-    last step of any training."""
+    """The share at up to 64 steps from 0 to the last of any training."""
     if len(step) == 0:
         return ()
     ends = [step] if before is None else [step, _first_possible(step, came, before)]
@@ -159,7 +157,7 @@ def _kaplan_meier(
 
 
 def _reaches_half(curve: tuple[NDArray[np.int64], _Estimate], part: int) -> int | None:
-    """The first step at which a part of the estimate (its share, lower or upper end) is at least 1/2."""
+    """The first step at which a part of the estimate is at least 1/2."""
     times_T, estimate = curve
     at = bisect_left(range(len(times_T)), True, key=lambda place: estimate(place)[part] >= _HALF)
     return int(times_T[at]) if at < len(times_T) else None
@@ -186,8 +184,7 @@ def _effective_n(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnsetTimes:
-    """For each of several trainings, the steps between which it reached the goal (an outcome, a role or an event), or
-    the step up to which it is known not to have reached the goal (censored).
+    """For each training the steps between which it reached the goal, or up to which it had not (censored).
 
     Attributes:
         trial, step: (R,) the training's trial, and the step by which it reached the goal, or up to which it had not.
@@ -201,24 +198,21 @@ class OnsetTimes:
     before: NDArray[np.int64]
 
     def where(self, inside: NDArray[np.bool_]) -> "OnsetTimes":
-        """Selects the trainings for which `inside`, a mask with one entry per training, is true."""
+        """`inside` is a mask with one entry per training."""
         return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside], self.before[inside])
 
     @property
     def n_came(self) -> int:
-        """The number of trainings that reached the goal, such as an outcome."""
         return int(self.came.sum())
 
     @property
     def median_step(self) -> int | None:
-        """The step by which half of the trainings that ever reach the goal (an outcome, a role or an event) have
-        reached it; `None` if no training does."""
+        """By this step half of the trainings that ever reach the goal have; `None` if none does."""
         return self._median(self.step)
 
     @property
     def median_before(self) -> int | None:
-        """The last step by which fewer than half of these trainings may have reached the goal; `None` if half may have
-        from the start."""
+        """The last step by which fewer than half of these may have; `None` if half may have from the start."""
         return _step_before(self._median(self._first_possible))
 
     @property
@@ -234,7 +228,6 @@ class OnsetTimes:
         return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
-        """The share of trainings that have reached the goal, by step, with intervals."""
         return share_by_step(self.step, self.came, self.trial, self.before, once_per_trial=once_per_trial)
 
     def half(self, *, once_per_trial: bool) -> HalfReached:
@@ -251,8 +244,7 @@ class OnsetTimes:
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
-    """Reads for each training the step from which on it had the given outcome, or the step up to which it did not have
-    it. Failed and pruned trainings are left out.
+    """The step from which on each training had the outcome, or up to which not. Failed and pruned ones are left out.
 
     A training with another outcome is censored at its last step, because it might have reached this outcome later. But
     a training that ended for good (solved, diverged or converged) can never change its outcome. If that is another
@@ -266,14 +258,12 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
 
 
 def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Lists the events, such as the first right answer, for which the table of trainings has a column, in the
-    workload's order."""
+    """Those with a column, in the workload's order."""
     return _names_after(connection, "event_")
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
-    """Reads for each training the steps between which an event (one of `event_names`) first held, or the step up to
-    which the event did not hold.
+    """The steps between which the event first held in each training, or up to which it did not.
 
     Args:
         after: Another event. If it is given, steps count from the step at which this other event first held, and
@@ -289,13 +279,12 @@ def _columns_of(event: str) -> tuple[str, str]:
 
 
 def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Lists the names of a ledger's reference levels (the losses of simple predictors), in the workload's order."""
+    """In the workload's order."""
     return _names_after(connection, "level_")
 
 
 def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
-    """Finds for each training the first probe at which `eval_loss` is more than 1% below a reference level (one of
-    `level_names`), and the probe before it."""
+    """The first probe at which `eval_loss` is more than 1% below a level, and the probe before it."""
     trainings = _WITH_LEVELS.format(level=identifier(f"level_{level}"), share=AT_LEVEL)
     return _read_times(connection, "below.before", "below.step", trainings=trainings)
 

@@ -90,7 +90,7 @@ class SweepData:
         return plain(clipped(f"SweepData({self._specs[0].workload}; {sweeps})", MOST_CHARACTERS))
 
     def _repr_html_(self) -> str:
-        """Shows the number of finished trainings of each sweep, by outcome, in a notebook."""
+        """The number of trainings of each sweep, by outcome."""
         counts = self.sql(
             "select sweep, outcome, count(distinct trial) as trials, count(*) as trainings "
             "from trainings group by all order by min(trial), trainings desc, outcome"
@@ -289,6 +289,6 @@ class SweepData:
 
 
 def _last_trial(tables: Tables) -> int:
-    """Returns the highest trial number in the ledger; -1 if there are no rows."""
+    """-1 without rows."""
     last = pc.max(tables["trainings"].to_table(columns=["trial"])["trial"]).as_py()
     return -1 if last is None else int(last)

@@ -1,5 +1,4 @@
-"""The results of a sweep that the end of a run prints and that `--json` and MLflow contain: rates, best trials, roles
-of attention heads."""
+"""The results of a sweep, as the end of a run prints them and `--json` and MLflow contain them."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,8 +37,7 @@ MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class BestTrial(Record):
-    """The trial with the best value of the sweep's objective: its number, the objective's value and name, the
-    parameters that the sweep varies, and the rate of the trial's trainings that got stuck."""
+    """The trial with the best value of the objective; `rate` is its stuck rate."""
 
     trial: int
     value: float
@@ -48,34 +46,31 @@ class BestTrial(Record):
     objective: str
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the trial's number, objective and parameters, and the rate of its trainings that got stuck, as plain
-        values for JSON. The rate becomes a nested record."""
+        """The rate becomes a nested record."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontTrial(Record):
-    """A trial on the Pareto front of several objectives: no other trial is better in one objective and at least as good
-    in the others."""
+    """A trial than which no other is better in one objective and at least as good in the others."""
 
     trial: int
     values: dict[str, float]
     parameters: dict[str, Scalar]
 
     def labels(self) -> list[str]:
-        """The values of the trial's objectives and parameters, formatted for a printed table."""
+        """Objectives and parameters, for a printed table."""
         return [*(f"{value:.4g}" for value in self.values.values()), *map(value_label, self.parameters.values())]
 
 
 @dataclass(frozen=True, slots=True)
 class Preferred:
-    """The best of the trials that are complete: the best trial by one objective, or the Pareto front of several.
+    """The best trial by one objective, or the Pareto front of several.
 
     Attributes:
         best: `None` with several objectives, or if no trial is complete and meets the constraints.
         front: Ordered by the first objective, the best first; `None` with one objective.
-        told: With several objectives, the values that are reported to the study (Optuna's record of the trials) for
-            each complete trial, by trial number.
+        told: With several objectives, the values for the study of each complete trial, by number.
         n_complete: The number of complete trials, except trials whose trainings all failed.
     """
 
@@ -87,7 +82,7 @@ class Preferred:
     constraints: tuple[str, ...]
 
     def sentences(self) -> Iterator[str]:
-        """Says how many trials meet the sweep's constraints, and how many are on the Pareto front."""
+        """How many trials meet the constraints, and how many are on the front."""
         n = self.n_complete
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
@@ -96,7 +91,6 @@ class Preferred:
 
 
 def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:
-    """Finds the best trial, or the Pareto front of several objectives, in a sweep's ledger."""
     rows = judging_columns(connection)
     rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
     told = {trial: trial_told for trial, ended in ended_in_turn(rows) if (trial_told := ended.told(spec)) is not None}
@@ -108,8 +102,7 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Marks the points on the Pareto front: those for which no other point is lower in one coordinate and at most equal
-    in all others."""
+    """Marks the points than which no other is lower in one coordinate and at most equal in all others."""
     distinct, place = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
@@ -184,8 +177,6 @@ class StuckOrSlow(Record):
     ratio: float
 
     def sentence(self) -> str:
-        """Says in one line how many stuck trainings would stay stuck with more steps, how many are merely slow, and how
-        many are undecided."""
         return (
             f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
             f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"
@@ -194,7 +185,6 @@ class StuckOrSlow(Record):
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    """Counts the stuck and the merely slow trainings."""
     ((n, stuck, slow, ratio),) = connection.execute(
         f"""
         select count(*), count(*) filter (ratio >= {_WELL_PAST}),
@@ -207,7 +197,7 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | N
 
 
 def read_negative_note(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """Says how many trainings ended as diverged at a negative loss; `None` if none did."""
+    """How many trainings diverged at a negative loss; `None` if none did."""
     query = "select count(*) from trainings where outcome_detail = ?"
     ((n,),) = connection.execute(query, [NEGATIVE_LOSS]).fetchall()
     return (
@@ -217,8 +207,7 @@ def read_negative_note(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SweepResults(Record):
-    """The results of a sweep, computed from its ledger: counts of outcomes, rates, the best trials and the roles of
-    attention heads.
+    """The results of a sweep, from its ledger.
 
     Attributes:
         stuck_or_slow: How many stuck trainings would be freed by more steps; `None` without predictions.
@@ -242,33 +231,29 @@ class SweepResults(Record):
 
     @property
     def best(self) -> BestTrial | None:
-        """The best trial; `None` if there are several objectives, or if no trial is complete."""
+        """`None` with several objectives, or if no trial is complete."""
         return self.preferred.best
 
     @property
     def front(self) -> tuple[FrontTrial, ...] | None:
-        """The Pareto front if the sweep has several objectives; `None` if it has one."""
+        """`None` with one objective."""
         return self.preferred.front
 
     @property
     def n_trainings(self) -> int:
-        """The number of trainings in the ledger."""
         return sum(self.outcomes.values())
 
     @property
     def pruned_note(self) -> str | None:
-        """A sentence that says how many trainings were pruned and so are not counted in the rates of outcomes; `None`
-        if none were pruned."""
+        """How many trainings were pruned and so are not counted; `None` if none were."""
         return pruned_note(self.outcomes)
 
     @property
     def role_rates_by(self) -> list[dict[str, Any]] | None:
-        """How often each role of attention heads occurs in the bins of each parameter, as plain values for JSON."""
+        """How often each role occurs in the bins of each parameter, for JSON."""
         return None if self.roles is None else self.roles.by_parameter_as_json()
 
     def markdown(self) -> str:
-        """Formats the sweep's results as Markdown paragraphs and tables: outcomes, stuck rates, best trials, and roles
-        of attention heads."""
         return "\n\n".join(self._blocks()) + "\n"
 
     def _blocks(self) -> Iterator[str]:

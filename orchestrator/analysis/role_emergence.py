@@ -77,8 +77,7 @@ from histories join judged using (trial, replicate) order by cell, trial, replic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleHistory:
-    """When a role of attention heads, such as `previous_token`, emerged in one layer, for each of R trainings; and how
-    many heads of the layer have the role at the last measured step.
+    """When a role emerged in one layer, for each of R trainings.
 
     Attributes:
         step: (R,) the step of the probe at which the role emerged. If it did not, the step of the last probe at which
@@ -102,26 +101,22 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """Returns for each training whether it was measured often enough that an emergence of the role could have been
-        confirmed."""
+        """Whether each training was measured often enough to confirm an emergence."""
         return self.step >= 0
 
     @property
     def onsets(self) -> OnsetTimes:
-        """For each training, the steps between which the role of attention heads emerged, or up to which it had not."""
         return OnsetTimes(self.trial, self.step, self.emerged, self.before).where(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
-        """Counts for each trial its trainings, and those in which at least one attention head has the role `role` at
-        the last probe (measured step)."""
+        """For each trial its trainings, and those in which some head has the role at the last probe."""
         trials, place = np.unique(self.trial, return_inverse=True)
         n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """Reads from the ledger at which step each role of attention heads (such as `positional`) emerged in each training,
-    for each layer separately.
+    """When each role emerged in each training, by layer.
 
     A layer has a history for a role if some head of the layer ever has the role, or if the role's score is measured in
     the layer. A role without a score has a history in all layers if it occurs in one.
@@ -151,7 +146,6 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    """Lists the pairs of a layer and a role of its attention heads for which it is computed when the role emerged."""
     columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
@@ -169,15 +163,14 @@ def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int,
 
 
 def layer_title(names: Sequence[str], layer: int | None) -> str:
-    """Describes a layer of attention in words, given the names of the layers: `encoder self`, `layer 0`, `any
-    layer`."""
+    """`encoder self`, `layer 0`, `any layer`."""
     if layer is None:
         return "any layer"
     return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
 
 
 def layer_names_of(workload: str) -> tuple[str, ...]:
-    """Returns the names of the layers with attention heads; empty if the workload has none, or is not installed.
+    """Empty if the workload has no heads, or is not installed.
 
     A workload that a sweep directory names by its file is not loaded: reading a sweep runs none of its code.
     """
@@ -192,7 +185,7 @@ LAYER = "layer"
 
 @dataclass(frozen=True, slots=True)
 class RoleEmergence:
-    """When one role of attention heads (such as `positional`) emerges in one layer, over the trainings of a sweep.
+    """When one role emerges in one layer, over the trainings of a sweep.
 
     Attributes:
         n_trainings, n_emerged: The number of trainings with enough probes to confirm an emergence, and of those in
@@ -214,8 +207,6 @@ class RoleEmergence:
 
 
 def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
-    """Estimates when each role of attention heads emerges, from given histories: a history holds for one layer and one
-    role at which step the role emerged in each training."""
     emergences = []
     for history in histories:
         onsets, lengths = history.onsets, np.unique(history.n_steps[history.is_followed])
@@ -231,7 +222,6 @@ def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEme
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> Onset:
-    """Estimates when a role of attention heads emerges, for each group of trials."""
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})
@@ -251,8 +241,7 @@ def read_emergence(
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """Returns a sentence that says how many trainings ended before their step budget, and how they count in the curves
-    of when attention heads took on a role. Empty if no training ended early."""
+    """How many trainings ended before their budget, and how they count in the curves. Empty if none did."""
     n_ended = max(
         (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
     )

@@ -1,5 +1,4 @@
-"""The roles of attention heads in a sweep: how often, when and under which hyperparameters they occur, as numbers,
-tables and Markdown."""
+"""The roles of heads in a sweep: how often, when and under which parameters they occur."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -43,8 +42,7 @@ _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 @dataclass(frozen=True, slots=True)
 class RoleRate:
-    """How often one role of attention heads occurs in one layer at the end of training; the layer is `None` for any
-    layer."""
+    """How often one role occurs in one layer at the end; `None` is any layer."""
 
     layer: int | None
     role: str
@@ -54,8 +52,7 @@ class RoleRate:
 
 @dataclass(frozen=True, slots=True)
 class RoleRatesBy:
-    """How often one role of attention heads occurs in one layer at the end of training, by bins of each swept
-    parameter."""
+    """How often one role occurs in one layer at the end, in the bins of each swept parameter."""
 
     layer: int | None
     role: str
@@ -63,8 +60,7 @@ class RoleRatesBy:
 
 
 class RoleRates(Answer, tuple[RoleRate, ...]):
-    """How often each role of attention heads occurs in each layer: a tuple with one `RoleRate` per layer and role,
-    which can also be shown as a table."""
+    """One `RoleRate` per layer and role, also as a table."""
 
     __slots__ = ()
 
@@ -73,15 +69,13 @@ class RoleRates(Answer, tuple[RoleRate, ...]):
         return "; ".join(words) or "no heads that could have a role"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer and role: the share of trainings in which some head has the role, with its
-        interval, and the share of heads that have it."""
+        """One row per layer and role: the share of trainings in which some head has it, and of heads that have it."""
         columns = {**_LAYER_AND_ROLE, **RATE_COLUMNS, "head_share": float}
         return table(columns, ((rate.layer, rate.role, *rate.rate.row, rate.head_share) for rate in self))
 
 
 class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
-    """How often each role of attention heads occurs, in the bins of each parameter: a tuple with one entry per layer
-    and role, which can also be shown as a table."""
+    """One entry per layer and role, also as a table."""
 
     __slots__ = ()
 
@@ -90,8 +84,7 @@ class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
         return f"{', '.join(dict.fromkeys(role_rates.role for role_rates in self))} by {', '.join(parameters)}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per layer, role, parameter and bin: the share of trainings in which some head has the role,
-        with its interval."""
+        """One row per layer, role, parameter and bin: the share of trainings in which some head has the role."""
         columns = {**_LAYER_AND_ROLE, "parameter": str, "bin": str, "n_trials": int, **RATE_COLUMNS}
         rows = [
             (role_rates.layer, role_rates.role, by.title, bin_.label, bin_.n_trials, *bin_.rate.row)
@@ -103,16 +96,15 @@ class RoleRatesByParameter(Answer, tuple[RoleRatesBy, ...]):
 
 
 def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> RoleRates:
-    """Computes how often each role of heads occurs in each layer: the share of trainings in which some head has it, and
-    the share of heads that have it. Failed and diverged trainings, and those without heads, are left out."""
+    """The share of trainings in which some head has the role, and of heads that have it. Failed and diverged trainings,
+    and those without heads, are left out."""
     return _rates(role_histories(connection, any_layer=any_layer), spec)
 
 
 def role_rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False
 ) -> RoleRatesByParameter:
-    """Computes the share of trainings in which some attention head has a role, such as attending to the previous token,
-    for each role and in the bins of each parameter that the sweep varies. The arguments are those of `role_rates`."""
+    """As `role_rates`, in the bins of each parameter that the sweep varies."""
     return _rates_by(role_histories(connection, any_layer=any_layer), connection, spec)
 
 
@@ -140,8 +132,6 @@ def _rates_by(
 
 @dataclass(frozen=True, slots=True)
 class RoleResults(Record):
-    """The roles of a sweep's attention heads: how often, when and under which hyperparameters they occur."""
-
     rates: tuple[RoleRate, ...]
     emergence: tuple[RoleEmergence, ...]
     by_parameter: tuple[RoleRatesBy, ...]
@@ -149,27 +139,26 @@ class RoleResults(Record):
 
     @property
     def names(self) -> list[str]:
-        """The labels of the attention heads' roles that occur in the sweep, or whose scores are measured, each once."""
+        """Those that occur or whose scores are measured, each once."""
         return list(dict.fromkeys(rate.role for rate in self.rates))
 
     def layer_name(self, layer: int | None) -> str:
-        """Returns the name of a layer, or its number if it has no name."""
+        """Its number if it has no name."""
         if layer is None:
             return "any"
         return self.layer_names[layer] if layer < len(self.layer_names) else str(layer)
 
     def layer_title(self, layer: int | None) -> str:
-        """Describes a layer in words: `encoder self`, `layer 0`, `any layer`."""
+        """`encoder self`, `layer 0`, `any layer`."""
         return layer_title(self.layer_names, layer)
 
     def rows(self) -> Iterator[tuple[RoleRate, RoleEmergence]]:
-        """Yields for each role and layer how often the role occurs and when it emerges, sorted by role."""
+        """Sorted by role."""
         pairs = list(zip(self.rates, self.emergence, strict=True))
         yield from sorted(pairs, key=lambda pair: self.names.index(pair[0].role))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Returns how often, and at which step, attention heads with each role (such as induction) occur, as plain
-        values for JSON, sorted by role."""
+        """Sorted by role."""
         return [
             {
                 **self._named(rate),
@@ -192,8 +181,7 @@ class RoleResults(Record):
         return {"role": of.role, "layer": of.layer, "layer_name": self.layer_name(of.layer)}
 
     def markdown_tables(self) -> Iterator[str]:
-        """Yields tables in Markdown of how often the roles of attention heads occur: one table of all roles, and one
-        for each parameter."""
+        """One table of all roles, and one for each parameter."""
         columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
         rows = [
             (rate.role, self.layer_name(rate.layer), rate_label(rate.rate), f"{rate.head_share:.1%}", step_label(when))
@@ -212,7 +200,6 @@ class RoleResults(Record):
 
 
 def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> RoleResults | None:
-    """Reads the results on the roles of a sweep's attention heads."""
     histories = role_histories(connection)
     if not histories:
         return None
@@ -225,8 +212,7 @@ def read_role_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Rol
 
 
 def step_label(when: RoleEmergence) -> str:
-    """Formats the probes between which a role emerges in the median training, and how far through the training this is:
-    `1,000 to 2,000 (25%)`; `-` without a median."""
+    """`1,000 to 2,000 (25%)`: where a role emerges in the median training; `-` without a median."""
     if when.median_step is None:
         return "-"
     through = "" if when.median_share is None else f" ({when.median_share:.0%})"
@@ -235,8 +221,7 @@ def step_label(when: RoleEmergence) -> str:
 
 
 def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> "Figure":
-    """Draws the share of trainings in which each role of attention heads has emerged, by step, with 95% bands: one
-    panel for each of the given layers, by default all."""
+    """The share of trainings in which each role has emerged, by step, with 95% bands: a panel per layer."""
     from attnsweep.orchestrator.analysis import figures
 
     layers = layers or list(dict.fromkeys(emergence.layer for emergence in roles.emergence))

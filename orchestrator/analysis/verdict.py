@@ -32,15 +32,12 @@ _MOST = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence for (`pro`) and against (`contra`) a claim, or one of the statements that make up the claim, each as
-    the natural logarithm of an e-value."""
+    """For (`pro`) and against (`contra`) a claim or statement: logarithms of e-values."""
 
     pro: float
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        """Returns `supported` or `refuted` if the evidence for or against the claim suffices at the given confidence,
-        otherwise `undecided`."""
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
@@ -69,8 +66,7 @@ class Measured(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """One statement of a claim, with the rates or medians that were measured for its two sides, and the evidence for
-    and against it."""
+    """One statement, what was measured for its two sides, and the evidence."""
 
     text: str
     measured: tuple[Measured, ...]
@@ -79,7 +75,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One evaluation of a claim: the evidence for and against it when each group had `n` trainings."""
+    """The evidence when each group had `n` trainings."""
 
     n: int
     evidence: Evidence
@@ -87,7 +83,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The verdict on a claim (supported, refuted or undecided) with its evidence.
+    """Supported, refuted or undecided, with the evidence.
 
     Attributes:
         decision: The decision of the first evaluation (look) that decided, else `undecided`.
@@ -103,11 +99,11 @@ class Verdict:
 
     @property
     def n_trainings(self) -> int:
-        """The number of trainings of all groups that the claim compares, at its last evaluation; 0 before the first."""
+        """Of all groups, at the last evaluation; 0 before the first."""
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
-        """Returns the verdict as one line of JSON; numbers that are not finite become null."""
+        """Numbers that are not finite become null."""
         content = {
             "claim": self.claim.model_dump(mode="json"),
             "verdict": self.decision,
@@ -122,8 +118,7 @@ class Verdict:
         return json_line(content)
 
     def lines(self) -> list[str]:
-        """Writes the verdict on a claim as lines of text: the decision (supported, refuted or undecided), and for each
-        statement of the claim its own decision with the evidence."""
+        """The decision, and for each statement its own with the evidence."""
         claim = self.claim
         lines = [f"{self.decision}: {claim.claim}", f" source: {claim.source}"]
         for statement in self.statements:
@@ -142,24 +137,22 @@ class Verdict:
 
 
 def e_value(log: float) -> float:
-    """Converts the natural logarithm of an e-value to the e-value, capped at 1e12 for display."""
+    """Capped at 1e12, for display."""
     return float(np.exp(min(log, np.log(_MOST))))
 
 
 def said(evidence: Evidence) -> str:
-    """Formats the larger of the evidence for a claim and the evidence against it: `evidence 31 for` means an e-value of
-    31 for the claim."""
+    """The larger evidence: `evidence 31 for` is an e-value of 31 for the claim."""
     side = "for" if evidence.pro >= evidence.contra else "against"
     return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
 
 def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
-    """Computes the verdict on a claim from the rows of the claim's sweep."""
     return verdict(claim, read_rows(Ledger(directory.place), claim), directory.stages)
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides from the trainings of a claim's sweep whether the claim is supported, refuted or undecided.
+    """Decides on a claim.
 
     Args:
         sizes: The number of trainings of each group at each evaluation (look).
@@ -185,7 +178,7 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
 
 
 def together(evidence: Sequence[Evidence]) -> Evidence:
-    """Combines the evidence on the statements of a claim: for it the smallest e-value, against it their mean."""
+    """For a claim the smallest e-value of its statements, against it their mean."""
     contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
     return Evidence(min(statement.pro for statement in evidence), mean)
@@ -194,7 +187,7 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
 def weigh(
     statement: Statement, sample_of: Callable[[Quantity, bool], Sample], end_of: Callable[[Quantity], float]
 ) -> Evidence:
-    """Computes the evidence for one statement of a claim and against it.
+    """The evidence for one statement and against it.
 
     Args:
         sample_of: Returns the data on a side of the statement, from `sample`, at the first or last possible steps.
@@ -227,7 +220,7 @@ def _weigh(
 
 
 def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Quantity], Sample]) -> Evidence:
-    """Computes the evidence for and against a statement that compares one rate or median with a number."""
+    """For a statement that compares one rate or median with a number."""
     sample, bound, is_above = sample_of(quantity), statement.bound, statement.upper is not None
     assert bound is not None
     if quantity.kind == "median":

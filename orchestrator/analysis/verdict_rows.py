@@ -1,5 +1,4 @@
-"""Reads the data from which a verdict on a claim is computed: each group's trainings in order, with the columns that
-the claim's statements need."""
+"""The data of a verdict: each group's trainings in order, with the columns that the claim needs."""
 
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
@@ -37,7 +36,6 @@ diverged has no such value."""
 
 
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
-    """Reads the rows of the ledger's table `trainings`, with all columns that the claim's statements need."""
     # In a sweep without rows, the ledger lacks the columns that the workload adds, such as its metrics and events. So
     # no columns are requested from it.
     n = ledger.trainings(columns=["replicate"]).num_rows
@@ -52,7 +50,6 @@ def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
 
 
 def columns(claim: Claim) -> list[str]:
-    """Returns the names of the columns of the table `trainings` that a verdict on a claim needs."""
     of = quantities(claim)
     events = {each.name for each in of if each.what == "event"} | {
         each.before for each in of if each.before is not None
@@ -66,12 +63,11 @@ def columns(claim: Claim) -> list[str]:
 
 
 def quantities(claim: Claim) -> list[Quantity]:
-    """Returns the rates and medians that the statements of a claim compare."""
     return [each for statement in claim.statements for each in statement.quantities]
 
 
 def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """Returns the rows of each group of a claim, sorted by replicate, up to the first training that has not ended."""
+    """Sorted by replicate, up to the first training that has not ended."""
     group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
     found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
     for row in trainings.to_pylist():
@@ -89,12 +85,12 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
 
 
 def is_judged(row: Row) -> bool:
-    """Returns whether a training counts when a claim is judged. All count except failed and pruned ones."""
+    """All but failed and pruned ones."""
     return row["outcome"] not in UNJUDGED_OUTCOMES
 
 
 def sample(quantity: Quantity, rows: Sequence[Row], *, soonest: bool = False) -> Sample:
-    """Extracts from the ledger's rows of several trainings the data of a rate or a median, one entry for each training.
+    """The data of a rate or a median, one entry for each training.
 
     A step is known up to the interval between two probes: `soonest` takes its first step, else its last.
     """
@@ -113,8 +109,8 @@ def sample(quantity: Quantity, rows: Sequence[Row], *, soonest: bool = False) ->
 
 
 def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """Returns the last step at which any of the given trainings could have reached the goal (event, role or outcome) of
-    a statement; infinity if the statement is about the median of a metric, which has no goal."""
+    """The last step at which any training could have reached the statement's goal; infinite for a metric, which has
+    none."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
@@ -165,13 +161,12 @@ def _last_values(connection: duckdb.DuckDBPyConnection, metric: str) -> _Places:
 
 
 def no_metric(name: str, known: Sequence[str]) -> SpecError:
-    """Makes the error for a statement of a claim that names a metric which the workload does not measure."""
     fix = did_you_mean(name, known, otherwise="name one of them")
     return SpecError("states", given=name, expected=f"a metric: {', '.join(known)}", fix=fix)
 
 
 def layer_number(workload: str, layer: str | None) -> int | None:
-    """Returns the number of the layer with the given name, or whose number is given as a text."""
+    """By name, or number as a text."""
     if layer is None or layer.isdecimal():
         return None if layer is None else int(layer)
     names = layer_names_of(workload)
@@ -183,7 +178,7 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """Returns the step at which a role of attention heads emerged in each training."""
+    """When a role emerged, by training."""
     came: _Places = {}
     before: _Places = {}
     until: _Places = {}

@@ -1,5 +1,4 @@
-"""What the report shows as numbers, computed from the ledger in SQL: shares of outcomes, metrics, reference levels
-(losses known in advance), costs, errors."""
+"""What the report shows as numbers, in SQL: outcomes, metrics, reference levels, costs, errors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeShare:
-    """What the report says about one outcome: its meaning, and the share of all trainings that ended with it.
+    """One outcome: its meaning and share.
 
     Attributes:
         details: The number of these trainings by `outcome_detail`.
@@ -64,7 +63,7 @@ class OutcomeShare:
 
 @dataclass(frozen=True, slots=True)
 class CertificateShare:
-    """How often a certificate (a test of second derivatives, such as `promotion`) confirms one stuck outcome."""
+    """How often a certificate confirms one stuck outcome."""
 
     test: str
     outcome: str
@@ -73,8 +72,6 @@ class CertificateShare:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """A loss known in advance, such as that of a simple predictor, against which outcomes are judged."""
-
     name: str
     n: int
     low: float
@@ -84,7 +81,7 @@ class ReferenceLevel:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The numbers of a sweep's trials and trainings, the time that they took, and the machines that trained them.
+    """The numbers of trials and trainings, the time they took, and their machines.
 
     Attributes:
         first, last: When the first and the last training finished; `None` without trainings.
@@ -99,7 +96,7 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """Computes the share of each label in the total count, such as the share of trainings with each outcome.
+    """The share of each label in the total count.
 
     Args:
         rows: (label, trial, count), such as the number of trainings with an outcome.
@@ -113,7 +110,6 @@ def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str],
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    """Computes the share of trainings with each outcome that occurs."""
     known = outcomes_of(connection)
     details: dict[str, dict[str, int]] = {}
     for outcome, detail, n in connection.execute(
@@ -134,7 +130,7 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tupl
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Computes quantiles of measurements over the trainings with each outcome."""
+    """Quantiles over the trainings with each outcome."""
     rows = _rows(connection, _MEASURES)
     onsets = ("before_onset_step", "onset_step")
     shown = [*onsets, *sorted({row["name"] for row in rows}.difference(onsets))[:_MOST_METRICS]]
@@ -143,8 +139,7 @@ def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
-    """Computes, for each stuck outcome and each test of second derivatives (certificate) that confirms or contradicts
-    it, the share of the tested trainings in which the test confirms the outcome."""
+    """For each stuck outcome and test, the share of the tested trainings in which it confirms the outcome."""
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
         " where certified is not null group by all order by trial"
@@ -156,7 +151,7 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
-    """Lists the reference levels (losses known in advance) for which the ledger has a value of some training."""
+    """Those with a value of some training."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     levels = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
@@ -171,7 +166,7 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLe
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Sums the core-seconds of trainings by pack size (the number of trainings in one batched program)."""
+    """Core-seconds by pack size."""
     ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
     group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
     return _rows(
@@ -198,7 +193,7 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Groups the errors of failed trainings by the last line of their traceback."""
+    """By the last line of their traceback."""
     return _rows(connection, _FAILURES)
 
 

@@ -1,5 +1,4 @@
-"""The report's own figures: rates in cells of two parameters, shares of trainings, roles of attention heads, curves,
-and the Pareto front."""
+"""The report's own figures: cells of two parameters, shares, roles, curves, and the Pareto front."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -59,8 +58,7 @@ _MANYFOLD = 100.0
 
 @house_style()
 def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, str]]:
-    """Draws the share of trainings that end in a certain way, such as stuck, over two parameters, with one cell for
-    each pair of bins.
+    """Draws a rate over two parameters, a cell for each pair of bins.
 
     Returns:
         The figure, and the full text of each cell by the `gid` of the cell's patch.
@@ -89,7 +87,7 @@ def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, st
 
 
 def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
-    """If the axis shows a `Float` parameter, replaces the label of each bin by labels at the edges of the bins."""
+    """For a `Float`, labels the edges of the bins instead of the bins."""
     if isinstance(rates.dimension, Float):
         ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
         labels = [number_label(end) for end in ends if end is not None]
@@ -105,7 +103,7 @@ def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
 def shares_figure(
     names: Sequence[str], rates: Sequence[Rate], colours: Sequence[str], title: str, counted: str
 ) -> Figure:
-    """Draws several shares, such as those of outcomes, with their 95% intervals, one row per share.
+    """One row per share, with its 95% interval.
 
     Args:
         counted: What is counted by the numbers beside the rows, such as `trainings`.
@@ -124,21 +122,20 @@ def shares_figure(
 
 
 def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
-    """Draws the share of trainings with each outcome, with 95% intervals, in the outcomes' colours."""
     names = [share.outcome.replace("_", " ") for share in shares]
     colours = [share.kind.colour for share in shares]
     return shares_figure(names, [share.rate for share in shares], colours, "share of trainings", "trainings")
 
 
 def _write_beside(panel: Axes, text: str, row: float) -> None:
-    """Writes a text into the right margin of a figure, beside a row."""
+    """Into the right margin, beside a row."""
     place = ("axes fraction", "data")
     panel.annotate(text, (1, row), (4, 0), place, "offset points", va="center", color=GREY)
 
 
 @house_style()
 def composition_figure(composition: Sequence[RoleShare], roles: RoleResults) -> Figure:
-    """Draws the share of attention heads in each role, by layer, with 95% intervals."""
+    """The share of heads in each role, by layer."""
     layers = list(dict.fromkeys(share.layer for share in composition))
     names = list(dict.fromkeys(share.role for share in composition))
     height = 1.05 + 0.2 * len(layers) * max(len(names), 2)
@@ -162,8 +159,7 @@ def curve_figures(
     levels: Sequence[ReferenceLevel],
     colours: Mapping[str, str],
 ) -> list[tuple[str, Figure]]:
-    """Draws the loss by step in one figure per outcome: the median over trainings, a band with the middle half, and
-    horizontal lines at the reference levels (losses known in advance)."""
+    """One figure per outcome: the median loss, a band with the middle half, and the reference levels."""
     common = [curve for curve in curves if curve.outcome != "diverged"]
     highest = sorted(levels, key=lambda level: level.median)[-1:]
     return [
@@ -227,7 +223,7 @@ def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence
 
 
 def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """Draws a horizontal line at each reference level (a loss known in advance), with its name in the right margin."""
+    """A horizontal line each, with its name in the right margin."""
     bottom, top = panel.get_ylim()
     to_axis = math.log if panel.get_yscale() == "log" else float
     seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
@@ -248,7 +244,7 @@ def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Moves labels along an axis apart until none overlaps another, if possible without leaving the axis."""
+    """Moves labels apart until none overlaps another, if possible without leaving the axis."""
     moved = np.array(places)
     for _ in range(100):
         gaps = np.diff(moved)
@@ -264,8 +260,7 @@ def _apart(places: Sequence[float]) -> list[float]:
 
 @house_style()
 def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
-    """Draws a metric by step: for the trainings with each outcome, the median and the band that holds the middle
-    half."""
+    """For each outcome the median and the band with the middle half."""
     figure, panel = new_figure()
     points = [point for curve in metric.curves for point in curve.points]
     for curve in metric.curves:
@@ -287,7 +282,7 @@ def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
 
 @house_style()
 def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
-    """Draws all complete trials by their first two objectives."""
+    """All complete trials by their first two objectives."""
     on_front = {trial.trial for trial in preferred.front or ()}
     points = {
         trial: (told.values[0], told.values[1])

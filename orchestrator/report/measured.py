@@ -1,5 +1,4 @@
-"""What was measured in the course of trainings: a workload's own metrics, its events, and the roles of attention
-heads."""
+"""What was measured in the course of trainings: metrics, events, roles."""
 
 import itertools
 from collections.abc import Mapping
@@ -28,14 +27,13 @@ select layer, role, trial, count(*) from ended group by all order by all
 
 @dataclass(frozen=True, slots=True)
 class MetricCurves:
-    """The quartiles over trainings of one of the workload's own metrics, by step."""
+    """The quartiles of one of the workload's own metrics."""
 
     metric: str
     curves: tuple[LearningCurve, ...]
 
 
 def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCurves, ...]:
-    """Reads the quartiles over trainings of the workload's own metrics at each step."""
     rows = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {MOST_METRICS}"
@@ -51,8 +49,7 @@ def read_metric_curves(connection: duckdb.DuckDBPyConnection) -> tuple[MetricCur
 def read_events(
     connection: duckdb.DuckDBPyConnection, spec: Sweep
 ) -> tuple[tuple[OnsetCurve, ...], tuple[OnsetCurve, ...]]:
-    """Reads the steps at which the events that a workload declares happen in trainings, and the delay from each event
-    to the next."""
+    """When events happen, and the delay from each to the next."""
     events = event_names(connection)
     times = {event: event_times(connection, event) for event in events}
     delays = {
@@ -70,7 +67,7 @@ def read_events(
 
 @dataclass(frozen=True, slots=True)
 class RoleShare:
-    """The share of a layer's attention heads that have one role when the heads were last measured."""
+    """The share of a layer's heads with one role at the last probe."""
 
     layer: int
     role: str
@@ -78,7 +75,6 @@ class RoleShare:
 
 
 def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[RoleShare, ...]:
-    """Computes what share of each layer's attention heads has each role."""
     rows = connection.execute(_ROLES_AT_THE_END).fetchall()
     known = [*ROLES]
     roles = sorted(

@@ -1,5 +1,4 @@
-"""Writes the report's page: one HTML file that contains its figures and loads nothing. The figures are written as
-separate files too."""
+"""Writes the report's page: one HTML file that loads nothing, and its figures as separate files too."""
 
 import importlib.metadata
 import json
@@ -31,18 +30,17 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The report on one sweep together with its figures, in the form that the template of the page takes."""
+    """A report with its figures, as the template takes it."""
 
     report: SweepReport
     pictures: tuple[Picture, ...]
 
     def of(self, section: Section) -> list[Picture]:
-        """Returns those of the report's figures that belong to the given section of its HTML page."""
         return [picture for picture in self.pictures if picture.section == section]
 
     @property
     def spec_json(self) -> str:
-        """The sweep's spec as indented JSON."""
+        """Indented."""
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
@@ -78,24 +76,24 @@ def _no_out(expected: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class VectorReport:
-    """The report on one sweep with figures as SVG only: with PNG files, drawing would take twice as long."""
+    """With PNG files, drawing would take twice as long."""
 
     page: str
     pictures: Sequence[Picture]
 
     @classmethod
     def draw(cls, report: SweepReport) -> "VectorReport":
-        """Draws a sweep's report with SVG figures. Writes no file."""
+        """Writes no file."""
         return cls(*_drawn([report]))
 
     def write(self, out: Path) -> None:
-        """Writes the page and, in the folder beside it, the figures."""
+        """The page and, in the folder beside it, the figures."""
         _write(out, self.page, self.pictures)
         for picture in self.pictures:
             (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
 
     def keep(self, place: Place) -> None:
-        """Writes the report into the sweep's directory: the page and the files of the figures."""
+        """Into the sweep's directory."""
         if isinstance(place, LocalFolder):
             self.write(_own_file(place))
         else:
@@ -106,7 +104,7 @@ def make_report(
     directories: Sequence[PlaceName],
     outcome: str | None = None,
 ) -> tuple[str, list[Picture]]:
-    """Makes the page and figures of a report; writes no file. Arguments and errors are those of `write_report`."""
+    """Writes no file. Arguments and errors are those of `write_report`."""
     sweeps = [SweepDirectory.open(name) for name in directories]
     if are_parts(sweeps):
         return _drawn([read_sweep_report(sweeps[0], outcome, sweeps)])
@@ -135,7 +133,7 @@ def _drawn(reports: Sequence[SweepReport]) -> tuple[str, list[Picture]]:
 
 @cache
 def _template() -> Template:
-    """Compiles the template of the report's page, only once, because this takes a tenth of a second."""
+    """Only once, because it takes a tenth of a second."""
     environment = page_templates()
     environment.globals |= {
         "quantiles": ["median" if each == 0.5 else f"{100 * each:.0f}%" for each in QUANTILES],
@@ -158,7 +156,6 @@ def _duration(seconds: float) -> str:
 
 
 def _own_file(place: LocalFolder) -> Path:
-    """Returns the path of the report in a sweep's directory."""
     out = place.path / REPORT_FILE
     with reading(str(place)):
         refuse_link(out.parent)

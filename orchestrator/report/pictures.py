@@ -65,7 +65,7 @@ _DARK = """
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure of the report. Its files are rendered when they are first needed.
+    """One figure. Its files are rendered when they are first needed.
 
     Attributes:
         hover: For the `gid` of an artist, the text that a browser shows when the mouse rests on the artist.
@@ -79,7 +79,7 @@ class Picture:
 
     @cached_property
     def svg(self) -> str:
-        """The figure as the text of an SVG file, with letters as outlines. Rendering it again gives the same bytes."""
+        """With letters as outlines. Rendering it again gives the same bytes."""
         _lay_out(self.figure)
         sink = io.StringIO()
         with matplotlib.rc_context({"svg.hashsalt": "attnsweep", "svg.fonttype": "path"}):
@@ -98,18 +98,16 @@ class Picture:
 
     @property
     def png(self) -> bytes:
-        """The figure rendered as the bytes of a PNG file."""
         return as_png(self.figure)
 
     @property
     def source(self) -> Markup:
-        """The figure as a data URI for the `src` of an `img` element."""
+        """A data URI for the `src` of an `img` element."""
         return Markup("data:image/svg+xml;base64," + base64.b64encode(self._in_both_schemes.encode()).decode())
 
     @property
     def drawing(self) -> Markup:
-        """The figure as SVG inside the page's HTML, the only form in which the texts in `hover` appear under the
-        pointer."""
+        """SVG inside the page's HTML, the only form in which the texts in `hover` appear under the pointer."""
         own = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{self.name}-", self._in_both_schemes)
         for size in ("height", "width"):
             own = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", own, count=1)
@@ -121,7 +119,7 @@ class Picture:
 
 
 def as_png(figure: Figure) -> bytes:
-    """Renders a figure as the bytes of a PNG file, for slides."""
+    """For slides."""
     _lay_out(figure)
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi="figure", metadata={"Software": None})
@@ -129,7 +127,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Runs Matplotlib's layout engine once for a figure that is saved to several files."""
+    """Runs the layout engine once for a figure that is saved to several files."""
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False, "figure.autolayout": False}):
@@ -137,7 +135,7 @@ def _lay_out(figure: Figure) -> None:
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
-    """Draws all figures of the report on one sweep. Each has a file name of its own, which begins with `prefix`."""
+    """Each has a file name of its own, which begins with `prefix`."""
     pictures: dict[str, Picture] = {}
     for picture in _drawn(report):
         name = prefix + re.sub(r"[^A-Za-z0-9]+", "_", picture.name).strip("_")[:60]
@@ -151,7 +149,7 @@ def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
 
 
 def draw_overview(reports: Sequence[SweepReport]) -> Picture:
-    """Draws the figure that compares the stuck rates of several sweeps."""
+    """The stuck rates of several sweeps."""
     names = [f"{number}. {report.directory.spec.name}" for number, report in enumerate(reports, 1)]
     rates = [report.results.stuck for report in reports]
     figure = shares_figure(names, rates, [BLUE] * len(names), "stuck rate", "stuck")

@@ -1,5 +1,4 @@
-"""Rates in cells of the two parameters that matter most, and the probability of an ending as a fitted function of these
-two."""
+"""Rates in cells of the two parameters that matter most, and an ending's probability as a fitted function of them."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ _FEWEST_TRIALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How well one parameter explains why trials differ in a rate, such as the share of stuck trainings.
+    """How well one parameter explains why trials differ in a rate.
 
     Attributes:
         share: Epsilon squared: the share of the variance that lies between bins, corrected for chance; at least 0.
@@ -43,7 +42,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials that lie in one cell of a grid of two parameters.
+    """A cell of two parameters.
 
     Attributes:
         place: The number of the bin on each axis.
@@ -57,8 +56,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The two parameters on which a rate, such as the share of stuck trainings, depends most; the observed rate in each
-    cell of a grid over their values; and the best cell.
+    """The two parameters on which a rate depends most, the rate in each cell, and the best cell.
 
     Attributes:
         explained: How much each parameter that varies unconditionally explains of the differences between the rates of
@@ -80,41 +78,36 @@ class Regions:
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
-        """Returns the cells of a grid over two parameters as the rows of a table that looks like a plot: the first
-        parameter increases to the right, the second upwards."""
+        """The rows of a table that looks like a plot: the first parameter to the right, the second upwards."""
         n_rows = len(self.axes[1].bins)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
-        """Describes a cell of a grid of parameters: returns each parameter's name with the label of its bin (range of
-        values) in this cell."""
+        """Each parameter's name with the label of its bin."""
         return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
 
     @property
     def best_by(self) -> str:
-        """Names the criterion by which the best combination of parameter ranges was chosen."""
+        """The criterion for the best cell."""
         if not self.is_more_better:
             return f"the lowest upper bound of the {self.question.ending.share_label}"
         return f"the highest lower bound of the {self.sought.share_label}"
 
     @property
     def sought(self) -> Ending:
-        """The ending that should be frequent, such as solved: the share of trainings that end so decides which
-        combination of parameter ranges is the best."""
+        """The ending that should be frequent: its share decides which cell is the best."""
         return SOLVED if self.question.ending == STUCK else self.question.ending
 
     @property
     def is_more_better(self) -> bool:
-        """Whether the best cell of the map is the one where a high rate of the ending `sought` (such as solved) is
-        surest. Otherwise a low rate makes a cell the best."""
+        """Whether a high rate of `sought` makes a cell the best, or a low one."""
         return self.question.ending == STUCK or self.question.is_sought
 
 
 def read_regions(
     connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
 ) -> Regions | None:
-    """Reads from a ledger how the rate that the report is about depends on two parameters, with one rate for each pair
-    of their bins; `None` if the sweep varies no parameter that all trials have."""
+    """`None` if the sweep varies no parameter that all trials have."""
     swept = [rates for rates in by_parameter if not rates.where]
     if not swept:
         return None
@@ -152,7 +145,7 @@ def read_regions(
 
 
 def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
-    """Returns, for each trial, the index of the bin of one parameter in which it lies."""
+    """For each trial the index of its bin."""
     axis_values = values[axis.parameter]
     return np.array(binning(axis.dimension, axis_values).place(axis_values), dtype=np.int64)
 
@@ -196,8 +189,7 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """The outcomes of trainings over two parameters: the share of each outcome in each cell, and phase diagrams, which
-    show probabilities as smooth functions of the parameters.
+    """Shares of outcomes over two parameters, and phase diagrams.
 
     Attributes:
         asked: The phase diagram of the rate that the report is about; `None` if the values of a parameter are not
@@ -211,8 +203,7 @@ class Plane:
 
 
 def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Plane | None:
-    """Reads the rates of outcomes, and phase diagrams, over the two parameters that explain most from a ledger; `None`
-    if the sweep varies fewer than two."""
+    """Over the two parameters that explain most; `None` if the sweep varies fewer than two."""
     if regions is None or len(regions.axes) < 2:
         return None
     x, y = (axis.parameter for axis in regions.axes)

@@ -78,15 +78,14 @@ class SweepReport:
 
     @property
     def of_many(self) -> str:
-        """A clause that says how many trainings are chosen at random for the quartiles of curves; empty if all are
-        used."""
+        """How many trainings are chosen at random for the quartiles of curves; empty if all are used."""
         if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
             return ""
         return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"
 
     @property
     def fault(self) -> str | None:
-        """The fault that the sweep's final self-check found; `None` if it found no fault."""
+        """What the self-check found wrong; `None` if nothing."""
         faults = (replays.fault for part in self.parts if (replays := earlier_replays(part)) is not None)
         return next(filter(None, faults), None)
 
@@ -101,7 +100,7 @@ class SweepReport:
 
     @property
     def planned(self) -> str:
-        """The number of trainings that the spec plans, as text, such as `1,000`."""
+        """As text, such as `1,000`."""
         spec = self.directory.spec
         most = f"{sum(part.own_spec.trials for part in self.parts) * most_wanted(spec.replicates):,}"
         return most if isinstance(spec.replicates, int) else f"at most {most}"
@@ -114,16 +113,14 @@ class SweepReport:
 
     @property
     def n_failed(self) -> int:
-        """The number of the sweep's trainings that raised an error."""
         return self.results.outcomes.get("failed", 0)
 
     @property
     def is_local(self) -> bool:
-        """Whether the sweep is in a directory, not in an object store."""
         return isinstance(self.directory.place, LocalFolder)
 
     def commands(self) -> list[tuple[str, str]]:
-        """Lists the shell commands that the report suggests for this sweep, as (purpose, command)."""
+        """(purpose, command)."""
         places = [_argument(part) for part in self.parts]
         together = " ".join(places)
         commands = [
@@ -156,7 +153,7 @@ class SweepReport:
 
 
 def _argument(directory: SweepDirectory) -> str:
-    """The directory as an argument, without its parent folders, because reports are read on other machines."""
+    """Without parent folders, because reports are read on other machines."""
     place = directory.place
     return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
 
@@ -164,7 +161,7 @@ def _argument(directory: SweepDirectory) -> str:
 def read_sweep_report(
     directory: SweepDirectory, outcome: str | None = None, parts: Sequence[SweepDirectory] = ()
 ) -> SweepReport:
-    """Reads the content of a report from a sweep as it is now. The sweep may still be running.
+    """Reads a sweep as it is now, also while it runs.
 
     Args:
         outcome: The outcome whose rate the report is about; by default that of the sweep's objective.

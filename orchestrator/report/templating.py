@@ -12,7 +12,7 @@ _FOLDERS = re.compile(r"(?:(?<=:///)|(?<![^\s\"'`(\[{<=,;|]))/(?:[^\s/\"'`<>|:,;
 
 
 def page_templates() -> Environment:
-    """Creates the Jinja environment of all pages: texts are escaped, and an undefined name raises an error."""
+    """Texts are escaped, and an undefined name raises an error."""
     environment = Environment(
         loader=PackageLoader("attnsweep.orchestrator.report"),
         autoescape=True,
@@ -28,7 +28,7 @@ def page_templates() -> Environment:
 
 
 def without_folders(text: str) -> str:
-    """Replaces the folders of absolute paths in a text: `/home/me/sweeps/mine.py:Mine` becomes `.../mine.py:Mine`.
+    """`/home/me/sweeps/mine.py:Mine` becomes `.../mine.py:Mine`.
 
     A page may be read on another machine, where the folders of this machine mean nothing.
     """

@@ -1,4 +1,4 @@
-"""Writes a claim's verdict as an HTML page and as an SVG badge; neither loads other files."""
+"""Writes a claim's verdict as an HTML page and an SVG badge; neither loads other files."""
 
 from xml.sax.saxutils import escape
 
@@ -13,7 +13,7 @@ _CHARACTER_PIXELS, _MARGIN_PIXELS = 7, 14
 
 
 def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
-    """Writes the page and the badge of a claim's verdict into the folder `report` of the claim's sweep directory."""
+    """Into the folder `report` of the claim's sweep directory."""
     badge = badge_svg(verdict)
     latest = [*directory.environments.values()][-1:]
     page = (
@@ -37,7 +37,7 @@ def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
 
 
 def badge_svg(verdict: Verdict) -> str:
-    """Draws a badge with the claim's name, its verdict, and the number of trainings."""
+    """The claim's name, its verdict, and the number of trainings."""
     name, words = verdict.claim.name, f"{verdict.decision}, {verdict.n_trainings} trainings"
     left, right = (_CHARACTER_PIXELS * len(text) + _MARGIN_PIXELS for text in (name, words))
     return (

@@ -1,5 +1,4 @@
-"""A phase diagram: the probability that a training ends stuck, or with one outcome, as a function of two parameters,
-fitted to the rows of a ledger. Axes: T trial."""
+"""A phase diagram: the probability of an ending as a function of two parameters. Axes: T trial."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class PhaseDiagram(DrawnAnswer):
-    """The probability that a training has a given ending (is stuck, or has a certain outcome), as a smooth function of
-    the parameters `x` and `y`.
+    """The probability of an ending as a smooth function of the parameters `x` and `y`.
 
     Attributes:
         surface: The model; `None` if there is nothing to fit; `note` then says why.
@@ -49,25 +47,22 @@ class PhaseDiagram(DrawnAnswer):
         return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the probability of the ending (stuck, or one outcome) at the given values of the parameters, with its
-        pointwise 95% band; NaN outside of the range tried. Raises a `ValueError` if nothing was fitted."""
+        """The probability with its pointwise 95% band; NaN outside of the range tried. Raises a `ValueError` if nothing
+        was fitted."""
         if self.surface is None:
             raise ValueError(f"no model was fitted to the rates of the trials: {self.note}")
         return self.surface.at(x, y)
 
     def contour(self) -> list[Floats]:
-        """Returns the lines on which the probability that a training has the diagram's ending (is stuck, or has a
-        certain outcome) is 1/2."""
+        """The lines on which the probability is 1/2."""
         return [] if self.surface is None else self.surface.contour()
 
     def residuals(self) -> tuple[ResidualBin, ...]:
-        """Returns, for each cell of the map of two parameters, how many trainings were observed to end stuck (or with
-        one outcome), and how many the fit predicts; empty if nothing was fitted."""
+        """Observed and predicted numbers by cell; empty if nothing was fitted."""
         return () if self.surface is None else self.surface.residuals
 
     def to_arrow(self) -> pa.Table:
-        """Returns the fitted probability that a training ends stuck (or with the chosen outcome) on a grid of the two
-        parameters."""
+        """The fitted probability on a grid."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
         else:
@@ -77,7 +72,6 @@ class PhaseDiagram(DrawnAnswer):
         return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
     def _shown(self) -> pa.Table:
-        """Returns the table that a notebook shows."""
         x, y = self.x.name, self.y.name
         if self.surface is None:
             observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
@@ -95,19 +89,15 @@ class PhaseDiagram(DrawnAnswer):
         )
 
     def plot(self) -> "Figure":
-        """Draws the fitted probability that a training ends stuck (or with a given outcome) and, beside it, how far the
-        shares in the trials depart from it, with a note on the fit. If no model was fitted, draws only the trials."""
+        """The fitted probability and, beside it, how far trials depart from it. Without a model, only the trials."""
         return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
 
     def plot_model(self) -> "Figure":
-        """Draws the fitted probability that a training ends stuck, or with one outcome, as a coloured area, with the
-        line where it is 1/2 and that line's 95% band. Marks in the same colour scale show the observed shares."""
+        """The probability in colour, the line where it is 1/2 with its 95% band, and marks of observed shares."""
         return self._figure(("model",))
 
     def plot_residuals(self) -> "Figure":
-        """Draws how well the fit agrees with the trainings: for each rectangle in the plane of both parameters, the
-        observed share of trainings that ended in a certain way, such as stuck, beside the share that the fit predicts.
-        """
+        """The observed share in each cell beside the one that the fit predicts."""
         return self._figure(("residuals",))
 
     def _figure(self, parts: Sequence[Literal["model", "residuals"]], note: str = "") -> "Figure":
@@ -119,7 +109,6 @@ class PhaseDiagram(DrawnAnswer):
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Fits the probability that a training ends stuck, or with one outcome, as a function of two parameters."""
     for name in (x, y):
         check_parameter(connection, name)
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
@@ -153,8 +142,6 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    """Makes the phase diagram of two parameters: fits how probable it is, depending on them, that a training ends stuck
-    or with one outcome."""
     return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
 
 

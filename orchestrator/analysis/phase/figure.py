@@ -1,5 +1,4 @@
-"""Figures of a phase diagram: the fitted probability with the observed trials, and the observed beside the predicted
-shares."""
+"""Figures of a phase diagram: the fitted probability with the trials, and observed beside predicted shares."""
 
 import textwrap
 from collections.abc import Sequence
@@ -41,8 +40,7 @@ def phase_figure(
     parts: Sequence[Literal["model", "residuals"]],
     note: str = "",
 ) -> Figure:
-    """Draws a phase diagram, which shows over two parameters how probable it is that a training ends stuck or with one
-    outcome: the panels named in `parts`, with `note` above them."""
+    """Draws the panels named in `parts`, with `note` above them."""
     figure, panels = figures.new_planes(len(parts), figures.WIDTH * len(parts), _HEIGHT + 0.3 * (len(parts) - 1))
     for panel, part in zip(panels, parts, strict=True):
         if part == "model":
@@ -99,7 +97,7 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
 def _draw_observed(
     panel: Axes, plane: Plane, trials: TrialCounts, cells: Sequence[ResidualBin], ending: Ending
 ) -> dict[str, Artist]:
-    """Draws a dot for each trial or, if `cells` are given, a square for each cell."""
+    """A dot for each trial or, if `cells` are given, a square for each cell."""
     x, y, share, name, marker = trials.x, trials.y, trials.k / trials.n, "trial", "o"
     if cells:
         x, y = (np.array(middles) for middles in zip(*(_middle(plane, cell) for cell in cells), strict=True))
@@ -155,7 +153,7 @@ def _finish(figure: Figure, panel: Axes, plane: Plane, colours: ScalarMappable, 
 
 
 def _has_room(plane: Plane, cell: ResidualBin) -> bool:
-    """Returns whether the drawn area of a cell has room for the cell's numbers."""
+    """Whether the drawn cell has room for its numbers."""
     x, y = plane
     widths = (
         np.ptp(x.scaled(np.array([cell.x_low, cell.x_high]))),

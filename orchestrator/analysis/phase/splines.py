@@ -49,31 +49,29 @@ _EDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Splines:
-    """The basis functions of a surface over two axes: all products of one B-spline of the first axis and one of the
-    second. Each axis has `n` B-splines."""
+    """All products of one B-spline of the first axis and one of the second, `n` on each."""
 
     n: int
 
     @classmethod
     def for_trials(cls, n_trials: int) -> "Splines":
-        """Chooses how many B-splines each axis of the fitted surface has: the more trials, the more splines, within
-        limits."""
+        """The more trials, the more splines, within limits."""
         return cls(int(np.clip(round(2.5 * n_trials**0.25) + 3, _FEWEST_SPLINES, _MOST_SPLINES)))
 
     @property
     def spacing(self) -> float:
-        """The distance between neighbouring knots of the splines."""
+        """Between neighbouring knots."""
         return 2 / (self.n - 3)
 
     def at(self, x: Floats, y: Floats) -> tuple[Ints, Floats]:
-        """Evaluates at each of the given points the 16 products of splines that are not 0 there."""
+        """At each point the 16 products that are not 0 there."""
         (x_at, x_value), (y_at, y_value) = self._along(x), self._along(y)
         number = y_at[..., :, None] * self.n + x_at[..., None, :]
         value = y_value[..., :, None] * x_value[..., None, :]
         return number.reshape(*x.shape, 16), value.reshape(*x.shape, 16)
 
     def _along(self, places: Floats) -> tuple[Ints, Floats]:
-        """Evaluates at each of the given points the 4 splines of one axis that are not 0 there."""
+        """The 4 splines of one axis that are not 0 at each point."""
         along = (places + 1) / self.spacing
         first = np.clip(along.astype(np.int64), 0, self.n - 4)
         t = along - first
@@ -81,8 +79,7 @@ class Splines:
         return first[..., None] + np.arange(4), np.stack(value, axis=-1) / 6
 
     def roughness(self) -> Floats:
-        """Returns a matrix (B, B) whose quadratic form maps the B coefficients of a surface to its roughness: the
-        integral of the surface's squared second derivatives."""
+        """A matrix (B, B) whose quadratic form is the integral of a surface's squared second derivatives."""
         same = np.eye(self.n)
         slope, bend = (np.diff(same, order, axis=0) for order in (1, 2))
         slopes, bends = slope.T @ slope, bend.T @ bend
@@ -91,7 +88,7 @@ class Splines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SmoothLogit:
-    """A fitted smooth surface: the logit of a probability as a function of two parameters, each scaled to -1..1.
+    """The logit of a probability as a smooth function of two parameters, each scaled to -1..1.
 
     Attributes:
         coefficients, covariance: (B,) a coefficient for each of B products of splines, and their covariance (B, B). Use
@@ -111,7 +108,7 @@ class SmoothLogit:
     held_out: Floats
 
     def at(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Returns the fitted logit and its standard deviation at each of the points (`x`, `y`)."""
+        """The logit and its standard deviation at each point."""
         number, value = self.splines.at(*(np.clip(np.nan_to_num(coordinates), -1, 1) for coordinates in (x, y)))
         logit = (self.coefficients[number] * value).sum(axis=-1)
         deviation = np.sqrt(_quadratic(self.covariance, number, value))
@@ -120,7 +117,7 @@ class SmoothLogit:
 
 
 def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> SmoothLogit:
-    """Fits the logit of the probability that a training ends in a certain way as a smooth surface over two parameters.
+    """Fits the logit of the probability of an ending.
 
     Args:
         x, y: (T,) the places of the trials, in -1..1.
@@ -140,8 +137,7 @@ def fit_smooth(x: Floats, y: Floats, n: Floats, k: Floats, weight: Floats) -> Sm
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fit:
-    """A fit of the regression with one strength of smoothing, and how well it predicts trials that were left out of the
-    fit.
+    """A fit with one strength of smoothing.
 
     Attributes:
         penalty, inverse: (B, B) the matrix of the penalty for B coefficients, and the inverse of the penalized
@@ -213,7 +209,7 @@ class _Regression:
         )
 
     def fits(self) -> Iterator[_Fit]:
-        """Yields a fitted surface for each strength of smoothing, the smoothest surface first."""
+        """The smoothest first."""
         mean = (self.k_P.sum() + 0.5) / (self.weight_P.sum() + 1)
         n_terms = self.splines.n**2
         coefficients = np.full(n_terms, np.log(mean / (1 - mean)))
@@ -249,7 +245,7 @@ class _Regression:
         return -_likelihood(logit, self.k_P, self.weight_P) + float(coefficients @ penalty @ coefficients) / 2
 
     def summed(self, factor: Floats) -> Floats:
-        """Returns a weighted sum of matrices (B, B), one for each place (a group of trials at nearly equal points)."""
+        """A weighted sum of the places' matrices (B, B)."""
         n_terms = self.splines.n**2
         return np.asarray(self.squares.T @ factor).reshape(n_terms, n_terms)
 
@@ -302,7 +298,7 @@ def _likelihood(logit: Floats, k: Floats, n: Floats) -> float:
 
 
 def expit(logit: Floats) -> Floats:
-    """Converts logits to probabilities: the inverse of the logit."""
+    """The inverse of the logit."""
     from scipy import special
 
     return np.asarray(special.expit(logit))

@@ -33,8 +33,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending
 
 @dataclass(frozen=True, slots=True)
 class PlaneAxis:
-    """One of the two parameters of a phase diagram; `low` and `high` are the smallest and the largest value that was
-    tried."""
+    """One of the two parameters; `low` and `high` are the ends of the range tried."""
 
     name: str
     log: bool
@@ -42,7 +41,7 @@ class PlaneAxis:
     high: float
 
     def scaled(self, values: Floats) -> Floats:
-        """Maps values of the parameter linearly, so that the range of values that was tried becomes -1..1."""
+        """The range tried becomes -1..1, linearly."""
         if self.log:
             # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
             with np.errstate(divide="ignore"):
@@ -50,7 +49,7 @@ class PlaneAxis:
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
 
     def values(self, scaled: Floats) -> Floats:
-        """Converts coordinates on the axis, from -1 to 1, back to values of the parameter. The inverse of `scaled`."""
+        """The inverse of `scaled`."""
         share = (np.asarray(scaled) + 1) / 2
         if self.log:
             return np.asarray(self.low * (self.high / self.low) ** share)
@@ -59,8 +58,7 @@ class PlaneAxis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TrialCounts:
-    """The results of several trials, as arrays with one entry per trial: the values of two parameters, the number of
-    trainings, and how many of these end stuck or with the outcome that is studied."""
+    """One entry per trial: the two parameters, its trainings, and those with the ending."""
 
     x: Floats
     y: Floats
@@ -79,8 +77,7 @@ _FALSE_ALARM = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ResidualBin:
-    """The observed and the expected number of trainings that ended in a given way, such as stuck, in one cell of the
-    plane of two parameters.
+    """The observed and the expected number with the ending in one cell of the plane.
 
     Attributes:
         expected: The number of trainings with the ending that the trials at other places predict.
@@ -104,14 +101,12 @@ class ResidualBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the fit is wrong in this cell: the observed share of trainings that ended in a certain way, such as
-        stuck, lies too far from the predicted share."""
+        """Whether the observed share lies too far from the predicted one."""
         return self.off > _OFF
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Compares, in rectangles of the plane of two parameters, the share of trainings that ended in a certain way with
-    the share that a fit predicts."""
+    """Compares observed and predicted shares by cell."""
     n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
     cells = []
     for x_low, x_high, in_column in _cells(trials.x, n_bins):
@@ -151,7 +146,7 @@ def _cell(
 
 
 def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Divides values into up to `n_bins` ranges that hold about equally many of them."""
+    """Up to `n_bins` ranges of about equally many values."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     if len(edges) == 1:
         return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]
@@ -166,8 +161,7 @@ _FEWEST_TRIALS = 4
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """The fitted probability that a training ends in a certain way, such as stuck, as a smooth function of two
-    parameters, `x` and `y`.
+    """The fitted probability of an ending as a smooth function of `x` and `y`.
 
     Attributes:
         quantile: The 97.5% quantile of Student's t, for 95% intervals.
@@ -181,19 +175,17 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """How much the trials scatter around the fitted probabilities, divided by the scatter that independent
-        trainings would have. Above 1, the trainings of one trial depend on each other, or the fit is poor."""
+        """The trials' scatter over that of independent trainings. Above 1, trainings of a trial depend on each other
+        or the fit is poor."""
         return self.logit.dispersion
 
     @property
     def fits(self) -> bool:
-        """Whether the fitted surface agrees with the observed share of trainings that ended stuck (or with the chosen
-        outcome) in every cell of the plane of two parameters."""
+        """Whether it agrees with the observed share in every cell."""
         return not any(cell.is_off for cell in self.residuals)
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the fitted probability that a training ends in a certain way, such as stuck, at the given values of
-        the two parameters, and the ends of its pointwise 95% band; NaN outside of the range that was tried."""
+        """The probability and the ends of its pointwise 95% band; NaN outside of the range tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
         logit, deviation = self.logit.at(*places)
         spread = self.quantile * deviation
@@ -201,14 +193,13 @@ class Surface:
 
     @cached_property
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """The fitted probability on a grid of G values of each of two parameters."""
+        """On G values of each parameter."""
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])
 
     def border_depth(self) -> Floats:
-        """Returns, at each point of a grid over the two parameters, how far the value 1/2 lies inside the 95% band of
-        the fitted probability: the distance to the band's nearer end, negative where 1/2 is outside.
+        """How far 1/2 lies inside the 95% band at each point of the grid, from the nearer end; negative outside.
 
         Where all trials end alike the band may contain 1/2 far from any border, since the logit of a share near 0 is
         hardly known. So only the parts of the band that a border crosses count as inside.
@@ -222,8 +213,7 @@ class Surface:
         return np.where(np.isin(part, crossed[crossed > 0]), depth, np.minimum(depth, -1e-9))
 
     def contour(self) -> list[Floats]:
-        """Returns the lines on which the fitted probability of an ending, such as stuck, is 1/2, in the plane of the
-        two parameters: each (n, 2) with columns x and y. There are none if the surface disagrees with the data."""
+        """The lines of probability 1/2, each (n, 2) with columns x and y; none if the surface does not fit."""
         if not self.fits:
             return []
         axis = np.linspace(-1, 1, _GRID)
@@ -235,7 +225,6 @@ class Surface:
 def fit_surface(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> tuple[Surface | None, str]:
-    """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters."""
     from scipy import special
 
     n_trials, total, n_with = len(trials.n), int(trials.n.sum()), int(trials.k.sum())

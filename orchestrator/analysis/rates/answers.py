@@ -1,5 +1,3 @@
-"""Answers about rates (shares of trainings), each with its numbers, a table and a figure."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,7 +30,7 @@ class CellRate:
 def cell_rates(
     connection: duckdb.DuckDBPyConnection, crossing: Crossing, ending: Ending, specs: Sequence[Sweep]
 ) -> tuple[CellRate, ...]:
-    """Computes a rate in each cell of two parameters. Cells whose trainings all failed or were pruned are left out."""
+    """Cells whose trainings all failed or were pruned are left out."""
     counts = {trial: (n, k) for trial, n, k in counts_by_trial(connection, ending=ending) if n}
     pool, rates = pooling(*specs), []
     for place, group in crossing.cells().items():
@@ -45,8 +43,7 @@ def cell_rates(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StuckRates(DrawnAnswer):
-    """The share of trainings that are stuck, or that have one outcome: over all trials, and in the bins of each
-    parameter."""
+    """The rate over all trials, and in the bins of each parameter."""
 
     overall: Rate
     by_parameter: tuple[ParameterRates, ...]
@@ -58,7 +55,6 @@ class StuckRates(DrawnAnswer):
         return f"{self.ending.share_label} {rate_label(self.overall)}{by and f'; by {by}'}"
 
     def to_arrow(self) -> pa.Table:
-        """Returns a table of how often trainings have a certain ending, such as stuck."""
         rows: list[tuple[str, str, int | None, Rate]] = [("", "", None, self.overall)]
         rows += [
             (rates.title, bin_.label, bin_.n_trials, bin_.rate) for rates in self.by_parameter for bin_ in rates.bins
@@ -69,8 +65,7 @@ class StuckRates(DrawnAnswer):
         return table(columns, ((*labels, *rate.row) for *labels, rate in rows))
 
     def plot(self) -> "Figure":
-        """Draws the share of trainings that are stuck, or that have a certain outcome, in each bin of each parameter,
-        with 95% intervals and one panel per parameter. Without parameters, draws the share over all trials."""
+        """One panel per parameter, with 95% intervals; without parameters, the rate over all trials."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure, stuck_rate_figure
 
         drawn = [rates for rates in self.by_parameter if rates.bins]
@@ -83,7 +78,7 @@ class StuckRates(DrawnAnswer):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OutcomeRates(DrawnAnswer):
-    """The share of trainings with each outcome, in each group of trials, with intervals.
+    """The rate of each outcome in each group of trials.
 
     Attributes:
         by: The parameter whose bins are the groups, or two with a comma between them; empty for one group of all
@@ -109,7 +104,7 @@ class OutcomeRates(DrawnAnswer):
         return f"{', '.join(self.outcomes)}{where}{pruned}"
 
     def most_frequent(self) -> dict[tuple[int, ...], tuple[str, Rate]]:
-        """Returns the most frequent outcome of each group of trials, and that outcome's rate."""
+        """By group, with its rate."""
         leaders = {}
         for place, rates in zip(self.places, self.rates, strict=True):
             known = [(outcome, rate) for outcome, rate in zip(self.outcomes, rates, strict=True) if rate.n]
@@ -118,8 +113,7 @@ class OutcomeRates(DrawnAnswer):
         return leaders
 
     def to_arrow(self) -> pa.Table:
-        """Returns one row per group of trials and outcome: the number of trainings `n`, those with the outcome `k`, and
-        the `rate` with its 95% interval."""
+        """One row per group and outcome: trainings `n`, those with it `k`, the `rate` with its 95% interval."""
         crossed = self.by.split(",") if len(self.bins) > 1 else []
         columns = {"group": str, "outcome": str, **{f"param_{name}": str for name in crossed}, **RATE_COLUMNS}
         rows = []
@@ -129,7 +123,7 @@ class OutcomeRates(DrawnAnswer):
         return table(columns, rows)
 
     def plot(self) -> "Figure":
-        """Draws the rate of each outcome with its 95% interval, for each group of trials."""
+        """Each outcome's rate with its 95% interval, by group."""
         from attnsweep.orchestrator.analysis.rates.figures import grouped_rates_figure
 
         if len(self.bins) > 1:
@@ -139,22 +133,20 @@ class OutcomeRates(DrawnAnswer):
         return grouped_rates_figure(names, groups, "share of trainings, 95% interval", by_label(self.by))
 
     def plot_map(self) -> "Figure":
-        """Draws a map of the cells of two parameters, each in the colour of the most frequent outcome of its
-        trainings."""
+        """The cells of two parameters, each in the colour of its most frequent outcome."""
         from attnsweep.orchestrator.analysis.rates.figures import outcome_map_figure
 
         return outcome_map_figure(self.by.split(","), self.bins, self.most_frequent(), self.colours)
 
 
 def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Counts trainings by outcome; the most frequent outcome comes first."""
+    """The most frequent first."""
     rows = connection.execute("select outcome, count(*) from trainings group by 1 order by 2 desc, 1").fetchall()
     return dict(rows)
 
 
 def commonest_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """Returns the commonest last line of the errors of failed trainings, with its count: `4 of 18: ValueError: ...`;
-    `None` if none failed."""
+    """The commonest last line of errors, with its count: `4 of 18: ValueError: ...`; `None` if none failed."""
     row = connection.execute(
         r"""
         select count(*), sum(count(*)) over (), string_split(rtrim(error, E' \n'), E'\n')[-1] as line from trainings
@@ -165,8 +157,7 @@ def commonest_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
-    """Says how many trainings were pruned and so are not counted in the sweep's rates of outcomes; `None` if none were
-    pruned."""
+    """How many trainings were pruned and so are not counted; `None` if none were."""
     if not (n_pruned := outcomes.get(PRUNED, 0)):
         return None
     return (
@@ -176,7 +167,6 @@ def pruned_note(outcomes: Mapping[str, int]) -> str | None:
 
 
 def outcome_rates(connection: duckdb.DuckDBPyConnection, crossing: Crossing, pool: Pooling) -> OutcomeRates:
-    """Computes the share of trainings with each outcome, in each group of trials."""
     totals = outcome_counts(connection)
     n_failed, n_pruned = totals.pop("failed", 0), totals.pop(PRUNED, 0)
     counts: dict[int, dict[str, int]] = {}

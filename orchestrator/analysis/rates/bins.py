@@ -58,13 +58,12 @@ class Bins:
         return len(self.dimension.choices) if isinstance(self.dimension, Categorical) else len(self.edges) - 1
 
     def ranges(self) -> list[tuple[str, float | None, float | None]]:
-        """Returns (label, low, high) for each bin."""
+        """(label, low, high) of each bin."""
         if isinstance(self.dimension, Categorical):
             return [(value_label(choice), None, None) for choice in self.dimension.choices]
         return [_range(self.dimension, low, high) for low, high in itertools.pairwise(self.edges)]
 
     def place(self, values: Sequence[object]) -> list[int]:
-        """Returns the index of each value's bin."""
         if isinstance(self.dimension, Categorical):
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
@@ -91,8 +90,7 @@ Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
 
 
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
-    """Makes wide bins of a parameter from its range alone: decades on a logarithmic scale, up to five equal parts on a
-    linear one, or one bin for each choice of a categorical parameter."""
+    """From the range alone: decades, up to five equal parts of a linear range, or one bin per choice."""
     if isinstance(dimension, Categorical):
         return Bins(dimension, ())
     if dimension.log:
@@ -109,13 +107,12 @@ def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
 
 
 def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins for showing a rate as a function of one parameter: the more trials, the narrower the bins."""
+    """For a rate by one parameter: the more trials, the narrower."""
     return _halved(dimension, values, len(values) ** (2 / 3), _MOST_BINS)
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
-    """Makes the bins of one of two parameters, for showing a rate in every combination of a bin of the one and a bin of
-    the other: the more trials, the narrower the bins."""
+    """For one of two parameters, whose cells have rates: the more trials, the narrower."""
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
@@ -137,7 +134,6 @@ def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: in
 
 
 def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Splits every bin of a parameter in halves, and returns the edges of the new bins."""
     halves = [edges[0]]
     for low, high in itertools.pairwise(edges):
         middle = (low + high) / 2
@@ -156,7 +152,6 @@ def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ..
 
 
 def _value(dimension: Float | Int, edge: float) -> float:
-    """Converts a bin's edge to a value of the parameter."""
     if not dimension.log:
         return edge
     return float(f"1e{edge:.0f}") if edge == round(edge) else 10**edge
@@ -173,7 +168,7 @@ def _range(dimension: Float | Int, low: float, high: float) -> tuple[str, float,
 
 
 def _power_label(edge: float) -> str:
-    """Formats the edge of a bin, given by its decimal logarithm: `1e-4` for -4, `3.16e-4` for -3.5."""
+    """`1e-4` for -4, `3.16e-4` for -3.5."""
     power = math.floor(edge)
     return f"1e{power}" if edge == power else f"{10 ** (edge - power):.2f}e{power}"
 
@@ -187,27 +182,25 @@ _MOST_PARAMETERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trials in which a parameter has one value, or a value in one bin."""
+    """The trials with one value, or in one bin."""
 
     label: str
     trials: frozenset[int]
 
 
 def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Lists the parameters for which a ledger has columns."""
     columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
     return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
 
 
 def check_parameter(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Raises a `UserError` if the ledger has no column for a parameter."""
     check_known(
         "parameter", name, parameters_of(connection), "a ledger with parameters", "use its name in the search space"
     )
 
 
 def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
-    """Reads a parameter's value in each trial. Raises a `UserError` if the ledger has no column for the parameter."""
+    """By trial. Raises a `UserError` if there is no column for the parameter."""
     check_parameter(connection, name)
     return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
 
@@ -215,9 +208,9 @@ def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Sca
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """Returns how a parameter varies (its range or its choices), and its value in each trial.
+    """A parameter's range or choices, and its value in each trial.
 
-    How it varies is taken from the specs if they agree, else from the values, and is `None` if there are no trials.
+    The former is taken from the specs if they agree, else from the values, and is `None` if there are no trials.
     """
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     declared = specs[0].varied().get(name)
@@ -236,7 +229,7 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Returns whether figures show a parameter on a logarithmic axis."""
+    """Whether figures show the parameter on a logarithmic axis."""
     if not numbers or min(numbers) <= 0:
         return False
     ranges = [range_ for spec in specs for range_ in _ranges(spec, name)]
@@ -246,7 +239,7 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
 def groups_by(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar], binning: Binning = coarse_bins
 ) -> list[Group]:
-    """Groups trials by the bins of a parameter. Trials without a value form a separate group."""
+    """Trials without a value form a group of their own."""
     dimension, kept = dimension_of(specs, name, values)
     groups = [Group("null", frozenset(values.keys() - kept.keys()))]
     if dimension is not None:
@@ -266,7 +259,7 @@ def _ranges(spec: Sweep, name: str) -> list[Float | Int]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A grouping of trials by the bins of up to two parameters; without parameters, all trials are one group."""
+    """Trials by the bins of up to two parameters; without parameters, all are one group."""
 
     names: tuple[str, ...]
     axes: tuple[tuple[Group, ...], ...]
@@ -274,17 +267,15 @@ class Crossing:
 
     @property
     def by(self) -> str:
-        """The names of the parameters by which trials are grouped, as `attnsweep compare --by` takes them:
-        `init_sigma,learning_rate`."""
+        """As `attnsweep compare --by` takes them: `init_sigma,learning_rate`."""
         return ",".join(self.names)
 
     @property
     def bins(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of the bins of each parameter by which trials are grouped."""
         return tuple(tuple(group.label for group in axis) for axis in self.axes)
 
     def cells(self) -> dict[tuple[int, ...], Group]:
-        """Returns the groups of trials whose parameters lie in the same bins; groups without trials are left out."""
+        """Groups without trials are left out."""
         cells = {}
         for place in itertools.product(*(range(len(axis)) for axis in self.axes)):
             parts = [axis[at] for axis, at in zip(self.axes, place, strict=True)]
@@ -295,8 +286,7 @@ class Crossing:
 
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:
-    """Splits the argument `by` into names of parameters: it is one name, several names, or names separated by commas.
-    Raises a `UserError` for more than two names, or the same name twice."""
+    """One name, several, or some separated by commas. Raises a `UserError` for more than two, or one twice."""
     given = () if by is None else by.split(",") if isinstance(by, str) else by
     names = tuple(name.strip() for name in given)
     if len(names) > _MOST_PARAMETERS or len(set(names)) < len(names):
@@ -312,12 +302,10 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
 def read_crossing(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], binning: Binning = coarse_bins
 ) -> Crossing:
-    """Groups the trials of a ledger by the bins of the given parameters."""
     trials = frozenset(trial for (trial,) in connection.execute("select distinct trial from trainings").fetchall())
     axes = tuple(tuple(groups_by(specs, name, values_of(connection, name), binning)) for name in names)
     return Crossing(tuple(names), axes, trials)
 
 
 def by_label(by: str) -> str:
-    """Formats the names of the parameters by which rates are grouped as the label of an axis."""
     return " × ".join(map(parameter_label, by.split(","))) if by else ""

@@ -1,5 +1,4 @@
-"""The rate of an ending (the share of trainings that end stuck, or with one outcome), over all trials and in the bins
-of each parameter of a sweep."""
+"""The rate of an ending, over all trials and in the bins of each parameter."""
 
 import math
 from collections.abc import Sequence
@@ -36,32 +35,29 @@ class Ending:
 
     @property
     def condition(self) -> str:
-        """The SQL condition that selects from the view `trainings` those that a rate counts: the trainings that end
-        stuck, or with one given outcome."""
+        """The SQL condition that selects these trainings."""
         outcome = _STUCK if self.outcome == _STUCK else f"outcome = {literal(self.outcome)}"
         return outcome if self.detail is None else f"{outcome} and outcome_detail = {literal(self.detail)}"
 
     @property
     def label(self) -> str:
-        """The name of the outcome that a rate counts, without underscores."""
+        """Without underscores."""
         words = self.outcome.replace("_", " ")
         return words if self.detail is None else f"{words} ({self.detail.replace('_', ' ')})"
 
     @property
     def share_label(self) -> str:
-        """The name for the share of trainings that end as this object says: `stuck rate` or, for example,
-        `share of marginal (mean)` for the outcome `marginal` with the detail `mean`."""
+        """`stuck rate` or, for example, `share of marginal (mean)`."""
         return "stuck rate" if self == STUCK else f"share of {self.label}"
 
     @property
     def verb(self) -> str:
-        """How a group of trainings ends, as a verb phrase: `end stuck`, `end as marginal (mean)`."""
+        """`end stuck`, `end as marginal (mean)`."""
         return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
 
     @property
     def file_label(self) -> str:
-        """The label of the outcome that a rate counts, with underscores in place of spaces, for the names of figure
-        files."""
+        """With underscores in place of spaces, for names of files."""
         return self.label.replace(" ", "_")
 
 
@@ -71,15 +67,14 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The rate that a report is about: the share of trainings with one ending (an outcome, or `stuck`)."""
+    """The rate that a report is about."""
 
     ending: Ending = STUCK
     is_sought: bool = False
 
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
-    """Chooses the rate that a report is about: the rate of the given outcome; without one, the first objective that is
-    a rate; without such an objective, the stuck rate."""
+    """The given outcome's rate; else the first objective that is a rate; else the stuck rate."""
     if outcome is not None:
         known = outcomes_of(connection).get(outcome)
         is_good = outcome == "solved" or (outcome not in OUTCOMES and known is not None and not known.is_stuck)
@@ -93,8 +88,6 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    """Returns the `Ending` (what a rate counts) for the trainings with one outcome, or for all that are `stuck`; with
-    `detail`, only for those of them with this `outcome_detail`."""
     if (outcome, detail) == (_STUCK, None):
         return STUCK
     seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
@@ -115,7 +108,7 @@ CountedValue: TypeAlias = tuple[object, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class RateBin(Record):
-    """The rate (such as the stuck rate) over the trials in which a parameter's value is in one bin.
+    """The rate over the trials in one bin of a parameter.
 
     Attributes:
         label: The value, or the range `low..high`; only the last bin includes its upper end.
@@ -135,7 +128,7 @@ class RateBin(Record):
 
 @dataclass(frozen=True, slots=True)
 class ParameterRates(Record):
-    """A rate, such as the stuck rate, in each bin of one parameter that the sweep varies.
+    """A rate in each bin of one parameter.
 
     Attributes:
         where: For a conditional parameter, the condition under which it varies (`variant=positions_only`); else empty.
@@ -151,7 +144,7 @@ class ParameterRates(Record):
 
     @property
     def title(self) -> str:
-        """The parameter's name. If it varies only under a condition, the condition follows in parentheses."""
+        """The name, with the condition under which it varies, if any, in parentheses."""
         return f"{self.parameter} ({self.where})" if self.where else self.parameter
 
     @property
@@ -160,19 +153,18 @@ class ParameterRates(Record):
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the share of stuck trainings over all trials of the opened sweeps. A diverged training counts as not
-    stuck; a failed or pruned one is left out."""
+    """Over all trials. A diverged training counts as not stuck; a failed or pruned one is left out."""
     return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
 
 
 def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Computes the share of solved trainings over all trials of the opened sweeps."""
+    """Over all trials."""
     return pooling(*specs)(connection.execute("select n_judged, n_solved from trials").fetchall())
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """Computes the median loss of each trial's trainings, and returns the median of these medians. A loss that is not
-    finite counts as infinite; an infinite result is returned as `None`."""
+    """The median of each trial's median loss. A loss that is not finite counts as infinite, and an infinite result is
+    `None`."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
     ).fetchall()
@@ -182,8 +174,7 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
 def rates_by(
     connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
 ) -> tuple[ParameterRates, ...]:
-    """Computes a rate, such as the stuck rate, in the bins of each parameter that the sweep varies, in the order of the
-    search space."""
+    """In the order of the search space."""
     names = swept_names(spec)
     rows = counts_by_trial(connection, names, ending)
     return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
@@ -192,8 +183,8 @@ def rates_by(
 def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
-    """Returns for each trial its number, how many of its trainings neither failed nor were pruned, how many of those
-    end with the given ending, and the trial's values of the parameters `names`."""
+    """For each trial its number, how many trainings neither failed nor were pruned, how many of those have the ending,
+    and its values of `names`."""
     counted = (
         f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
         " from trainings group by trial"
@@ -207,7 +198,7 @@ def counts_by_trial(
 
 
 def swept_names(spec: Sweep) -> list[str]:
-    """Lists the parameters that a sweep varies. Those that it varies only under a condition come last."""
+    """Those that vary only under a condition come last."""
     return [*spec.varied(), *spec.conditional()]
 
 
@@ -241,8 +232,7 @@ def binned_rates(
 def rates_in_bins(
     parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
 ) -> ParameterRates:
-    """Computes the share of trainings that ended in a certain way, such as stuck, in each bin of one parameter, from
-    counts of the trainings of each trial."""
+    """From counts of each trial's trainings."""
     counted = [(value, count) for value, count in counted if has_bin(dimension, value)]
     values = [value for value, _ in counted]
     bins = binning(dimension, values)

@@ -1,5 +1,4 @@
-"""Figures of rates (shares of trainings): a panel for each parameter, groups of trials side by side, and maps of the
-cells of two parameters."""
+"""Figures of rates: a panel for each parameter, groups side by side, and maps of the cells of two parameters."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,8 +27,7 @@ _MOST_NAMES = 8
 
 @figures.house_style()
 def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: str = "stuck rate") -> Figure:
-    """Draws the rate named `label` against each parameter (at least one), with 95% intervals and the number of trials
-    above each bin."""
+    """The rate named `label` against each parameter, with 95% intervals and the trials above each bin."""
     figure, panels = figures.new_share_panels(len(rates), label, title)
     for panel, parameter_rates in zip(panels, rates, strict=True):
         _draw(panel, parameter_rates)
@@ -42,7 +40,7 @@ def stuck_rate_figure(rates: Sequence[ParameterRates], title: str = "", label: s
 def grouped_rates_figure(
     names: Sequence[str], groups: Mapping[str, Sequence[Rate]], label: str, legend: str = ""
 ) -> Figure:
-    """Draws several rates for each group of trials, with their intervals."""
+    """Several rates for each group, with intervals."""
     figure, panel = figures.new_figure(1.2 + 0.9 * max(len(names), 2), 3.2)
     apart = 0.7 / max(len(groups), 1)
     for number, (group, rates) in enumerate(groups.items()):
@@ -96,8 +94,7 @@ def outcome_map_figure(
     cells: Mapping[tuple[int, ...], tuple[str, Rate]],
     colours: Mapping[str, str],
 ) -> Figure:
-    """Draws a map of the cells of two parameters: each has the colour of its most frequent outcome, and that outcome's
-    share and interval written in."""
+    """Each cell has the colour of its most frequent outcome, with its share and interval written in."""
     figure, panel = new_cells(names, bins)
     handles = {}
     for place, (outcome, rate) in cells.items():
@@ -110,12 +107,12 @@ def outcome_map_figure(
 
 
 def map_gid(place: tuple[int, ...]) -> str:
-    """Returns the id (`gid`) that a cell of the outcome map has in the figure's SVG file."""
+    """A cell's id in the figure's SVG."""
     return f"cell-outcome-{place[0]}-{place[1]}"
 
 
 def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
-    """Makes an empty figure for a map of the cells of two parameters: the first parameter across, the second up."""
+    """The first parameter across, the second up."""
     (n_columns, n_rows), (across, up) = map(len, bins), names
     width, height = (0.62, 0.42) if n_columns * n_rows <= _MOST_WRITTEN else (0.26, 0.22)
     figure, (panel,) = figures.new_planes(
@@ -133,19 +130,17 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
 
 
 def _some(names: Sequence[str]) -> list[str]:
-    """Returns the labels for an axis."""
     every = math.ceil(len(names) / _MOST_NAMES)
     return [name if at % every == 0 else "" for at, name in enumerate(names)]
 
 
 def are_written(panel: Axes) -> bool:
-    """Whether the numbers of a map's cells are written in: only if there are few cells."""
+    """Whether there are few enough cells for numbers in them."""
     return len(panel.get_xticks()) * len(panel.get_yticks()) <= _MOST_WRITTEN
 
 
 def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
-    """Draws a colour scale beside a map of two parameters whose colours show the share of trainings that ended in a
-    certain way. Does nothing if the shares are written into the map as numbers."""
+    """A colour scale beside the map, unless the shares are written in."""
     if not are_written(panel):
         colours = ScalarMappable(Normalize(0, 1), figures.share_colours(ending.outcome))
         figures.fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)
@@ -154,7 +149,7 @@ def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
 def draw_cell(
     panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
 ) -> None:
-    """Draws one cell in a map of two parameters, hatched if it has no trainings.
+    """Hatched if it has no trainings.
 
     Args:
         colour: The colour of the patch; default by the share, from the colour map of the outcome.

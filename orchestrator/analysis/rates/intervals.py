@@ -67,7 +67,7 @@ RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "rate":
 
 @dataclass(frozen=True, slots=True)
 class Rate(Record):
-    """A share of trainings, such as those that are stuck, with the 95% interval of the true rate.
+    """A share of trainings with the 95% interval of the true rate.
 
     Attributes:
         n, k: The number of trainings counted, and of those with the property.
@@ -84,40 +84,38 @@ class Rate(Record):
 
     @property
     def share(self) -> float | None:
-        """The observed share: how many of the counted trainings have the property whose rate this is, such as being
-        stuck. `None` if no training was counted."""
+        """The observed share; `None` if nothing was counted."""
         if self.mean is not None:
             return self.mean
         return self.k / self.n if self.n else None
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The observed share and the bounds of its interval; `None` if nothing was counted."""
+        """The share and the bounds of its interval; `None` if nothing was counted."""
         if self.share is None or self.low is None or self.high is None:
             return None
         return self.share, self.low, self.high
 
     @property
     def row(self) -> tuple[int, int, float | None, float | None, float | None]:
-        """The rate's numbers as a tuple in the order of `RATE_COLUMNS`."""
+        """In the order of `RATE_COLUMNS`."""
         return self.n, self.k, self.share, self.low, self.high
 
 
 def binomial_rate(k: int, n: int) -> Rate:
-    """Returns the rate `k / n` of independent trainings, such as the replicates of one trial, with Wilson's
-    interval."""
+    """Of independent trainings, such as the replicates of one trial, with Wilson's interval."""
     return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Returns the rate over the trainings of one trial, with an interval."""
+    """Over the trainings of one trial."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
     return Rate(n, k, *sequential_interval(k, n))
 
 
 def pooled_rate(counts: Counts) -> Rate:
-    """Computes the share of trainings with a property over all trainings of several trials, with its 95% interval."""
+    """The share over all trainings of several trials."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials, share = len(trials), k / max(n, 1)
@@ -128,7 +126,7 @@ def pooled_rate(counts: Counts) -> Rate:
 
 
 def mean_rate(counts: Counts) -> Rate:
-    """Computes the mean, over several trials, of the share of trainings with a property, with its 95% interval."""
+    """The mean of the trials' shares."""
     trials = _counted(counts)
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
@@ -150,8 +148,7 @@ Pooling: TypeAlias = Callable[[Counts], Rate]
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """Chooses how a rate is computed from the counts of trials: as the mean of the trials' shares (`mean_rate`) if all
-    trials have to count equally, else over all trainings (`pooled_rate`)."""
+    """`mean_rate` if all trials have to count equally, else `pooled_rate`."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
@@ -161,8 +158,7 @@ def trials_count_once(*specs: Sweep) -> bool:
 
 
 def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> NDArray[np.float64]:
-    """Returns the weight of each training in a rate: 1 or, with `once_per_trial`, weights that have the same sum in
-    every trial."""
+    """1 for each training or, with `once_per_trial`, weights of the same sum in every trial."""
     if not once_per_trial:
         return np.ones(len(trial))
     trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
@@ -170,12 +166,11 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
 
 
 def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    """Returns the weight of each trial in a rate: its number of trainings."""
     return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
 
 
 def rate_label(rate: Rate) -> str:
-    """Formats a rate with its interval: `0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
+    """`0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -183,8 +178,7 @@ def rate_label(rate: Rate) -> str:
 
 
 def share_label(rate: Rate) -> str:
-    """Formats a rate and its interval, without the number of trainings: `0.25 [0.19, 0.32]`, with a third decimal if
-    the interval is narrow, or `-` if nothing was counted."""
+    """`0.25 [0.19, 0.32]`, with a third decimal if the interval is narrow, or `-` if nothing was counted."""
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
@@ -193,13 +187,12 @@ def share_label(rate: Rate) -> str:
 
 
 def decimals(low: float, high: float) -> int:
-    """Returns how many decimals it takes for the two ends of an interval to look different."""
+    """How many make the two ends look different."""
     return 2 if high - low >= _NARROW else 3
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """Returns a factor below 1 that makes an interval wider, because the rate's variance is estimated from only
-    `n_trials` trials: (z / t)^2, from quantiles of the normal and Student's t distributions."""
+    """(z / t)^2, below 1, which widens an interval because the variance is estimated from `n_trials` trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
@@ -215,7 +208,7 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """Returns the 95% interval of the share of trainings with some property, over several trials.
+    """The 95% interval of a share over several trials.
 
     Args:
         n: The effective number of trainings.
