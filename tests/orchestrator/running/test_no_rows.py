@@ -12,6 +12,7 @@ from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int
 from attnsweep.search_spaces.dimensions import Dimension
+from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.small_sweep import open_writer, small_sweep, sweep_on_disk, trial_rows
 
 _SPACE: dict[str, Dimension] = {
@@ -63,7 +64,10 @@ def test_a_run_killed_at_its_start_left_an_empty_sweep(
     words: list[str], says: str, has_folders: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    directory = SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
+    spec = small_sweep("s")
+    declared = CategoryPairs.parameters.declared().items()
+    defaults = {name: each.default for name, each in declared if name not in spec.space}
+    directory = SweepDirectory.create(tmp_path / "s", spec, defaults)
     if has_folders:
         open_writer(directory).close()
     more = {"query": ["from trainings", "--format", "csv"], "report": ["--out", str(tmp_path / "report.html")]}
