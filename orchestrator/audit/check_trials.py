@@ -243,6 +243,8 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
             yield _UNDRAWN, f"{trial.number} ({error})"
         else:
             places += place
+    if not tasks:
+        return  # a ledger without rows lacks the columns of parameters
     for kind, is_wrong in _compared(books, tasks, books.rows.take(pa.array(places, pa.int64()))):
         for index in np.flatnonzero(is_wrong):
             yield kind, f"{tasks[index].trial}/{tasks[index].replicate}"
