@@ -251,6 +251,8 @@ def compare_trainings(books: Books) -> Iterator[Fault]:
 
 
 def _compared(books: Books, tasks: Sequence[Task], rows: pa.Table) -> Iterator[tuple[Problem, NDArray[np.bool_]]]:
+    if not tasks:
+        return  # a ledger without rows has no columns of parameters
     trainings = [task.training for task in tasks]
     yield _OTHER_SWEEP, _differ(rows["sweep"], [books.directory.sweep] * len(tasks))
     yield _SEED, _differ(rows["seed"], [training.seed for training in trainings])
