@@ -121,9 +121,6 @@ class StuckSurface:
 
 @functools.lru_cache(maxsize=4)
 def _fitted_kernel(shape: tuple[int, int], points: bytes, n_stuck: bytes, n: bytes) -> Any:
-    """Returns the Gaussian process's kernel with the hyperparameters that maximize the likelihood of the trials'
-    numbers of stuck trainings. It is cached, because all draws of a batch use the same trials.
-    """
     points_ND, n_stuck_N, n_N = (np.frombuffer(data) for data in (points, n_stuck, n))
     counts = Counts(points_ND.reshape(shape), n_stuck_N, n_N)
     kernel = ConstantKernel(4.0, (_LEAST_VARIANCE, _MOST_VARIANCE)) * Matern(
@@ -244,11 +241,7 @@ class _Cube:
         return {name: _value(distribution, point[place]) for (name, distribution), place in places}
 
     def quasi_random(self, n: int, seed: int) -> Array:
-        """Returns the first `n` points of a scrambled Sobol' sequence in the unit cube, (n, n_coordinates).
-
-        For a categorical parameter the sequence has one coordinate, whose interval is divided equally among the
-        choices.
-        """
+        """Returns the first `n` points of a scrambled Sobol' sequence in the unit cube, (n, n_coordinates)."""
         exponent = max(n - 1, 1).bit_length()
         uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]
         points = np.zeros((n, self._n))

@@ -101,11 +101,7 @@ def goal_of(objective: Measured) -> str:
 
 
 def _read(given: object) -> object:
-    """Converts one or several objectives, as a user writes them, to specs. An objective may be given by its name alone,
-    with default fields.
-
-    A list with one objective becomes that objective.
-    """
+    """Converts one or several objectives, as a user writes them, to specs."""
     if isinstance(given, str):
         return {"kind": given}
     if not isinstance(given, list | tuple):

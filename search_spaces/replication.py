@@ -55,12 +55,6 @@ class Sequential(SpecModel):
         return decided or high - low <= self.width
 
     def __str__(self) -> str:
-        """Formats the rule by which a trial gets further replicates (trainings with new seeds), such as `8..200 (width
-        0.1, threshold 0.5)`.
-
-        In this example, batches of 8 trainings follow, up to 200 trainings, until the interval of the stuck rate is at
-        most 0.1 wide or excludes 0.5.
-        """
         rules = [f"width {self.width:g}"] + ([] if self.threshold is None else [f"threshold {self.threshold:g}"])
         return f"{self.batch}..{self.at_most} ({', '.join(rules)})"
 

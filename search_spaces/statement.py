@@ -119,8 +119,7 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Parses one side of a statement, such as `2 * rate(solved, small)`, into its factor and its rate or median. If the
-    side is a plain number, returns the number and `None`."""
+    """Parses one side of a statement, such as `2 * rate(solved, small)`, into its factor and its rate or median."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())

@@ -324,8 +324,6 @@ def zipped_names(name: str) -> list[str]:
 
 
 def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
-    """Checks that each row of a `Zip` has a value for each of its parameters, and that the search space contains none
-    of these parameters a second time."""
     parameters = zipped_names(key)
     if len(parameters) < 2:
         raise SpecError(

@@ -6,12 +6,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 31_800,
-    "workloads": 22_500,
-    "search_spaces": 4_050,
+    "orchestrator": 27_350,
+    "workloads": 22_150,
+    "search_spaces": 3_950,
     "reproduction": 8_000,
-    "benchmarks": 2_300,
-    "tests": 39_500,
+    "benchmarks": 2_290,
+    "tests": 38_800,
 }
 
 
