@@ -70,7 +70,7 @@ class ThresholdPruner(SpecModel):
 
 
 class PatientPruner(SpecModel):
-    """Prunes a trial if its value has not improved for `patience` probes (measured steps) and the wrapped pruner
+    """Prunes a trial if its value has not improved for `patience` probes and the wrapped pruner
     agrees."""
 
     kind: Literal["patient"] = "patient"

@@ -115,7 +115,7 @@ class PackSizer:
 
 
 SizerOf: TypeAlias = Callable[[Shape], PackSizer]
-"""Returns, for packs of a shape (static parameters), the `PackSizer` of the trainer that takes the next pack."""
+"""Returns, for packs of a shape, the `PackSizer` of the trainer that takes the next pack."""
 
 
 def is_commit_due(
