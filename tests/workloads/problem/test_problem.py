@@ -454,6 +454,12 @@ def test_a_name_that_is_taken_is_refused(changes: dict[str, Any], subject: str) 
     assert refused.value.subject == subject
 
 
+def test_a_misspelled_argument_that_the_engine_supplies_is_named() -> None:
+    with pytest.raises(SpecError) as refused:
+        at.problem("wrong", model=linear, data=echo, loss="mse", heads={"first": lambda wieghts: wieghts})
+    assert (refused.value.subject, refused.value.fix) == ("wieghts of head first", "did you mean weights?")
+
+
 @pytest.mark.parametrize("may_be_negative", [False, True])
 def test_a_likelihood_that_becomes_good_has_diverged_unless_losses_may_be_negative(may_be_negative: bool) -> None:
     kind = at.problem(
