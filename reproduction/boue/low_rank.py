@@ -1,22 +1,20 @@
 """Low-rank updates (LoRA, Hu et al. 2021, section 4.1) of a GPT whose other weights are frozen."""
 
-import torch
 from torch import Tensor
 
 from attnsweep.workloads.attention.layers import Linear
+from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.gpt.model import GPT
 
 
 class LowRankLinear(Linear):
     """x W^t + b + scale (x A^t) B^t, with A (rank, in) in `down` and B (out, rank) in `up`."""
 
-    scale: Tensor
-
     def __init__(self, layer: Linear, rank: int, scale: float) -> None:
         super().__init__(layer.in_features, layer.out_features)
         self.down = Linear(layer.in_features, rank, bias=False)
         self.up = Linear(rank, layer.out_features, bias=False)
-        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+        self.scale = per_lane(scale)
 
     def forward(self, input: Tensor) -> Tensor:
         update: Tensor = self.up(self.down(input)) * self.scale

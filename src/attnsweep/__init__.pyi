@@ -55,6 +55,7 @@ from .workloads.diagnostics.roles.sentences import Sentences as Sentences
 from .workloads.diagnostics.verdicts import AtLevel as AtLevel
 from .workloads.diagnostics.verdicts import Rule as Rule
 from .workloads.diagnostics.verdicts import VerdictTable as VerdictTable
+from .workloads.engine.constants import per_lane as per_lane
 from .workloads.engine.contract import Batch as Batch
 from .workloads.engine.contract import Certificate as Certificate
 from .workloads.engine.contract import Evidence as Evidence

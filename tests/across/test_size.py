@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUDGET = {
     "orchestrator": 27_350,
-    "workloads": 22_150,
+    "workloads": 21_980,
     "search_spaces": 3_950,
     "reproduction": 8_000,
     "benchmarks": 2_290,

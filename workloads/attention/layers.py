@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, pad
 
+from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.engine.initialization import DrawnByEngine
 from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root, outside_layer_norm
 
@@ -90,14 +91,12 @@ class LayerNorm(nn.Module):
             `outside_layer_norm`.
     """
 
-    layer_norm_eps: Tensor
-
     def __init__(self, d_model: int, layer_norm_eps: float | None = 1e-5, *, eps_inside_root: bool = True) -> None:
         super().__init__()
         self.gain_D = nn.Parameter(torch.ones(d_model))
         self.bias_D = nn.Parameter(torch.zeros(d_model))
         if layer_norm_eps is not None:
-            self.register_buffer("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64))
+            self.layer_norm_eps = per_lane(layer_norm_eps)
         self._eps_inside_root = eps_inside_root
 
     def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:

@@ -30,6 +30,7 @@ from attnsweep.workloads.category_pairs.attention import (
     one_hot_texts,
 )
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
+from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.engine.initialization import DrawnByEngine
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.plain_forms import inverse_deviation
@@ -213,7 +214,7 @@ class FullModel(nn.Module, DrawnByEngine):
             ("base_scale", scale),
             ("scale_is_learned", float(parameters.attention_scale == "learned")),
         ):
-            self.register_buffer(name, torch.tensor(number, dtype=torch.float64))
+            setattr(self, name, per_lane(number))
         self.register_buffer("target_NN", torch.zeros(N, N))
         self.has_sample = parameters.expectation == "fixed_sample"
         if self.has_sample:

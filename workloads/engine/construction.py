@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.constants import OF_THE_ENGINE, first_difference, share_parameters
+from attnsweep.workloads.engine.constants import first_difference
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
 from attnsweep.workloads.engine.intervening import make_room
 from attnsweep.workloads.engine.layout import in_type
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import generator_seed
 from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.parameters import TrainingParameters
 
 _STREAM = "build"
 _NUMPY_SEEDS = 2**32
@@ -230,21 +231,16 @@ def starting_state(
 
 
 def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """Builds the modules of all trainings, and checks that they have the same constants. Builds the first module twice,
-    to check that `build` gives the same module again.
-
-    The engine runs the first module for all trainings, so a constant (anything but parameters and buffers) that differs
-    in another module would be ignored.
+    """Builds the modules of all trainings, and the first one again.
 
     Raises:
-        SpecError: If two modules differ in a constant.
+        SpecError: If two modules differ in a constant: the engine runs the first module for all trainings.
     """
     with seeded_generators():
         *modules, again = (
             _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
         )
     make_room([*modules, again], lanes.trainings)
-    share_parameters([*modules, again])
     difference = first_difference(modules)
     if difference is None:
         return modules, again
@@ -252,16 +248,15 @@ def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Mod
     differing = [
         name
         for name, declared in one.declared().items()
-        if not declared.static and getattr(one, name) != getattr(other, name)
+        if not declared.static
+        and name not in TrainingParameters.declared()
+        and getattr(one, name) != getattr(other, name)
     ]
-    candidates = [name for name in differing if name not in OF_THE_ENGINE] or differing
-    apart = f"declare {' and '.join(candidates)} with static=True, which trains them apart" if candidates else ""
-    advice = " or ".join(filter(None, ["register the value as a buffer in `build` (register_buffer)", apart]))
+    apart = f"declare {' and '.join(differing)} with static=True, which trains them apart" if differing else ""
+    buffer = f"compute with self.NAME = at.per_lane({' or '.join(differing) or 'value'})"
     raise SpecError(
         f"{difference.name} of the module",
-        given=f"the value {difference.one} in one training's module and the value {difference.other} in another"
-        " training's module",
-        expected="the same value for all trainings that share a program, because only parameters and buffers may"
-        " differ",
-        fix=advice,
+        given=f"the value {difference.one} in one training's module and the value {difference.other} in another's",
+        expected="the same value for all trainings that share a program, or a buffer",
+        fix=" or ".join(filter(None, [buffer, apart])),
     )

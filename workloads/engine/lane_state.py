@@ -51,7 +51,7 @@ class Problem:
 
     Attributes:
         parameters: The parameters of any of the trainings; only static ones are read.
-        constants: The digest of the module's constants: all that it holds besides parameters and buffers.
+        constants: The digest of the module's constants.
     """
 
     workload: Workload[Any]

@@ -58,8 +58,7 @@ class LaneStore(LaneState, Generic[P]):
         self.lanes = self.all.select(self._filled_up(self.position)) if width else self.all
         self._drawing = redraw.lanes(self.all).select(self._filled_up(self.position)) if redraw else self.lanes
         parameters, buffers, template = starting_state(workload, self.lanes, start)
-        # `digest_of` is called before the module computes anything, because a module may store results in an
-        # attribute, which would change the digest.
+        # Before the module computes anything: it may store results in an attribute.
         constants = digest_of(template)
         self.draw(0)
         # Weight decay must not shrink parameters that the loss does not use, so they are kept among the buffers.

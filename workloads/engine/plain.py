@@ -31,9 +31,11 @@ _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-2, 5e-2
 """The largest accepted relative differences of a loss and of a gradient by rounding. They are large, because a module
 may round to bfloat16 inside."""
 _TOLERANCE_AGAIN = 1e-6
-"""The largest accepted relative difference of a loss that the same module computes a second time."""
-_ROUNDINGS = 1e4
+"""The largest accepted relative difference of a loss that is computed again."""
+_ROUNDINGS, _ROUNDINGS_AGAIN = 1e4, 1e2
 """A further accepted difference, in units of the loss's rounding error, because the terms of a gradient may cancel."""
+_ELSEWHERE = 0.1
+"""How far from the initial weights modules are compared too: where weights are small, numbers may have no effect."""
 
 
 def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], device: str = "cpu") -> None:
@@ -113,16 +115,25 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", in_eval_mode(partial(examined, self._workload)))
 
     def compare_again(self, other: "_Alone") -> None:
-        """The losses differ if a module keeps something between calls."""
-        loss = self._at(other._state, other._batch, "loss", self._plain_loss)
-        if not _is_near(loss, other._loss, other._loss, _TOLERANCE_AGAIN * other._loss.abs()):
-            raise SpecError(
-                "the loss",
-                given="a loss whose value changes when it is computed again",
-                expected="a loss that depends only on the module's parameters, its buffers and the batch",
-                fix="store no counter, cache or last output from call to call, and draw random numbers in `batch`,"
-                " from lanes.streams",
-            )
+        """The losses differ if a module keeps something between calls, or hides a number of its training."""
+        draw, elsewhere = torch.Generator().manual_seed(0), dict(other._state)
+        for name in (name for name, value in self._module.named_parameters() if value.requires_grad):
+            noise = torch.randn(elsewhere[name].shape, generator=draw)
+            elsewhere[name] = elsewhere[name] + _ELSEWHERE * noise.to(elsewhere[name])
+        for state, expected in (
+            (other._state, other._loss),
+            (elsewhere, other._at(elsewhere, other._batch, "loss", other._plain_loss)),
+        ):
+            loss = self._at(state, other._batch, "loss", self._plain_loss)
+            if not _is_near(loss, expected, expected, _TOLERANCE_AGAIN * expected.abs(), _ROUNDINGS_AGAIN):
+                again = "again" if other is self else "with the same weights and batch by another training's module"
+                raise SpecError(
+                    "the loss",
+                    given=f"a loss whose value changes when it is computed {again}",
+                    expected="a loss that depends only on the module's parameters, its buffers and the batch",
+                    fix="store no counter, cache or last output, draw random numbers in `batch`, from lanes.streams,"
+                    " and keep a number in which trainings differ as self.NAME = at.per_lane(value)",
+                )
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """With PyTorch's own functions but dropout, which must drop the same entries as in the engine."""
@@ -200,8 +211,8 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
     return ""
 
 
-def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor) -> bool:
-    most = tolerance + _ROUNDINGS * torch.finfo(loss.dtype).eps * (1 + loss.abs())
+def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor, roundings: float = _ROUNDINGS) -> bool:
+    most = tolerance + roundings * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
 
 

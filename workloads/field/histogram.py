@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.attention.layers import Embedding, LayerNorm, Linear
 from attnsweep.workloads.declaration import parameter
+from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
@@ -31,8 +32,6 @@ class Counter(nn.Module):
     x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A.
     """
 
-    scale: Tensor
-
     def __init__(
         self, n_words: int, n_tokens: int, n_answers: int, *, D: int, W: int, mixing: Mixing, is_softmax: bool
     ) -> None:
@@ -41,7 +40,7 @@ class Counter(nn.Module):
         self.query = Linear(D, D, bias=False) if mixing != "lin" else None
         self.key = Linear(D, D, bias=False) if mixing != "lin" else None
         self.places = Linear(n_tokens, n_tokens, bias=False) if mixing == "lin" else None
-        self.register_buffer("scale", torch.tensor(1.0 if mixing == "lin" else D**-0.5, dtype=torch.float64))
+        self.scale = per_lane(1.0 if mixing == "lin" else D**-0.5)
         self.norms = nn.ModuleList([nn.Identity(), nn.Identity()])
         self.hidden, self.head = Linear(D, W), Linear(W, n_answers)
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")

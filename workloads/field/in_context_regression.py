@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
@@ -35,8 +36,6 @@ class LinearAttentionMatrix(nn.Module):
     the rule of the authors' code.
     """
 
-    scale: Tensor
-
     def __init__(self, dimension: int, n_heads: int, kq: str, rank: int, attention_scale: float) -> None:
         super().__init__()
         self.value = _drawn(n_heads, 1, 1)
@@ -44,7 +43,7 @@ class LinearAttentionMatrix(nn.Module):
             self.key_query = _drawn(n_heads, dimension, dimension)
         else:
             self.key, self.query = _drawn(n_heads, rank, dimension), _drawn(n_heads, rank, dimension)
-        self.register_buffer("scale", torch.tensor(attention_scale, dtype=torch.float64))
+        self.scale = per_lane(attention_scale)
 
     def forward(self, variance_D: Tensor) -> Tensor:
         """Returns the matrix M that determines all predictions, (dimension, dimension). The loss depends on the

@@ -101,7 +101,7 @@ def rows_in(module: Any, which: str) -> Data:
     """Returns rows of the table (fixed data set) that is stored in a module: those held out if `which` is `held out`,
     else those for training. If no rows are held out, it returns all rows in both cases."""
     *inputs, target = columns_in(module)
-    n_rows = n_trained_on(module.of_problem.train_fraction, len(target))
+    n_rows = n_trained_on(module.of_problem["train_fraction"], len(target))
     rows = slice(n_rows)
     if which == "held out" and n_rows < len(target):
         rows = slice(n_rows, None)

@@ -65,7 +65,7 @@ class Problem(Workload[Any]):
     probe_at: ClassVar[Sequence[int]]
 
     def build(self, parameters: Any) -> nn.Module:
-        """Builds the user's module for one training. The module gets the attribute `of_problem` with the training's
+        """Builds the user's module for one training. The module gets the attribute `of_problem` with the static
         parameters; if the workload has a table (fixed data set), the module's buffers hold its tensors."""
         values = parameters.values()
         module = self.model(values)
@@ -83,7 +83,7 @@ class Problem(Workload[Any]):
                 expected="a module that computes the output from the inputs",
                 fix="define `forward` in its class",
             )
-        module.of_problem = parameters
+        module.of_problem = _static(parameters)
         if self._has_table:
             inputs, target = self._table(values)
             for place, column in enumerate((*inputs, target)):
@@ -225,7 +225,7 @@ class Problem(Workload[Any]):
         lane_values = {
             name.removeprefix(_PARAMETER): value for name, value in batch.items() if name.startswith(_PARAMETER)
         }
-        return {**_static(module.of_problem), **lane_values, "module": module}
+        return {**module.of_problem, **lane_values, "module": module}
 
     def _drawn(self, lanes: Lanes[Any], use: str, step: int) -> Batch:
         values = _static(lanes.shared) | {"step": step}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Sight
+from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.engine.contract import Batch, Written
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.initialization import StartingLaw
@@ -114,8 +115,6 @@ class TranslationModel(nn.Module):
         label_smoothing: () the share of the target that is spread over all words; it changes the loss, not the logits.
     """
 
-    label_smoothing: Tensor
-
     def __init__(self, parameters: TranslationParameters, studied: StudiedCorpus) -> None:
         super().__init__()
         source, target = studied.corpus.source, studied.corpus.target
@@ -133,7 +132,7 @@ class TranslationModel(nn.Module):
         )
         self.translator = Translator(shape, parameters.attention_scale, parameters.layer_norm_eps)
         self.structure = Structure(parameters, longest)
-        self.register_buffer("label_smoothing", torch.tensor(parameters.label_smoothing, dtype=torch.float64))
+        self.label_smoothing = per_lane(parameters.label_smoothing)
 
     def forward(self, batch: Batch) -> Tensor:
         """Returns the logits (n_sentences, n_target_tokens, n_words) of the next word after each target word."""

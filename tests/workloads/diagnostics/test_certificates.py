@@ -14,6 +14,7 @@ from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
 from attnsweep.workloads.diagnostics.objective import Objective, reset_valley, solves_after_reset
 from attnsweep.workloads.diagnostics.promotion import certify_by_promotion
+from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.engine.contract import Batch, Certificate, Evidence, Lanes, Training, Verdicts, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -144,7 +145,7 @@ class Hill(nn.Module):
         super().__init__()
         self.x = nn.Parameter(torch.tensor([parameters.start], dtype=torch.float64))
         for name in ("tilt", "curvature"):
-            self.register_buffer(name, torch.tensor(getattr(parameters, name), dtype=torch.float64))
+            setattr(self, name, per_lane(getattr(parameters, name)))
 
 
 class Hills(Workload[HillParameters]):

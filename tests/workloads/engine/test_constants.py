@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.constants import digest_of, first_difference
+from attnsweep.workloads.engine.constants import digest_of, first_difference, per_lane
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.lane_state import Problem
 from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.errors import SpecError
 from tests.refusals import refused
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
@@ -47,27 +48,8 @@ class Plain:
         self.gain, self.me = gain, self
 
 
-class Slotted:
-    __slots__ = ("gain",)
-
-    def __init__(self, gain: float) -> None:
-        self.gain = gain
-
-
-def _closing_over(gain: float) -> Callable[[Tensor], Tensor]:
-    return lambda value: gain * value
-
-
-def _by_default(gain: float) -> Callable[[Tensor], Tensor]:
-    def times(value: Tensor, factor: float = gain) -> Tensor:
-        return factor * value
-
-    return times
-
-
 MAKERS: dict[str, Callable[[float], object]] = {
     "number": lambda gain: gain,
-    "whole number": int,
     "text": str,
     "type of tensors": lambda gain: torch.float32 if gain < 2 else torch.float64,
     "tuple": lambda gain: (1, (gain,)),
@@ -76,18 +58,13 @@ MAKERS: dict[str, Callable[[float], object]] = {
     "dictionary": lambda gain: {"a": {"b": gain}},
     "dataclass": Config,
     "object": Plain,
-    "object with slots": Slotted,
     "array": lambda gain: np.array([1.0, gain]),
+    "texts": lambda gain: np.array(["a", str(gain)]),
     "number of NumPy": np.float32,
     "unregistered tensor": lambda gain: torch.tensor([1.0, gain]),
     "unregistered modules": lambda gain: [nn.LayerNorm(4, eps=gain)],
-    "closure": _closing_over,
-    "default of an argument": _by_default,
-    "partial function": lambda gain: functools.partial(torch.add, alpha=gain),
-    "bound method": lambda gain: Plain(gain).__init__,  # type: ignore[misc]
-    "range": lambda gain: range(int(gain)),
-    "two functions": lambda gain: (lambda value: value + 1) if gain < 2 else (lambda value: value - 1),
     "class": lambda gain: int if gain < 2 else float,
+    "parameters": lambda gain: AnyParameters(gain=gain),
 }
 
 
@@ -111,10 +88,8 @@ def _trainings(*gains: float, **values: Any) -> list[AnyParameters]:
 def test_a_number_of_one_training_is_not_taken_for_all() -> None:
     workload = AnyModule(lambda each: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, eps=each.gain)))
     expected = (
-        r"1\.eps of the module: got \"the value 0\.1 in one training's module and the value 0\.2"
-        r" in another training's module\", expected "
-        r"the same value for all trainings that share a program, .*register the value as a buffer"
-        r" .* or declare gain with static=True"
+        r"1\.eps of the module: got \"the value 0\.1 in one training's module and the value 0\.2 in another's\", "
+        r"expected the same value for all trainings .* at\.per_lane\(gain\) or declare gain with static=True"
     )
     with pytest.raises(SpecError, match=expected):
         starting_state(workload, lanes_of(*_trainings(0.1, 0.1, 0.2)))
@@ -131,30 +106,69 @@ def test_a_shape_of_one_training_is_not_taken_for_all() -> None:
         starting_state(AnyModule(build), lanes_of(*_trainings(3, 4)))
 
 
-class Storing(nn.Module):
-    """Stores the parameters that it is built by."""
+class Slotted:
+    __slots__ = ("gain",)
 
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+    def __call__(self, value: Tensor) -> Tensor:
+        return self.gain * value
+
+
+def _closing_over(gain: float) -> Callable[[Tensor], Tensor]:
+    return lambda value: gain * value
+
+
+def _by_default(gain: float) -> Callable[[Tensor], Tensor]:
+    def times(value: Tensor, factor: float = gain) -> Tensor:
+        return factor * value
+
+    return times
+
+
+HIDING: dict[str, Callable[[float], Callable[[Tensor], Tensor]]] = {
+    "closure": _closing_over,
+    "default of an argument": _by_default,
+    "partial function": lambda gain: functools.partial(torch.mul, torch.tensor(gain)),
+    "bound method": lambda gain: Slotted(gain).__call__,
+    "object with slots": Slotted,
+    "two functions": lambda gain: (lambda value: 2 * value) if gain < 2 else (lambda value: 3 * value),
+}
+
+
+@pytest.mark.parametrize("make", HIDING.values(), ids=HIDING)
+def test_a_number_that_no_attribute_shows_is_found_by_its_effect(make: Callable[[float], Any]) -> None:
+    def attended(module: Any) -> Tensor:
+        """The weights are 0 at the start, where no factor of them has an effect."""
+        return module.held(NUMBERS @ module.line.weight).softmax(-1)
+
+    def build(parameters: AnyParameters) -> nn.Module:
+        module = Holder(make(parameters.gain))
+        nn.init.zeros_(module.line.weight)
+        return module
+
+    with refused("the loss", SpecError):
+        check_as_plain(AnyModule(build, attended), lanes_of(*_trainings(1.0, 3.0, init_sigma=None)).trainings)
+    check_as_plain(AnyModule(build, attended), lanes_of(*_trainings(1.0, 1.0, init_sigma=None)).trainings)
+
+
+class Scaled(nn.Module):
     def __init__(self, parameters: AnyParameters) -> None:
         super().__init__()
-        self.line, self.parameters_ = nn.Linear(4, 4), parameters
+        self.line = nn.Linear(4, 4)
+        self.gain = per_lane(parameters.gain)
 
     def forward(self) -> Tensor:
-        answer: Tensor = self.line(NUMBERS)
-        return answer
+        return self.gain * self.line(NUMBERS)
 
 
-@pytest.mark.parametrize("name", ["gain", "learning_rate"])
-def test_stored_parameters_give_what_is_shared_and_refuse_the_rest(name: str) -> None:
-    lanes = lanes_of(*_trainings(0.1, 0.2, n_steps=7))
-    _, _, template = starting_state(AnyModule(Storing), lanes)
-    shared = template.parameters_
-    assert isinstance(shared, AnyParameters)
-    assert shared.n_steps == 7
-    with pytest.raises(SpecError, match=rf"{name}: got 'a module that reads {name} from its stored parameters'"):
-        getattr(shared, name)
-    _, _, template = starting_state(AnyModule(Storing), lanes_of(*_trainings(0.1, 0.1)))
-    assert isinstance(template.parameters_, AnyParameters)
-    assert template.parameters_.gain == 0.1
+def test_a_number_per_lane_differs_between_the_trainings_of_one_program() -> None:
+    workload, lanes = AnyModule(Scaled), lanes_of(*_trainings(0.1, 0.2, n_steps=3, init_sigma=None))
+    _, buffers, template = starting_state(workload, lanes)
+    assert buffers["gain"].tolist() == [0.1, 0.2]
+    assert digest_of(template) == digest_of(starting_state(workload, lanes_of(*_trainings(3.0)))[2])
+    check_as_plain(workload, lanes.trainings)
 
 
 class Norm(nn.Module):

@@ -111,7 +111,7 @@ LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'a loss whose value"),
     "a generator of its own": (
         lambda module: module() * module.generator.random(),
-        "generator of the module: got 'a change from",
+        "the loss: got 'a loss whose value",
     ),
 }
 
