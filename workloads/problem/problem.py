@@ -221,7 +221,7 @@ class Problem(Workload[Any]):
         data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
         return self._known(module, batch) | data
 
-    def _known(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
+    def _known(self, module: Any, batch: Batch) -> dict[str, Any]:
         lane_values = {
             name.removeprefix(_PARAMETER): value for name, value in batch.items() if name.startswith(_PARAMETER)
         }
@@ -257,7 +257,7 @@ class Problem(Workload[Any]):
         return {f"{_PARAMETER}{name}": value for name, value in _differing(lanes, calls).items()}
 
 
-def _static(parameters: Any) -> dict[str, Any]:
+def _static(parameters: Any) -> Any:
     """Returns by name the values of the static parameters, which all trainings of one program share."""
     return {name: getattr(parameters, name) for name, declared in parameters.declared().items() if declared.static}
 

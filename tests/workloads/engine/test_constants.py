@@ -141,7 +141,8 @@ HIDING: dict[str, Callable[[float], Callable[[Tensor], Tensor]]] = {
 def test_a_number_that_no_attribute_shows_is_found_by_its_effect(make: Callable[[float], Any]) -> None:
     def attended(module: Any) -> Tensor:
         """The weights are 0 at the start, where no factor of them has an effect."""
-        return module.held(NUMBERS @ module.line.weight).softmax(-1)
+        answer: Tensor = module.held(NUMBERS @ module.line.weight).softmax(-1)
+        return answer
 
     def build(parameters: AnyParameters) -> nn.Module:
         module = Holder(make(parameters.gain))
@@ -160,7 +161,8 @@ class Scaled(nn.Module):
         self.gain = per_lane(parameters.gain)
 
     def forward(self) -> Tensor:
-        return self.gain * self.line(NUMBERS)
+        answer: Tensor = self.gain * self.line(NUMBERS)
+        return answer
 
 
 def test_a_number_per_lane_differs_between_the_trainings_of_one_program() -> None:
