@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
 from attnsweep.search_spaces import Categorical, Conditional, Float, LossQuantile, Sweep
-from attnsweep.search_spaces.boundary import BoundarySampler, Counts, StuckSurface
+from attnsweep.search_spaces.boundary import BoundarySampler, fit_stuck
 from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError
@@ -42,7 +42,7 @@ def _train(points: Array, rng: np.random.Generator, logit: Logit = _wave) -> Arr
 
 def _error(points: Array, n_stuck: Array, logit: Logit = _wave) -> float:
     """The share of the square that a surface of these trials puts on the wrong side."""
-    mean, _ = StuckSurface.fit(Counts(points, n_stuck, np.full(len(points), float(N)))).logit(GRID)
+    mean, _ = fit_stuck(points, np.full(len(points), float(N)), n_stuck).at(2 * GRID - 1)
     return float(np.mean((mean > 0) != (logit(GRID) > 0)))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
-from attnsweep.orchestrator.analysis.phase.splines import Floats
 from attnsweep.orchestrator.analysis.phase.surface import (
     PlaneAxis,
     ResidualBin,
@@ -21,6 +20,7 @@ from attnsweep.orchestrator.analysis.phase.surface import (
 from attnsweep.orchestrator.analysis.rates.bins import check_parameter, is_logarithmic
 from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending, counts_by_trial
 from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trials
+from attnsweep.search_spaces.surface import Floats
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 

@@ -1,11 +1,11 @@
 """The probability of an ending as a smooth function of two parameters: the fit, the line where it is 1/2, and a test
 whether it fits.
 
-The logit of the probability to end stuck (or with another ending) is a smooth function of the two parameters, each
-scaled to -1..1, by its logarithm where the space is logarithmic: `splines.py` says how the function is fitted and how
-flexible it is. A trial's weight is its number of trainings; under `Sequential` replication, where this number depends
-on how trainings ended, all trials have equal weight. The band is pointwise: at a place chosen beforehand, the bands of
-95 of 100 such sweeps contain the true probability, provided that the surface is flexible enough.
+The logit of the probability to end stuck (or with another ending) is a smooth function of the two parameters
+(`search_spaces/surface.py`), each scaled to -1..1, by its logarithm where the space is logarithmic. A trial's weight is
+its number of trainings; under `Sequential` replication, where this number depends on how trainings ended, all trials
+have equal weight. The band is pointwise: at a place chosen beforehand, the bands of 95 of 100 such sweeps contain the
+true probability, provided that the surface is flexible enough.
 
 The residuals test whether the surface is flexible enough. The expected share of a trial is predicted from the trials at
 other places of the plane (each place is held out once). The plane is divided into cells of about equally many trials: 4
@@ -27,8 +27,8 @@ import numpy as np
 from contourpy import contour_generator
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.phase.splines import Floats, SmoothLogit, expit, fit_smooth
 from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending
+from attnsweep.search_spaces.surface import Floats, SmoothLogit, expit, fit_logit
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +187,13 @@ class Surface:
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
         """The probability and the ends of its pointwise 95% band; NaN outside of the range tried."""
         places = np.broadcast_arrays(self.x.scaled(np.asarray(x)), self.y.scaled(np.asarray(y)))
-        logit, deviation = self.logit.at(*places)
-        spread = self.quantile * deviation
-        return expit(logit), expit(logit - spread), expit(logit + spread)
+        points = np.stack([np.ravel(each) for each in places], axis=1)
+        inside = (np.abs(points) <= 1 + 1e-9).all(axis=1)
+        logit, spread = np.full((2, len(points)), np.nan)
+        logit[inside], spread[inside] = self.logit.at(points[inside])
+        spread *= self.quantile
+        ends = (expit(each).reshape(places[0].shape) for each in (logit, logit - spread, logit + spread))
+        return next(ends), next(ends), next(ends)
 
     @cached_property
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
@@ -235,14 +239,14 @@ def fit_surface(
     if x.low == x.high or y.low == y.high:
         same = x.name if x.low == x.high else y.name
         return None, f"{same} is the same in {counted}: there is no plane to fit"
-    places = x.scaled(trials.x), y.scaled(trials.y)
-    if n_trials < _FEWEST_TRIALS or np.linalg.matrix_rank(np.column_stack([np.ones(n_trials), *places])) < 3:
+    places = np.column_stack([x.scaled(trials.x), y.scaled(trials.y)])
+    if n_trials < _FEWEST_TRIALS or np.linalg.matrix_rank(np.column_stack([np.ones(n_trials), places])) < 3:
         return None, f"too few for a model ({counted} in too few places of the plane)"
-    logit = fit_smooth(*places, trials.n, trials.k, weight)
+    logit = fit_logit(places, trials.n, trials.k, weight)
     quantile = float(special.stdtrit(max(n_trials - logit.n_effective, 1.0), 0.975))
-    surface = Surface(x, y, logit, quantile, binned_residuals(trials, logit.held_out, weight))
+    surface = Surface(x, y, logit, quantile, binned_residuals(trials, logit.held_out_T, weight))
     terms = f"{logit.n_effective:.0f} effective terms, chosen by held-out trials"
-    note = f"{counted}; logit P({ending.label}) by splines of {terms}"
+    note = f"{counted}; logit P({ending.label}) by {terms}"
     if not surface.fits:
         worst = max(surface.residuals, key=lambda cell: cell.off)
         n_off = sum(cell.is_off for cell in surface.residuals)

@@ -9,8 +9,8 @@ from matplotlib.collections import PathCollection
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, fit_phase_diagram
-from attnsweep.orchestrator.analysis.phase.splines import Floats
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, TrialCounts, binned_residuals
+from attnsweep.search_spaces.surface import Floats
 from tests.orchestrator.drawn import legend
 from tests.present import present
 
