@@ -11,7 +11,7 @@ BUDGET = {
     "search_spaces": 3_950,
     "reproduction": 8_000,
     "benchmarks": 2_290,
-    "tests": 38_800,
+    "tests": 38_760,
 }
 
 

@@ -195,8 +195,8 @@ def _differs(subject: str, *, given: str, expected: str) -> SpecError:
         subject,
         given=given,
         expected=expected,
-        fix="compute only with the batch and registered parameters and buffers: not with parameters in lists or"
-        " functions, globals, class attributes, hooks that differ between trainings, or hooks on gradients",
+        fix="keep a number in which trainings differ as self.NAME = at.per_lane(value), and compute only with the batch"
+        " and registered parameters and buffers: no parameters in lists, globals, class attributes or hooks",
     )
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -13,7 +12,6 @@ from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
 SMALL: dict[str, Value] = {"n_categories": 5, "n_positions": 6, "dtype": "bfloat16", "learning_rate": 0.03}
-KINDS = [{"optimizer": "adam", "n_steps": 40}, {"n_steps": 40, "float32_state": True}, {"n_steps": 40}]
 
 
 def _pack(seeds: range, **values: Value) -> Pack[Any]:
@@ -36,21 +34,3 @@ def test_a_step_below_the_spacing_of_bfloat16_is_lost_unless_the_state_is_float3
     mixed = _pack(range(4), **values, float32_state=True).train_to_end(7).evidence.metrics["param_norm"]
     assert (in_bfloat16[:, -1] < 1.01 * in_bfloat16[:, 0]).all()
     assert (mixed[:, -1] > 1.1 * mixed[:, 0]).all()
-
-
-@pytest.mark.parametrize("values", KINDS)
-def test_a_lane_trains_as_if_alone(values: dict[str, Value]) -> None:
-    together, alone = _pack(range(5), **values).train_to_end(7), _pack(range(3, 4), **values).train_to_end(7)
-    for name, found in alone.evidence.metrics.items():
-        np.testing.assert_array_equal(found[0], together.evidence.metrics[name][3], err_msg=name)
-
-
-@pytest.mark.parametrize("values", [*KINDS, {"optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 20}])
-def test_a_resumed_pack_ends_like_an_uninterrupted_one(values: dict[str, Value]) -> None:
-    whole, begun = _pack(range(3), **values), _pack(range(3), **values)
-    begun.advance(9)
-    trainings = [Training(defaults(WORKLOAD, **(SMALL | values)), seed) for seed in range(3)]
-    resumed = Pack.resumed(WORKLOAD, trainings, begun.checkpoint())
-    expected = whole.train_to_end(7).evidence.metrics
-    for name, found in resumed.train_to_end(7).evidence.metrics.items():
-        np.testing.assert_array_equal(found, expected[name], err_msg=name)

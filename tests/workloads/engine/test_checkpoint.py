@@ -45,6 +45,7 @@ RATES: dict[str, list[float]] = {
 }
 SAMPLED: dict[str, Value] = {"variant": "categories_only", "expectation": "sampled", "batch_size": 5}
 FULL: dict[str, Value] = {"variant": "combined", "expectation": "fixed_sample", "batch_size": 4, "n_steps": 2}
+MIXED: dict[str, Value] = {"dtype": "bfloat16", "float32_state": True}
 CASES: dict[str, tuple[str, dict[str, Value], list[dict[str, Value]]]] = {
     "pairs, sgd": ("category_pairs", {**PAIRS, "optimizer": "sgd"}, [{"momentum": 0.9}, {"weight_decay": 0.1}]),
     "pairs, adam": ("category_pairs", {**PAIRS, "optimizer": "adam"}, [{}, {"gradient_clip_norm": 0.1}]),
@@ -54,6 +55,9 @@ CASES: dict[str, tuple[str, dict[str, Value], list[dict[str, Value]]]] = {
         [{"warmup_steps": 30}, {"weight_decay": 0.1}],
     ),
     "pairs, lbfgs": ("category_pairs", {**PAIRS, "n_steps": 40, "optimizer": "lbfgs"}, [{}, {}, {"init_sigma": 0.0}]),
+    "pairs, bfloat16": ("category_pairs", {**PAIRS, "optimizer": "adam", "dtype": "bfloat16"}, [{}]),
+    "pairs, float32 state": ("category_pairs", {**PAIRS, "optimizer": "sgd", **MIXED}, [{"momentum": 0.9}, {}]),
+    "pairs, lbfgs in bfloat16": ("category_pairs", {**PAIRS, "optimizer": "lbfgs", "dtype": "bfloat16"}, [{}]),
     "pairs, sampled": ("category_pairs", {**PAIRS, **SAMPLED, "optimizer": "sgd"}, [{}, {"momentum": 0.5}]),
     "pairs, full": ("category_pairs", {**PAIRS, **FULL, "optimizer": "lbfgs"}, [{}, {"init_sigma": 0.5}]),
     "strings, adam": ("formal_languages", {**STRINGS, "optimizer": "adam"}, [{}, {"train_length": 40}]),
@@ -112,7 +116,7 @@ def _assert_same_end(one: Pack[Any], other: Pack[Any], probe_steps: Sequence[int
     (_, state), (_, other_state) = one.final_state(every), other.final_state(every)
     assert state.keys() == other_state.keys()
     for name, value in state.items():
-        np.testing.assert_array_equal(value.numpy(), other_state[name].numpy(), err_msg=name)
+        np.testing.assert_array_equal(value.double().numpy(), other_state[name].double().numpy(), err_msg=name)
 
 
 @pytest.mark.slow
@@ -129,7 +133,7 @@ def test_the_cases_hold_all_fates() -> None:
     assert _undisturbed("sentences, adam")[0].result().heads
 
 
-@pytest.mark.sample("pairs, sgd", "pairs, lbfgs")
+@pytest.mark.sample("pairs, sgd", "pairs, lbfgs", "pairs, float32 state")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=2, derandomize=True, phases=[Phase.explicit, Phase.generate])

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.constants import digest_of, first_difference, per_lane
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.executors.programs import Programs
-from attnsweep.workloads.engine.lane_state import Problem
-from attnsweep.workloads.engine.layout import Layout
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.errors import SpecError
@@ -184,17 +182,6 @@ class Norm(nn.Module):
     def forward(self) -> Tensor:
         answer: Tensor = self.norm(self.line)
         return answer
-
-
-def test_problems_that_differ_in_a_constant_share_no_program() -> None:
-    def problem(gain: float) -> Problem:
-        parameters, _, template = starting_state(AnyModule(Norm), lanes_of(*_trainings(gain)))
-        return Problem(AnyModule(Norm), template, Layout(parameters), AnyParameters(gain=gain), digest_of(template))
-
-    one, same, other = problem(0.1), problem(0.1), problem(2.0)
-    assert one.parameters.static_key() == other.parameters.static_key()
-    assert one.shape == same.shape
-    assert one.shape != other.shape
 
 
 @pytest.mark.slow

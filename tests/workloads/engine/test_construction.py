@@ -122,13 +122,14 @@ def test_null_is_the_modules_own_initialization_under_the_trainings_generator(ca
 
 @stock
 def test_under_a_sigma_vectors_are_the_lanes_own_and_matrices_are_drawn(case: Case) -> None:
-    lanes = lanes_of(*[AnyParameters(init_sigma=0.1)] * 2)
+    sigmas = (0.1, 1e-4)
+    lanes = lanes_of(*[AnyParameters(init_sigma=sigma) for sigma in sigmas])
     parameters, _, _ = starting_state(AnyModule(*case), lanes)
     modules, _ = check_alike(AnyModule(*case), lanes)
     for lane, module in enumerate(modules):
         for name, value in module.named_parameters():
             shape = tuple(value.shape)
-            expected = 0.1 * lanes.streams.normal(f"init/{name}", shape)[lane] if len(shape) > 1 else value
+            expected = sigmas[lane] * lanes.streams.normal(f"init/{name}", shape)[lane] if len(shape) > 1 else value
             assert torch.equal(parameters[name][lane], expected)
 
 

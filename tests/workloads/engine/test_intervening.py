@@ -71,8 +71,12 @@ def _at(training: Training[Any], step: int) -> State:
     return pack.final_state(np.array([0]))[1]
 
 
-def test_no_training_depends_on_the_interventions_of_others() -> None:
-    together = Pack(GPT, [_gpt(text) for text in TEXTS])
+def test_no_training_depends_on_the_interventions_of_others_or_on_a_stop() -> None:
+    trainings = [_gpt(text) for text in TEXTS]
+    together = Pack(GPT, trainings)
+    for n_steps in (9, 10):
+        together.advance(n_steps)
+        together = Pack.resumed(GPT, trainings, together.checkpoint())
     ends, curves = _ends(together, len(TEXTS), 7), together.result().evidence.metrics
     for lane, text in enumerate(TEXTS):
         pack = Pack(GPT, [_gpt(text)])
@@ -80,16 +84,6 @@ def test_no_training_depends_on_the_interventions_of_others() -> None:
         assert all(torch.equal(value[0], ends[name][lane]) for name, value in alone.items()), text
         np.testing.assert_array_equal(pack.result().evidence.metrics["eval_loss"][0], curves["eval_loss"][lane])
     assert all(not torch.equal(ends[QUERY][0], ends[QUERY][lane]) for lane in range(1, len(TEXTS)))
-
-
-def test_a_resumed_pack_goes_on_as_if_it_had_not_stopped() -> None:
-    trainings = [_gpt(text) for text in TEXTS]
-    whole = _ends(Pack(GPT, trainings), len(TEXTS))
-    for step in (9, 19):
-        stopped = Pack(GPT, trainings)
-        stopped.advance(step)
-        resumed = _ends(Pack.resumed(GPT, trainings, stopped.checkpoint()), len(TEXTS))
-        assert all(torch.equal(value, resumed[name]) for name, value in whole.items()), step
 
 
 @pytest.mark.parametrize("engine", ["blocks", "graphs", "merged"])

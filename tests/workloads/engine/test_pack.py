@@ -38,11 +38,15 @@ def test_the_first_metric_so_far_is_the_workloads_own_at_each_trainings_last_pro
     assert record.metric() == ("accuracy", 0.75)
 
 
+SIZES = [(size, "float64", "sgd") for size in (1, 7, 64)] + [(3, "bfloat16", rule) for rule in ("sgd", "adam")]
+
+
 @pytest.mark.slow
-@pytest.mark.sample("7")
-@pytest.mark.parametrize("pack_size", [1, 7, 64])
-def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
-    trainings = [_training(seed, init_sigma=10.0 ** (-seed % 5), learning_rate=0.01 + seed / 1e4) for seed in range(64)]
+@pytest.mark.sample("7-float64-sgd", "3-bfloat16-adam")
+@pytest.mark.parametrize(("pack_size", "dtype", "optimizer"), SIZES)
+def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int, dtype: str, optimizer: str) -> None:
+    own = [{"init_sigma": 10.0 ** (-seed % 5), "learning_rate": 0.01 + seed / 1e4} for seed in range(64)]
+    trainings = [_training(seed, **values, dtype=dtype, optimizer=optimizer) for seed, values in enumerate(own)]
     whole = _train(*trainings).evidence.metrics
     part = _train(*trainings[20 : 20 + pack_size]).evidence.metrics
     for metric, table in part.items():
