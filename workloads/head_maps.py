@@ -25,7 +25,7 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
     """Calls a module with the given arguments, and returns the attention weights of all its layers.
 
     Their shape is (n_layers, n_sentences, n_heads, n_queries, n_keys). Layers are in the order in which they are
-    computed. A layer is recognised by its softmax: that of `nn.MultiheadAttention` and of modules built on it, of
+    computed: `attnsweep.Attention`, or where there is none, softmaxes: those of `nn.MultiheadAttention`, of
     `scaled_dot_product_attention`, of the models of Hugging Face and TransformerLens, and of any code that takes a
     softmax over the last axis of a tensor (n_sentences, n_heads, n_queries, n_keys). In a module that takes softmaxes
     of three axes only, (n_sentences, n_queries, n_queries), each counts as one head. Fits as the argument `attention`
@@ -34,7 +34,7 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
     Raises:
         SpecError: If the module computes no such softmax, or the shapes of the weights differ between layers.
     """
-    weights = seen_weights(lambda: module(*arguments))
+    weights = seen_weights(module, lambda: module(*arguments))
     shapes = {tuple(layer.shape) for layer in weights}
     if len(shapes) != 1:
         raise SpecError(
@@ -49,12 +49,21 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
     return torch.stack(weights)
 
 
-def seen_weights(call: Callable[[], object]) -> list[Tensor]:
-    """Runs `call` and returns the attention weights that it computes: the results of all softmaxes over the last axis,
-    in order."""
-    watch = _Watch()
-    with watch:
+def seen_weights(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
+    """Runs `call`, which calls the module, and returns the weights of its layers `attnsweep.Attention`, in order; in a
+    module without these, the results of all softmaxes over the last axis."""
+    of_layers: dict[nn.Module, Tensor] = {}
+
+    def keep(layer: nn.Module, _: object, result: tuple[Tensor, Tensor]) -> None:
+        of_layers[layer] = result[1].detach()
+
+    hooks = [part.register_forward_hook(keep) for part in module.modules() if isinstance(part, Attention)]
+    with _Watch() as watch:
         call()
+    for hook in hooks:
+        hook.remove()
+    if hooks:
+        return list(of_layers.values())
     with_heads = [weights for weights in watch.seen if weights.dim() == _AXES]
     of_one_head = [
         weights.unsqueeze(1)
@@ -156,26 +165,9 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """Runs a module on a batch. Returns the attention weights of each layer, from first to last.
-
-    Layers are the module's `attnsweep.Attention`; in a module without these, its softmaxes. The shape of a layer's
-    weights is (n_sentences, n_heads, n_queries, n_keys).
-
-    Args:
-        module: The module with trained parameters. Forward hooks are added to the module and not removed.
-    """
-    watched: dict[nn.Module, Tensor] = {}
-
-    def keep(module: nn.Module, _: object, result: tuple[Tensor, Tensor]) -> None:
-        watched[module] = result[1].detach()
-
-    def answer() -> None:
-        workload.eval_loss(module, batch | workload.answers(module, batch))
-
-    if [part.register_forward_hook(keep) for part in module.modules() if isinstance(part, Attention)]:
-        answer()
-        return list(watched.values())
-    return seen_weights(answer)
+    """Runs a module with trained parameters on a batch. Returns the attention weights of each layer, from first to
+    last, (n_sentences, n_heads, n_queries, n_keys)."""
+    return seen_weights(module, lambda: workload.eval_loss(module, batch | workload.answers(module, batch)))
 
 
 def maps_of_batch(

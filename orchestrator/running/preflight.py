@@ -232,7 +232,7 @@ def _measured(
     lanes, data = Lanes(trainings, torch.device("cpu")), workload.terms.get("`batch`", "batch").strip("`")
     n_steps = lanes.shared.n_steps
     with seeded_generators(seed):
-        drawn = [workload.batches(lanes, range(step, n_steps + 1))[0] for step in (0, n_steps)]
+        drawn = [workload.batches(lanes, range(step, step + 1))[0] for step in (0, n_steps)]
         drawn.append(workload.eval_batch(lanes) | workload.fresh_eval_batch(lanes, 0))
         pack = Pack(workload, trainings)
         pack.advance(1, n_probes=1)

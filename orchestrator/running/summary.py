@@ -184,7 +184,7 @@ class Summary:
             say(f"{len(self.refused)} trials refused, such as #{trial}: {reason}")
         say_plainly(f"engine   {self.directory.engine_in_words}")
         if self.probe_share is not None:
-            rarer = "; a larger probe_every or a smaller eval_batch_size saves time"
+            rarer = "; rarer probes or a smaller eval_batch_size save time"
             say_plainly(f"probes   {self.probe_share:.0%} of the training time{rarer * (self.probe_share > 0.1)}")
         if report and self.finished:
             say_plainly(f"report   {place}/{REPORT_FILE}")

@@ -22,6 +22,9 @@ Batch = dict[str, Tensor]
 """Tensors by name. In a batch of several trainings the first axis of every tensor is the training; in a batch of one
 training this axis is missing."""
 
+STEPS_AT_ONCE, BYTES_AT_ONCE = 64, 2**23
+"""The data of at most so many steps are drawn together; fewer if they take more bytes."""
+
 Label: TypeAlias = str | tuple[str, str]
 """A label of a training: an outcome, or an outcome and its detail."""
 
@@ -316,9 +319,11 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of at least the first of the given steps; by default of that step alone. Override it if
-        drawing several steps at once is faster."""
-        return [self.batch(lanes, steps[0])]
+        """Draws the data of the given steps, at most `STEPS_AT_ONCE`, or of the first ones, as many as `BYTES_AT_ONCE`
+        allows. Override it if drawing several steps together is faster."""
+        first = self.batch(lanes, steps[0])
+        n_bytes = sum(value.nbytes for value in first.values())
+        return [first, *(self.batch(lanes, step) for step in steps[1 : max(BYTES_AT_ONCE // max(n_bytes, 1), 1)])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...] | None:
         """Returns the steps at which losses are measured, increasing from 0 to `n_steps`; by default `None`, for those

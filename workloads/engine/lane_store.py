@@ -17,7 +17,7 @@ from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.continued import Redraw
-from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.contract import STEPS_AT_ONCE, Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.engine_forms import Site, with_masks
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.functional import forms_in, unused_in
@@ -99,7 +99,8 @@ class LaneStore(LaneState, Generic[P]):
     def draw(self, step: int) -> None:
         """Draws the batches of steps from `step` on."""
         self._first_drawn, self._drawn_for = step, self.position
-        self._drawn = self._workload.batches(self._drawing, range(step, self.lanes.shared.n_steps + 1))
+        steps = range(step, min(step + STEPS_AT_ONCE, self.lanes.shared.n_steps + 1))
+        self._drawn = self._workload.batches(self._drawing, steps)
 
     def batches(self, start: int, until: int) -> list[Batch]:
         """Returns the batches of successive steps, from `start` on and before `until`: at least the first, and further

@@ -80,7 +80,9 @@ class Streams:
         """Selects the random streams of the trainings at the given positions (int64)."""
         return type(self)(self._seeds[lanes])
 
-    def uniform(self, name: str, shape: tuple[int, ...], step: int = 0, used_from: int | None = None) -> Tensor:
+    def uniform(
+        self, name: str, shape: tuple[int, ...], step: int | Tensor = 0, used_from: int | None = None
+    ) -> Tensor:
         """Draws float64 values, uniform in [0, 1) with 53 random bits, for all trainings: (n_trainings, *shape).
 
         Args:
@@ -91,7 +93,7 @@ class Streams:
         n_blocks = (math.prod(shape) + 1) // 2
         return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
-    def normal(self, name: str, shape: tuple[int, ...], step: int = 0) -> Tensor:
+    def normal(self, name: str, shape: tuple[int, ...], step: int | Tensor = 0) -> Tensor:
         """Draws float64 values from the standard normal distribution, for all trainings: (n_trainings, *shape).
 
         Source: Box & Muller 1958; both values of each pair are used.
@@ -101,7 +103,7 @@ class Streams:
         angle = (2.0 * math.pi) * angle_draw
         return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
-    def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int = 0) -> Tensor:
+    def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int | Tensor = 0) -> Tensor:
         """Draws int64 values from 0 to n_values - 1, all equally likely, for all trainings: (n_trainings, *shape).
 
         All values are equally likely, up to a share of n_values / 2^32 of their probability.
@@ -130,12 +132,16 @@ class Streams:
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
         return ((octets.unsqueeze(-1) >> shifts) & 1).flatten(3)[..., :n_bits].to(torch.bool)
 
-    def _two_uniforms(self, name: str, n_blocks: int, step: int, used_from: int | None = None) -> tuple[Tensor, Tensor]:
+    def _two_uniforms(
+        self, name: str, n_blocks: int, step: int | Tensor, used_from: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         w0, w1, w2, w3 = self._words(name, n_blocks, step, used_from)
         return _to_unit_interval(w0, w1), _to_unit_interval(w2, w3)
 
-    def _words(self, name: str, n_blocks: int, step: int, used_from: int | None = None) -> Words:
-        seeds = self.seeds_at(name, step if used_from is None else used_from)
+    def _words(self, name: str, n_blocks: int, step: int | Tensor, used_from: int | None = None) -> Words:
+        seeds = (
+            self._seeds if isinstance(step, Tensor) else self.seeds_at(name, step if used_from is None else used_from)
+        )
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
@@ -144,7 +150,9 @@ class Streams:
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
         return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
 
-    def _word(self, number: int) -> Tensor:
+    def _word(self, number: int | Tensor) -> Tensor:
+        if isinstance(number, Tensor):  # a step within vmap, where many are drawn at once
+            return number
         # `full` fills a tensor on the device. If the value were copied from the host, the host would wait for the
         # device.
         return torch.full((), number, dtype=torch.int64, device=self._seeds.device)

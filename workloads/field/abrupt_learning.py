@@ -222,5 +222,5 @@ ABRUPT_LEARNING = problem(
     },
     defaults={"optimizer": "adam", "learning_rate": 3e-3, "init_sigma": 0.06, "n_steps": 400},
     eval_batch_size=64,
-    probe_every=20,
+    probe_steps=20,
 )

@@ -143,6 +143,7 @@ HISTOGRAM = problem(
     loss="cross_entropy",
     solved="accuracy >= 0.99",
     heads={"same_letter": same_letter},
+    weights=lambda module, inputs: module.attention(inputs),
     defaults={"optimizer": "adam", "learning_rate": 2e-2, "beta_2": 0.98, "adam_eps": 1e-9, "n_steps": 1500},
-    probe_every=100,
+    probe_steps=100,
 )

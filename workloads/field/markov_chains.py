@@ -172,6 +172,6 @@ MARKOV_CHAINS = problem(
         "n_steps": 500,
     },
     eval_batch_size=64,
-    probe_every=10,
+    probe_steps=10,
     summary="attention learns to predict Markov chains in context: uniform, then by unigrams, then by bigrams",
 )

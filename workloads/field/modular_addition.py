@@ -73,6 +73,6 @@ ModularAddition = at.problem(
         "beta_2": 0.98,
         "n_steps": 5000,
     },
-    probe_every=25,
+    probe_steps=25,
     summary="a + b modulo p: memorized first, generalized much later, or never",
 )

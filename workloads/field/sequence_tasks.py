@@ -118,5 +118,5 @@ SEQUENCE_TASKS = problem(
     loss="cross_entropy",
     solved="accuracy >= 0.99",
     defaults={"optimizer": "adam", "learning_rate": 3e-3, "n_steps": 500},
-    probe_every=50,
+    probe_steps=50,
 )

@@ -59,6 +59,6 @@ SparseParity = at.problem(
     metrics={"accuracy": accuracy, "weight_on_parity": weight_on_parity},
     events={"begun": "accuracy >= 0.6", "learned": "accuracy >= 0.98"},
     defaults={"optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.01, "n_steps": 10000},
-    probe_every=10,
+    probe_steps=10,
     summary="the product of k of n signs: nothing for about n^k steps, then all at once",
 )

@@ -15,8 +15,6 @@ from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParam
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
-_STEPS_AT_ONCE = 64
-"""The number of steps for which strings are drawn together, to spread the fixed cost of a draw."""
 _LANES_AT_ONCE, _ON_A_CPU = 128, 8
 """For how many trainings strings are drawn together, on a GPU and on a CPU. The number bounds the memory of long
 strings; a GPU takes as long for 8 trainings as for 128."""
@@ -33,8 +31,8 @@ class Lengths(NamedTuple):
 
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
-    """Draws the training strings of the next steps, one batch per step, for at most the first 64 of `steps`."""
-    drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps[:_STEPS_AT_ONCE])
+    """Draws the training strings of the given steps, one batch per step."""
+    drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps)
     by_step = [value.movedim(1, 0).contiguous().unbind() for value in drawn.values()]
     return [dict(zip(drawn, values, strict=True)) for values in zip(*by_step, strict=True)]
 

@@ -36,9 +36,6 @@ entropy given the current token alone. The share is our choice."""
 
 _N_SEQUENCES = 32
 """The number of held-out sequences on which heads are scored."""
-_STEPS_AT_ONCE = 64
-"""The number of batches drawn together. The block engine takes as many steps of some trainings before it turns to
-others."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
@@ -99,9 +96,6 @@ class GPTWorkload(Workload[GPTParameters]):
         """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). The weights
         of a training sum to 1: they are 0 for predictions that the task does not judge, and equal for all others."""
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
-
-    def batches(self, lanes: GPTLanes, steps: range) -> list[Batch]:
-        return [self.batch(lanes, step) for step in steps[:_STEPS_AT_ONCE]]
 
     def eval_batch(self, lanes: GPTLanes) -> Batch:
         """Draws held-out sequences, and computes on them the losses of simple predictors, named `level/<predictor>`,

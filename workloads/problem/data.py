@@ -1,15 +1,17 @@
 """The data of a problem made by `attnsweep.problem`: random numbers for one training, and tables (fixed data sets).
 
-A table is made once per process, and copied into every module with the training rows of its split first.
+A table of all trainings is held once; a batch is gathered from its rows. Axes: L training, P place in an order.
 """
 
+import math
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnsweep.workloads.engine.construction import seeded_generators
+from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
@@ -23,11 +25,11 @@ class Draw:
 
     Args:
         seed: () int64, the key of the numbers.
-        use: The use of the numbers: `train`, `eval` or `fixed`.
+        use: The use of the numbers: `train`, `eval`, `initial` or `fixed`.
         own_seed: () int64, the training's own seed, which is the key of the method `fixed`; default `seed`.
     """
 
-    def __init__(self, seed: Tensor, use: str, step: int, own_seed: Tensor | None = None) -> None:
+    def __init__(self, seed: Tensor, use: str, step: int | Tensor, own_seed: Tensor | None = None) -> None:
         self._own_seed, self._use, self._step = seed if own_seed is None else own_seed, use, step
         self._streams = Streams(seed.unsqueeze(0))
         self._n_calls = 0
@@ -59,92 +61,107 @@ class Draw:
         return f"problem/{self._use}/{self._n_calls}"
 
 
-Data: TypeAlias = tuple[tuple[Tensor, ...], Tensor]
-"""Inputs and target, with the examples along the first axis of all tensors."""
-
-TABLE = "of_problem_table_"
-"""The prefix of the buffers that hold a table's columns, with the rows of the training part first. Columns are buffers
-because a compiled loss can read only parameters, buffers and the batch."""
+INPUTS = "inputs/"
+"""The prefix, in a batch, of the names of the module's arguments, which are numbered."""
+_NOT_OF_DATA = frozenset({"module", "output", "weights", "draw", "fixed", "step"})
 
 
-def checked(data: Any) -> Data:
-    """Checks the result of the user's data function, and makes the inputs a tuple.
+def checked(data: Any) -> Batch:
+    """Returns the result of the user's data function as tensors by name.
 
     Raises:
-        SpecError: If the result is not a pair (inputs, target) of tensors.
+        SpecError: If it is neither a pair (inputs, target) nor a dictionary with these two names.
     """
-    if not isinstance(data, tuple) or len(data) != 2 or not isinstance(data[1], Tensor):
+    is_pair = isinstance(data, tuple) and len(data) == 2
+    named = dict(zip(("inputs", "target"), data, strict=True)) if is_pair else data
+    if not isinstance(named, dict) or not {"inputs", "target"} <= named.keys() or _NOT_OF_DATA & named.keys():
         raise SpecError(
             "data",
-            given=type(data).__name__,
-            expected="a function that returns a pair (inputs, target) of tensors",
+            given=sorted(map(str, named)) if isinstance(named, dict) else type(data).__name__,
+            expected="a pair (inputs, target), or a dictionary of these and of tensors of other names, but no "
+            + ", ".join(sorted(_NOT_OF_DATA)),
             fix="let the function `data` return (inputs, target)",
         )
-    inputs = data[0] if isinstance(data[0], tuple) else (data[0],)
-    if not all(isinstance(value, Tensor) for value in inputs):
-        raise SpecError(
-            "data",
-            given=data[0],
-            expected="inputs that are a tensor, or a tuple of tensors",
-            fix="convert the inputs to tensors",
-        )
-    return inputs, data[1]
+    inputs, others = named["inputs"], {name: value for name, value in named.items() if name != "inputs"}
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    batch = {f"{INPUTS}{place}": value for place, value in enumerate(arguments)} | others
+    for name, value in batch.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise SpecError("data", given=f"{name}: {kind}", expected="tensors", fix=f"convert {name} to a tensor")
+    return batch
 
 
-def columns_in(module: nn.Module) -> list[Tensor]:
-    """Returns the tensors of the table (fixed data set) that is stored in a module's buffers: the inputs, then the
-    target."""
-    return [value for name, value in module.named_buffers() if name.startswith(TABLE)]
+def shuffled(streams: Streams, name: str, place_LP: Tensor, n: int, turn: int = 0, used_from: int = 0) -> Tensor:
+    """Returns what stands at the given places of a random order of 0 to n - 1, each training's own, without making the
+    whole order.
+
+    Rounds of a Feistel network on pairs (x, y) add to one number a random function of the other; what leaves 0 to
+    n - 1 goes through them again (Black & Rogaway 2002).
+    """
+    across = math.isqrt(n - 1) + 1
+    down = -(-n // across)
+    drawn_LRN = streams.uniform(f"{name}/order", (_ROUNDS, across), turn, used_from)
+    sizes = torch.tensor([down, across], device=place_LP.device).repeat(_ROUNDS // 2)
+    shift_RLN = (drawn_LRN * sizes.view(-1, 1)).long().unbind(1)
+
+    def once(number_LP: Tensor) -> Tensor:
+        x_LP = number_LP // across
+        y_LP = number_LP - across * x_LP
+        for shift_x_LN, shift_y_LN in zip(shift_RLN[::2], shift_RLN[1::2], strict=True):
+            x_LP = x_LP + shift_x_LN.gather(1, y_LP)
+            x_LP -= down * (x_LP >= down)  # a third of the time of %
+            y_LP = y_LP + shift_y_LN.gather(1, x_LP)
+            y_LP -= across * (y_LP >= across)
+        return x_LP * across + y_LP
+
+    number_LP = once(place_LP)
+    while (is_outside_LP := number_LP >= n).any():
+        number_LP = torch.where(is_outside_LP, once(number_LP), number_LP)
+    return number_LP
 
 
-def rows_in(module: Any, which: str) -> Data:
-    """Returns rows of the table (fixed data set) that is stored in a module: those held out if `which` is `held out`,
-    else those for training. If no rows are held out, it returns all rows in both cases."""
-    *inputs, target = columns_in(module)
-    n_rows = n_trained_on(module.of_problem["train_fraction"], len(target))
-    rows = slice(n_rows)
-    if which == "held out" and n_rows < len(target):
-        rows = slice(n_rows, None)
-    return tuple(column[rows] for column in inputs), target[rows]
+_ROUNDS = 6
+"""Four suffice against any test that sees few places (Luby & Rackoff 1988); the number is our choice."""
 
 
 def n_trained_on(train_fraction: float, n_rows: int) -> int:
-    """Returns how many rows of a table (fixed data set) are used for training: the given fraction, but at least 1."""
+    """Returns how many rows of a table are used for training: the given fraction, but at least 1."""
     return min(max(round(train_fraction * n_rows), 1), n_rows)
 
 
-@lru_cache(maxsize=2)
-def order_of_rows(streams: Streams, n_rows: int, epoch: int, used_from: int) -> Tensor:
-    """Draws each training's order of the table's training rows in an epoch, (n_trainings, n_rows)."""
-    return torch.argsort(streams.uniform("problem/batch", (n_rows,), epoch, used_from), dim=-1)
-
-
 @lru_cache(maxsize=32)
-def table_of(data: Call, values: tuple[tuple[str, Value], ...]) -> Data:
-    """Makes a table by two calls of the user's function, with global random generators in two different states: a table
-    serves trainings of all seeds, so it must not be random.
+def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.device) -> Batch:
+    """Makes the table of all trainings by two calls of the user's function, with global random generators in two
+    different states, because a table of all seeds must not be random.
 
     Raises:
-        SpecError: If the two tables differ, or inputs and target differ in their number of rows.
+        SpecError: If the two tables differ, or their tensors differ in their number of rows.
     """
     tables = []
     for seed in range(2):
         with seeded_generators(seed):
             tables.append(checked(data(dict(values))))
-    (inputs, target), again = tables
-    if {len(column) for column in inputs} != {len(target)} or len(target) < 2:
-        raise SpecError(
-            "data",
-            given=f"inputs of {[len(column) for column in inputs]} rows and a target of {len(target)} rows",
-            expected="at least two rows, and equally many rows of inputs and target",
-            fix="give the first axis of each tensor one entry per example",
-        )
-    if not all(map(torch.equal, (*inputs, target), (*again[0], again[1]))):
+    table, again = tables
+    check_rows(table, first_axis=0)
+    if not all(torch.equal(column, again[name]) for name, column in table.items()):
         raise SpecError(
             "data",
             given="a function that returns other tensors when it is called again",
             expected="a function that returns the same tensors in every call, because only the split may differ"
             " between seeds",
-            fix="add an argument `draw` for data that differ between trainings, or seed a generator within `data`",
+            fix="draw with an argument `draw`, or `fixed` for data that each training keeps",
         )
-    return inputs, target
+    return {name: column.to(device).unsqueeze(0) for name, column in table.items()}
+
+
+def check_rows(table: Batch, first_axis: int) -> None:
+    """Raises a `SpecError` unless all columns have equally many rows along an axis, at least two."""
+    lengths = {name: column.shape[first_axis] if column.dim() > first_axis else 0 for name, column in table.items()}
+    if len({*lengths.values()}) != 1 or min(lengths.values()) < 2:
+        raise SpecError(
+            "data",
+            given=", ".join(f"{name} of {n} rows" for name, n in lengths.items()),
+            expected="at least two rows, and equally many rows of inputs and target",
+            fix="give the first axis of each tensor one entry per example",
+        )

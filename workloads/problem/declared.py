@@ -13,11 +13,12 @@ from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.engine.contract import Condition, When
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.head_maps import attention_weights
+from attnsweep.workloads.lenses import Lenses
 from attnsweep.workloads.problem.functions import Call, parameters_class, read_call, read_loss
 from attnsweep.workloads.problem.problem import Problem
 from attnsweep.workloads.vocabulary import NO_ROLE, RESERVED_METRICS, Outcome
 
-_FOR_DATA = frozenset({"draw", "step"})
+_FOR_DATA = frozenset({"draw", "fixed", "step"})
 _FOR_LOSSES = frozenset({"module", "inputs", "target", "output"})
 _FOR_HEADS = _FOR_LOSSES | {"weights"}
 _DEFAULTS: Mapping[str, object] = MappingProxyType({"init_sigma": None, "dtype": "float32"})
@@ -34,15 +35,17 @@ def problem(
     levels: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     heads: Mapping[str, Callable[..., Tensor]] = MappingProxyType({}),
     weights: Callable[..., Tensor] | None = None,
+    certificates: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    initial: Callable[..., Mapping[str, Tensor]] | None = None,
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
     events: Mapping[str, When] = MappingProxyType({}),
     defaults: Mapping[str, object] = MappingProxyType({}),
-    eval_batch_size: int = 512,
+    eval_batch_size: int | None = None,
     eval_step: int | None = None,
-    probe_every: int | None = None,
-    probe_at: Sequence[int] = (),
+    probe_steps: int | Sequence[int] | Callable[..., Sequence[int]] | None = None,
     loss_may_be_negative: bool = False,
     files: tuple[str, ...] = (),
+    lenses: Lenses | None = None,
     summary: str = "",
 ) -> type[Problem]:
     """Makes a workload class from functions that the user writes for one training.
@@ -54,10 +57,12 @@ def problem(
 
     Args:
         model: A function of parameters that returns any module. By default the module's own initialization is used.
-        data: A function of `draw` (a `Draw`), optionally `step`, and parameters, that returns the data of one step:
-            (inputs, target), with the examples along the first axis. Several inputs are a tuple. A function without
-            `draw` returns a table: a training is trained on a share `train_fraction` of the rows, drawn from its seed,
-            and judged by the other rows.
+        data: A function of parameters that returns (inputs, target), with the examples along the first axis. Several
+            inputs are a tuple; a dictionary with `inputs` and `target` may have tensors of other names, which losses
+            and what is measured may take as arguments. With an argument `draw` (a `Draw`), and optionally `step`, it
+            returns the data of one step. With `fixed` (a `Draw`) it returns a table for each training, and with neither
+            one for all. A training is trained on a share `train_fraction` of a table's rows, drawn from its seed, and
+            judged by the other rows.
         loss: `cross_entropy` (classes along the output's last axis, mean over targets that are not -100), `mse`, or a
             function of `output`, `target`, `inputs`, `module` and parameters.
         solved: The held-out loss below which a training is solved, or a condition such as `accuracy >= 0.99`; by
@@ -69,22 +74,27 @@ def problem(
             arguments that a loss may have, that return (layer, head). The role of a head is that of its highest score,
             if that is at least 0.5.
         weights: A function of the arguments that a loss may have, that returns the attention weights for `heads`; by
-            default `module.attention(inputs)`, or if the module has no such method, the softmaxes of its forward pass
-            (`attention_weights`).
+            default those of its forward pass (`attention_weights`).
+        certificates: Tests of stuck outcomes, by outcome: functions of the arguments that a head's score may have, that
+            return whether a training is rightly labelled; for sweeps with a `certified_share`.
+        initial: A function of `module` (as `model` built it), `draw` and parameters, that returns initial values by the
+            names of `module.state_dict()`; the others start as they would without it.
         outcomes: The workload's own outcomes, with their conditions `when`. The first one that holds is given, unless
             the training is solved.
         events: Conditions by name; the ledger records the first step at which one held.
         defaults: Other defaults of parameters that all workloads have.
-        eval_batch_size: The value of the argument `batch_size` of `data`, if it has one, for the data of probes.
+        eval_batch_size: The value of the argument `batch_size` of `data` for the data of probes, by default 512; or the
+            most held-out and training rows of a table that probes read, by default 16,384.
         eval_step: The value of the argument `step` of `data`, if it has one, for the data of probes; by default that of
             the last training step.
-        probe_every: The number of steps between two probes; by default probes become rarer during a training, and cost
-            at most a tenth of the steps' work.
-        probe_at: Steps with a probe, besides those of `probe_every` or the first and the last, in place of the default.
+        probe_steps: The number of steps between two probes; or the steps with a probe besides the first and the last,
+            or a function of static parameters that returns them. By default probes become rarer during a training, and
+            cost at most a tenth of the steps' work.
         loss_may_be_negative: Whether the loss may fall below 0, as a log-density may; a training whose held-out loss is
             negative has otherwise diverged.
         files: The files that these functions read, by path relative to the folder of the Python file. They are stored
             with the sweep; find them by `Path(__file__).with_name("table.pt")`.
+        lenses: How `attnsweep heads` reads the module and names its tokens.
         summary: One line for `attnsweep workloads`.
 
     Raises:
@@ -101,9 +111,25 @@ def problem(
     calls |= {f"metric {metric}": call for metric, call in own_metrics.items()}
     calls |= {f"level {level}": call for level, call in own_levels.items()}
     roles, weights_call = _calls("head", heads, (NO_ROLE,)), read_call("weights", weights or _weights)
-    calls |= {f"head {role}": call for role, call in roles.items()} | {"weights": weights_call}
-    supplied = dict.fromkeys(calls, _FOR_LOSSES) | dict.fromkeys((f"head {role}" for role in roles), _FOR_HEADS)
+    tests = _calls("certificate", certificates, ())
+    of_heads = {f"head {role}": call for role, call in roles.items()}
+    of_heads |= {f"certificate {label}": call for label, call in tests.items()}
+    calls |= of_heads | {"weights": weights_call}
+    supplied = dict.fromkeys(calls, _FOR_LOSSES) | dict.fromkeys(of_heads, _FOR_HEADS)
     supplied |= {"model": frozenset(), "data": _FOR_DATA}
+    own_initial = read_call("initial", initial) if initial else None
+    if own_initial:
+        calls, supplied = calls | {"initial": own_initial}, supplied | {"initial": frozenset({"module", "draw"})}
+    own_probes = read_call("probe_steps", probe_steps) if callable(probe_steps) else probe_steps
+    if isinstance(own_probes, Call):
+        calls, supplied = calls | {"probe_steps": own_probes}, supplied | {"probe_steps": frozenset()}
+    elif own_probes is not None and (own_probes < 1 if isinstance(own_probes, int) else min(own_probes, default=0) < 0):
+        raise SpecError(
+            "probe_steps",
+            given=probe_steps,
+            expected="a number of steps, at least 1, or steps from 0 on",
+            fix="give these, or leave it out",
+        )
     declared = parameters_class(
         name,
         calls,
@@ -113,12 +139,13 @@ def problem(
         always_static=("data",) if has_table else (),
         more=_OF_TABLES if has_table else MappingProxyType({}),
     )
-    if probe_every is not None and probe_every < 1:
+    if {"draw", "fixed"} <= {*named["data"].names}:
         raise SpecError(
-            "probe_every", given=probe_every, expected="a number of steps, at least 1", fix="give one, or leave it out"
+            "data",
+            given="the arguments draw and fixed",
+            expected="`draw` for new data at each step, or `fixed` for a table of each training",
+            fix="for what stays the same beside what is drawn at each step, use draw.fixed",
         )
-    if any(step < 0 for step in probe_at):
-        raise SpecError("probe_at", given=probe_at, expected="steps, at least 0", fix="leave out the negative ones")
     if eval_step is not None and ("step" not in named["data"].names or eval_step < 0):
         raise SpecError(
             "eval_step",
@@ -148,9 +175,11 @@ def problem(
         "eval_batch_size": eval_batch_size,
         "eval_step": eval_step,
         "loss_may_be_negative": loss_may_be_negative,
-        "probe_every": probe_every,
-        "probe_at": probe_at,
+        "own_probe_steps": own_probes,
+        "own_initial": own_initial,
+        "certificates": tests,
         "files": files,
+        "lenses": lenses,
     }
     return type(name, (Problem,), attributes)
 
@@ -171,12 +200,7 @@ _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
 
 
 def _weights(module: Any, inputs: Any) -> Tensor:
-    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-    method = getattr(module, "attention", None)
-    if method is None or isinstance(method, nn.Module):
-        return attention_weights(module, *arguments)
-    weights: Tensor = method(*arguments)
-    return weights
+    return attention_weights(module, *(inputs if isinstance(inputs, tuple) else (inputs,)))
 
 
 def _calls(kind: str, functions: Mapping[str, object], taken: tuple[str, ...]) -> dict[str, Call]:

@@ -27,10 +27,23 @@ class Call:
     """A user's function together with the names of its arguments. Called with a dictionary of values, it passes to the
     function those that the function takes."""
 
+    role: str
     function: Callable[..., Any]
     names: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        name = getattr(self.function, "__name__", "")
+        return name if name.isidentifier() else self.role.rpartition(" ")[2]
+
     def __call__(self, values: Mapping[str, Any]) -> Any:
+        if missing := [name for name in self.names if name not in values]:
+            raise SpecError(
+                f"{missing[0]} of {self.role}",
+                given=missing[0],
+                expected="a parameter, or a tensor that `data` returns by name",
+                fix=did_you_mean(missing[0], values, "give it a default, or let `data` return a dictionary with it"),
+            )
         return self.function(**{name: values[name] for name in self.names})
 
 
@@ -56,7 +69,7 @@ def read_call(role: str, function: object) -> Call:
             expected="a function without positional-only arguments, *args and **kwargs",
             fix="list all arguments of the function by name",
         )
-    return Call(function, tuple(argument.name for argument in arguments))
+    return Call(role, function, tuple(argument.name for argument in arguments))
 
 
 def parameters_class(
@@ -93,7 +106,7 @@ def parameters_class(
                 known_before.append((role, argument))
                 continue
             if argument.default is argument.empty:
-                without_default.append((argument.name, role))
+                without_default.append((argument.name, role, hints.get(argument.name) is Tensor))
                 continue
             declared = _declared(role, argument, hints.get(argument.name), is_static=role in always_static)
             known = fields.setdefault(argument.name, declared)
@@ -104,17 +117,16 @@ def parameters_class(
                     expected=f"the default {known[1].default} that the same argument has in another function",
                     fix=f"give {argument.name} the same default in all functions",
                 )
-    for argument_name, role in without_default:
-        if argument_name not in fields:
+    for argument_name, role, is_tensor in without_default:
+        close = did_you_mean(argument_name, {*supplied[role], *fields}, otherwise="")
+        # Losses and what is measured may take tensors by the names that `data` gives them.
+        is_of_data = "target" in supplied[role] and (is_tensor or not close)
+        if argument_name not in fields and not is_of_data:
             raise SpecError(
                 f"{argument_name} of {role}",
                 given="an argument without a default",
-                expected="an argument with a default, such as n_layers: int = 2",
-                fix=did_you_mean(
-                    argument_name,
-                    {*supplied[role], *fields},
-                    f"give {argument_name} a default in this function, or in another with the same argument",
-                ),
+                expected="an argument with a default, such as n_layers: int = 2; or of a tensor of `data`, `: Tensor`",
+                fix=close or f"give {argument_name} a default in this function, or in another with the same argument",
             )
     for parameter_name, value in defaults.items():
         fields[parameter_name] = _with_default(parameter_name, value)

@@ -1,38 +1,34 @@
 """The base class of workloads made by `attnsweep.problem`. Subclass it for what the user's functions cannot express."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import vmap
 
 from attnsweep.workloads.diagnostics.roles.scores import ROLE_SHARE
 from attnsweep.workloads.diagnostics.verdicts import VerdictTable
-from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
+from attnsweep.workloads.engine.contract import BYTES_AT_ONCE, Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.functional import over_lanes, parted
+from attnsweep.workloads.engine.layout import in_type, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
-from attnsweep.workloads.engine.vectorization import refusal_of
+from attnsweep.workloads.engine.vectorization import told_to_users
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.problem.data import (
-    TABLE,
-    Data,
-    Draw,
-    checked,
-    columns_in,
-    n_trained_on,
-    order_of_rows,
-    rows_in,
-    table_of,
-)
+from attnsweep.workloads.problem.data import INPUTS, Draw, check_rows, checked, n_trained_on, shuffled, table_of
 from attnsweep.workloads.problem.functions import Call, Loss, output_of
 from attnsweep.workloads.vocabulary import NO_ROLE
 
-_PARAMETER = "parameter/"
-"""The prefix, in a batch, of the names of parameters that may differ between trainings of one program."""
+_PARAMETER, _TRAINED_ON = "parameter", "train"
+"""The prefixes, in a batch, of parameters that may differ between trainings of one program, and of rows of a table that
+are trained on, in held-out data."""
+_EVAL_DRAWN, _EVAL_ROWS = 512, 2**14
+"""`eval_batch_size` by default: of data that are drawn, and the most rows of a table."""
 
 
 class Problem(Workload[Any]):
@@ -57,18 +53,21 @@ class Problem(Workload[Any]):
     own_levels: ClassVar[Mapping[str, Call]]
     heads: ClassVar[Mapping[str, Call]]
     weights_of_heads: ClassVar[Call]
+    own_initial: ClassVar[Call | None]
+    certificates: ClassVar[Mapping[str, Call]]
     solved_below: ClassVar[float | None]
     table_of_verdicts: ClassVar[VerdictTable]
-    eval_batch_size: ClassVar[int]
+    eval_batch_size: ClassVar[int | None]
     eval_step: ClassVar[int | None]
-    probe_every: ClassVar[int | None]
-    probe_at: ClassVar[Sequence[int]]
+    own_probe_steps: ClassVar[int | Sequence[int] | Call | None]
+
+    def __init__(self) -> None:
+        self._bytes: dict[Any, int] = {}  # of one step's data of one training, by static parameters
 
     def build(self, parameters: Any) -> nn.Module:
-        """Builds the user's module for one training. The module gets the attribute `of_problem` with the static
-        parameters; if the workload has a table (fixed data set), the module's buffers hold its tensors."""
-        values = parameters.values()
-        module = self.model(values)
+        """Builds the user's module for one training. It gets the attribute `of_problem`: the static
+        parameters."""
+        module = self.model(parameters.values())
         if not isinstance(module, nn.Module):
             raise SpecError(
                 "model",
@@ -84,72 +83,88 @@ class Problem(Workload[Any]):
                 fix="define `forward` in its class",
             )
         module.of_problem = _static(parameters)
-        if self._has_table:
-            inputs, target = self._table(values)
-            for place, column in enumerate((*inputs, target)):
-                # Columns are copied, because all modules get the same cached table and might write to their buffers.
-                module.register_buffer(f"{TABLE}{place}", column.clone())
         return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        """Draws the initial parameters. For a table (fixed data set) it also draws a random order of its rows; the
-        first rows are for training."""
         state = super().initial(module, lanes)
-        if self._has_table:
-            columns = columns_in(module)
-            order = torch.argsort(lanes.streams.uniform("problem/split", (len(columns[0]),)), dim=-1)
-            state |= {f"{TABLE}{place}": column[order] for place, column in enumerate(columns)}
-        return state
+        call = self.own_initial
+        if call is None:
+            return state
+
+        def of_one(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            drawn: dict[str, Tensor] = call(self._known(module, batch) | {"draw": Draw(batch["seed"], "initial", 0)})
+            return drawn
+
+        start = {**(lanes.built or {}), **state}
+        batch = prefixed(_PARAMETER, _differing(lanes, [call])) | {"seed": lanes.streams.seeds}
+        own = over_lanes(module, of_one)(*parted(module, start), batch)
+        for name, value in own.items():
+            if name not in start or value.shape != start[name].shape:
+                raise SpecError(
+                    "initial",
+                    given=f"{name} of the shape {tuple(value.shape[1:])}",
+                    expected=f"a tensor of the module in its shape: {', '.join(start)}",
+                    fix="return the tensors by their names in module.state_dict()",
+                )
+        return state | {name: value.to(start[name].dtype) for name, value in own.items()}
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        """Draws the data of a step. For a table (fixed data set) it draws the indices of training rows."""
-        batch = self._lane_parameters(lanes)
-        if not self._has_table:
-            return batch | self._drawn(lanes, "train", step)
-        values = _static(lanes.shared)
-        n_drawn = values["batch_size"]
-        n_rows = n_trained_on(values["train_fraction"], len(self._table(values)[1]))
-        if n_drawn is not None and values["replacement"]:
-            return batch | {"row": lanes.streams.integers("problem/batch", (n_drawn,), n_rows, step)}
-        if n_drawn is None or n_drawn >= n_rows:
-            return batch
-        epoch, place = divmod(step, n_rows // n_drawn)
-        order = order_of_rows(lanes.streams, n_rows, epoch, used_from=step - place)
-        return batch | {"row": order[:, place * n_drawn : (place + 1) * n_drawn]}
+        return self.batches(lanes, range(step, step + 1))[0]
+
+    def batches(self, lanes: Lanes[Any], steps: range) -> list[Batch]:
+        """Draws the data of the first steps together, as many as memory allows."""
+        key, n_lanes = lanes.shared.static_key(), len(lanes.trainings)
+        at_once = BYTES_AT_ONCE // (self._bytes.get(key, BYTES_AT_ONCE) * n_lanes)
+        steps = steps[: 1 if "step" in self.data.names else max(at_once, 1)]
+        own = self._lane_parameters(lanes)
+        drawn = self._drawn(lanes, "train", steps) if self._draws else self._rows_of_steps(lanes, steps)
+        self._bytes[key] = sum(value.nbytes for value in drawn[0].values()) // n_lanes + 1
+        return [own | data for data in drawn]
 
     def eval_batch(self, lanes: Lanes[Any]) -> Batch:
-        return self._lane_parameters(lanes) | ({} if self._has_table else self._drawn(lanes, "eval", 0))
+        own = self._lane_parameters(lanes)
+        if self._draws:
+            return own | self._drawn(lanes, "eval", range(1))[0]
+        n_rows, n_trained = self._n_rows(lanes)
+        most = _EVAL_ROWS if self.eval_batch_size is None else self.eval_batch_size
+        trained_on = torch.arange(min(n_trained, most), device=lanes.device)
+        held_out = torch.arange(n_trained, min(n_rows, n_trained + most), device=lanes.device)
+        if self.training_loss.metric_names:
+            own |= prefixed(_TRAINED_ON, self._rows(lanes, trained_on.expand(len(lanes.trainings), -1)))
+        places = held_out if len(held_out) else trained_on
+        return own | self._rows(lanes, places.expand(len(lanes.trainings), -1))
 
     def probe_steps(self, parameters: Any) -> tuple[int, ...] | None:
-        n_steps, every = parameters.n_steps, self.probe_every
-        if every is None and not self.probe_at:
+        n_steps, own = parameters.n_steps, self.own_probe_steps
+        if own is None:
             return None
-        regular = (0, n_steps) if every is None else probe_steps(n_steps, every)
-        return tuple(sorted({*regular, *(step for step in self.probe_at if step <= n_steps)}))
+        if isinstance(own, int):
+            return probe_steps(n_steps, own)
+        chosen = own(_static(parameters)) if isinstance(own, Call) else own
+        return tuple(sorted({0, n_steps, *(step for step in chosen if 0 <= step <= n_steps)}))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return self.training_loss.of(self._values(module, batch, self._trained_on(module, batch)))
+        return self.training_loss.of(self._values(module, batch))
 
     def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        inputs, target = self._held_out(module, batch)
-        return {**_named(inputs), "target": target, "output": output_of(module(*inputs))}
+        return {"output": output_of(module(*_inputs_in(batch)))}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return self.training_loss.of(self._answered(module, batch))
+        return self.training_loss.of(self._known(module, batch))
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes metrics on held-out data. For a table (fixed data set) it computes them on the training rows too,
-        with the prefix `train_` in their names."""
-        held_out = self._answered(module, batch)
+        """Computes metrics on held-out data. For a table those of the loss are computed on the training rows too, with
+        the prefix `train_` in their names."""
+        held_out = self._known(module, batch)
         metrics = self.training_loss.metrics(held_out)
-        if self._has_table and metrics:
-            trained_on = self._values(module, batch, rows_in(module, "trained on"))
-            metrics |= {f"train_{name}": value for name, value in self.training_loss.metrics(trained_on).items()}
+        if trained_on := under(_TRAINED_ON, batch):
+            values = self._values(module, batch | trained_on)
+            metrics |= {f"train_{name}": value for name, value in self.training_loss.metrics(values).items()}
         return metrics | {name: call(held_out) for name, call in self.metrics.items()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Computes the losses of simple predictors, such as the constant output 0, on held-out data."""
-        held_out = self._answered(module, batch | self.answers(module, batch))
+        held_out = self._known(module, batch | self.answers(module, batch))
         blind = held_out | {"output": torch.zeros_like(held_out["output"])}
         zero = self.training_loss.of(blind)
         levels = {"zero": zero, **self.training_loss.levels(blind)}
@@ -165,19 +180,7 @@ class Problem(Workload[Any]):
         highest score if this score is at least 0.5, else no role."""
         if not self.heads:
             return None
-        template = self.build(lanes.shared).to(lanes.device, lanes.dtype).eval()
-        batch = self.eval_batch(lanes)
-
-        def scored(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-            inputs, target = self._held_out(module, batch)
-            values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
-            if any("output" in call.names for call in (self.weights_of_heads, *self.heads.values())):
-                values["output"] = output_of(module(*inputs))
-            values["weights"] = self.weights_of_heads(values)
-            return {role: call(values) for role, call in self.heads.items()}
-
-        with torch.no_grad():
-            score_by_role = over_lanes(template, scored)(*parted(template, state), batch)
+        score_by_role = self._on_held_out(lanes, state, self.heads)
         scores = {role: score_LNH.double().cpu().numpy() for role, score_LNH in score_by_role.items()}
         for role, score_LNH in scores.items():
             if score_LNH.ndim != 3 or score_LNH.shape != next(iter(scores.values())).shape:
@@ -192,94 +195,168 @@ class Problem(Workload[Any]):
         role = np.select([(score >= ROLE_SHARE) & (score == highest) for score in scores.values()], [*scores], NO_ROLE)
         return HeadScores(scores=scores, role=role)
 
+    def certify(
+        self, lanes: Lanes[Any], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
+    ) -> list[Certificate | None]:
+        del detail
+        tests = {label: call for label, call in self.certificates.items() if label in outcome}
+        agrees = self._on_held_out(lanes, state, tests) if tests else {}
+        return [
+            Certificate(tests[label].name, bool(agrees[label][lane])) if label in tests else None
+            for lane, label in enumerate(outcome.tolist())
+        ]
+
+    def _on_held_out(self, lanes: Lanes[Any], state: State, calls: Mapping[str, Call]) -> dict[str, Tensor]:
+        """Computes functions of the user on each training's held-out data, with trainings as first axis."""
+        template = self.build(lanes.shared).to(lanes.device, lanes.dtype).eval()
+        read = {name for call in calls.values() for name in call.names}
+        read |= {*self.weights_of_heads.names} if "weights" in read else set()
+
+        def computed(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            values = self._known(module, batch)
+            if "output" in read:
+                values["output"] = output_of(module(*_inputs_in(batch)))
+            if "weights" in read:
+                values["weights"] = self.weights_of_heads(values)
+            return {name: torch.as_tensor(call(values)) for name, call in calls.items()}
+
+        with torch.no_grad():
+            result: dict[str, Tensor] = over_lanes(template, computed)(*parted(template, state), self.eval_batch(lanes))
+        return result
+
     @property
-    def _has_table(self) -> bool:
-        return "draw" not in self.data.names
+    def _draws(self) -> bool:
+        return "draw" in self.data.names
 
-    def _table(self, values: Mapping[str, Any]) -> Data:
-        return table_of(self.data, tuple((name, values[name]) for name in self.data.names))
+    @property
+    def _is_own_table(self) -> bool:
+        return "fixed" in self.data.names
 
-    def _trained_on(self, module: nn.Module, batch: Batch) -> Data:
-        if not self._has_table:
-            return _inputs_in(batch), batch["target"]
-        inputs, target = rows_in(module, "trained on")
-        if "row" not in batch:
-            return inputs, target
-        return tuple(column[batch["row"]] for column in inputs), target[batch["row"]]
-
-    def _held_out(self, module: nn.Module, batch: Batch) -> Data:
-        return rows_in(module, "held out") if self._has_table else (_inputs_in(batch), batch["target"])
-
-    def _values(self, module: nn.Module, batch: Batch, data: Data) -> dict[str, Any]:
+    def _values(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
         """What the user's functions may take, by name; the output only if the training loss needs it."""
-        inputs, target = data
-        values = self._known(module, batch) | {"inputs": _as_given(inputs), "target": target}
-        return values | ({"output": output_of(module(*inputs))} if self.training_loss.needs_output else {})
+        values = self._known(module, batch)
+        return values | ({"output": output_of(module(*_inputs_in(batch)))} if self.training_loss.needs_output else {})
 
-    def _answered(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
-        """The same for a held-out batch that already has the model's output."""
-        data = {"inputs": _as_given(_inputs_in(batch)), "target": batch["target"], "output": batch["output"]}
-        return self._known(module, batch) | data
+    def _known(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
+        inputs = _inputs_in(batch)
+        data = {name: value for name, value in batch.items() if "/" not in name}
+        given = {"inputs": inputs[0] if len(inputs) == 1 else inputs, "module": module}
+        return module.of_problem | under(_PARAMETER, batch) | data | given
 
-    def _known(self, module: Any, batch: Batch) -> dict[str, Any]:
-        lane_values = {
-            name.removeprefix(_PARAMETER): value for name, value in batch.items() if name.startswith(_PARAMETER)
-        }
-        return {**module.of_problem, **lane_values, "module": module}
-
-    def _drawn(self, lanes: Lanes[Any], use: str, step: int) -> Batch:
-        values = _static(lanes.shared) | {"step": step}
+    def _drawn(self, lanes: Lanes[Any], use: str, steps: range) -> list[Batch]:
+        values = _static(lanes.shared) | {"step": steps[0]}
         if use == "eval":
             # The draws are those of step 0 whatever step is judged, so that more steps change none of them.
-            values |= {"batch_size": self.eval_batch_size, "step": self._judged_step(lanes.shared)}
+            drawn = _EVAL_DRAWN if self.eval_batch_size is None else self.eval_batch_size
+            values |= {"batch_size": drawn, "step": self._judged_step(lanes.shared)}
 
-        def data_of_one_training(seed: Tensor, own_seed: Tensor, differing: dict[str, Tensor]) -> Batch:
-            draw = Draw(seed, use, step, own_seed)
-            inputs, target = checked(self.data({**values, **differing, "draw": draw}))
-            return {**_named(inputs), "target": target}
-
-        streams = lanes.streams
-        seeds = streams.seeds_at(f"problem/{use}", step), streams.seeds
-        try:
-            batch: Batch = vmap(data_of_one_training)(*seeds, _differing(lanes, (self.data,)))
-        except (RuntimeError, ValueError) as error:
-            raise refusal_of(error) or error from error
-        return {name: _in_type(value, lanes.dtype) for name, value in batch.items()}
+        streams, n_lanes = lanes.streams, len(lanes.trainings)
+        keys = [
+            torch.cat([streams.seeds_at(f"problem/{use}", step) for step in steps]),
+            torch.arange(steps[0], steps[-1] + 1, device=lanes.device).repeat_interleave(n_lanes),
+            streams.seeds.repeat(len(steps)),
+        ]
+        differing = {name: value.repeat(len(steps)) for name, value in _differing(lanes, [self.data]).items()}
+        batch = _drawn_by(self.data, values, lambda seed, at, own: Draw(seed, use, at, own), keys, differing)
+        return _by_step(in_type(batch, lanes.dtype), steps)
 
     def _judged_step(self, parameters: Any) -> int:
         if self.eval_step is not None:
             return self.eval_step
         return 0 if parameters.optimizer == "lbfgs" else int(parameters.n_steps) - 1  # lbfgs keeps its first batch
 
+    def _rows_of_steps(self, lanes: Lanes[Any], steps: range) -> list[Batch]:
+        n_drawn, streams = lanes.shared.batch_size, lanes.streams
+        _, n_trained = self._n_rows(lanes)
+        within = torch.arange(n_trained, device=lanes.device).expand(len(lanes.trainings), -1)
+        if n_drawn is not None and lanes.shared.replacement:
+            places = [streams.integers("problem/batch", (n_drawn,), n_trained, step) for step in steps]
+        elif n_drawn is None or n_drawn >= n_trained:
+            return [self._rows(lanes, within)] * len(steps)
+        else:
+            by_epoch: dict[int, list[int]] = {}
+            for step in steps:
+                by_epoch.setdefault(step // (n_trained // n_drawn), []).append(step)
+            places = []
+            for epoch, own_steps in by_epoch.items():
+                first = epoch * (n_trained // n_drawn)
+                wanted = within[:, (own_steps[0] - first) * n_drawn : (own_steps[-1] + 1 - first) * n_drawn]
+                places += shuffled(streams, "problem/batch", wanted, n_trained, epoch, first).split(n_drawn, dim=1)
+        rows = self._rows(lanes, torch.cat(places, dim=1))
+        by_step = {name: value.unflatten(1, (len(steps), -1)).transpose(0, 1) for name, value in rows.items()}
+        return _by_step({name: value.flatten(0, 1) for name, value in by_step.items()}, steps)
+
+    def _n_rows(self, lanes: Lanes[Any]) -> tuple[int, int]:
+        """Returns how many rows the table has, and how many of them are trained on."""
+        n_rows = next(iter(self._table(lanes).values())).shape[1]
+        return n_rows, n_trained_on(lanes.shared.train_fraction, n_rows)
+
+    def _rows(self, lanes: Lanes[Any], place_LP: Tensor) -> Batch:
+        """Returns the rows at the given places of each training's own order, whose first ones are for training."""
+        row_LP = shuffled(lanes.streams, "problem/split", place_LP, self._n_rows(lanes)[0])
+        lane_L1 = torch.arange(len(place_LP) if self._is_own_table else 1, device=lanes.device).unsqueeze(1)
+        return in_type({name: column[lane_L1, row_LP] for name, column in self._table(lanes).items()}, lanes.dtype)
+
+    def _table(self, lanes: Lanes[Any]) -> Batch:
+        """Returns the columns of the table of all trainings, (1, row, ...), or of those of each, (L, row, ...)."""
+        if not self._is_own_table:
+            values = _static(lanes.shared)
+            return table_of(self.data, tuple((name, values[name]) for name in self.data.names), lanes.device)
+        return _own_tables(self.data, lanes)
+
     def _lane_parameters(self, lanes: Lanes[Any]) -> Batch:
-        calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values(), self.weights_of_heads]
-        calls += [self.training_loss.call] if self.training_loss.call else []
-        return {f"{_PARAMETER}{name}": value for name, value in _differing(lanes, calls).items()}
+        calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values(), *self.certificates.values()]
+        calls += [self.weights_of_heads, *([self.training_loss.call] if self.training_loss.call else [])]
+        return prefixed(_PARAMETER, _differing(lanes, calls))
 
 
-def _static(parameters: Any) -> Any:
+def _static(parameters: Any) -> dict[str, Any]:
     """Returns by name the values of the static parameters, which all trainings of one program share."""
     return {name: getattr(parameters, name) for name, declared in parameters.declared().items() if declared.static}
 
 
-def _differing(lanes: Lanes[Any], calls: Any) -> dict[str, Tensor]:
+def _differing(lanes: Lanes[Any], calls: Sequence[Call]) -> dict[str, Tensor]:
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}
     return {name: lanes.tensor(name) for name in sorted(names)}
 
 
-def _named(inputs: tuple[Tensor, ...]) -> Batch:
-    return {f"inputs/{place}": value for place, value in enumerate(inputs)}
+def _drawn_by(
+    data: Call, values: Mapping[str, Any], draws: Callable[..., Draw], keys: Sequence[Tensor], differing: State
+) -> Batch:
+    """Calls the user's data function for many trainings and steps at once; the first axis of `keys`, `differing` and
+    the result counts both."""
+
+    def data_of_one(keys: Sequence[Tensor], differing: State) -> Batch:
+        draw = draws(*keys)
+        return checked(data({**values, **differing, "draw": draw, "fixed": draw}))
+
+    # One alone is drawn twice, as losses are: PyTorch would compute products by other kernels, which round differently.
+    width = max(len(keys[0]), 2)
+    filled = [key.expand(width, *key.shape[1:]) if len(key) == 1 else key for key in keys]
+    more = {
+        name: value.expand(width, *value.shape[1:]) if len(value) == 1 else value for name, value in differing.items()
+    }
+    with told_to_users():
+        batch: Batch = vmap(data_of_one)(filled, more)
+    return {name: value[: len(keys[0])] for name, value in batch.items()}
+
+
+@lru_cache(maxsize=2)
+def _own_tables(data: Call, lanes: Lanes[Any]) -> Batch:
+    """Draws the table of each training, with trainings as first axis."""
+    seeds = lanes.streams.seeds
+    table = _drawn_by(
+        data, _static(lanes.shared), lambda seed: Draw(seed, "fixed", 0), [seeds], _differing(lanes, [data])
+    )
+    check_rows(table, first_axis=1)
+    return in_type(table, lanes.dtype)
+
+
+def _by_step(batch: Batch, steps: range) -> list[Batch]:
+    by_step = {name: value.unflatten(0, (len(steps), -1)).unbind() for name, value in batch.items()}
+    return [dict(zip(by_step, values, strict=True)) for values in zip(*by_step.values(), strict=True)]
 
 
 def _inputs_in(batch: Batch) -> tuple[Tensor, ...]:
-    return tuple(value for name, value in batch.items() if name.startswith("inputs/"))
-
-
-def _as_given(inputs: tuple[Tensor, ...]) -> Any:
-    """Converts inputs back to the form that the user's data function returned: one tensor, or a tuple of several."""
-    return inputs[0] if len(inputs) == 1 else inputs
-
-
-def _in_type(value: Tensor, dtype: torch.dtype) -> Tensor:
-    return value.to(dtype) if value.is_floating_point() else value
+    return tuple(value for name, value in batch.items() if name.startswith(INPUTS))

@@ -184,25 +184,21 @@ def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
 
 TranslationLanes = Lanes[TranslationParameters]
 
-_STEPS_AT_ONCE = 64
-"""The number of steps whose batches are made together. With dropout it is 1, because dropout masks are much larger than
-words."""
 _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns the training batches, with dropout masks, of the first of the given steps: of as many as are drawn at
-    once.
+    """Returns the training batches, with dropout masks, of the first of the given steps.
 
-    It returns at most 64 batches at once, only one if there is dropout, and none beyond the current pass over the data.
-    Each training takes the sentence pairs in its own order.
+    It returns only one if there is dropout, whose masks are much larger than words, and none beyond the current pass
+    over the data. Each training takes the sentence pairs in its own order.
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
     turn = steps[0] // passes.steps
-    at_once = 1 if shared.dropout else _STEPS_AT_ONCE
-    batch_steps = range(steps[0], min(steps[0] + at_once, steps[-1] + 1, (turn + 1) * passes.steps))
+    end = steps[0] if shared.dropout else steps[-1]
+    batch_steps = range(steps[0], min(end + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn, used_from=turn * passes.steps)
     order = _orders(passes, drawn_LN)
     batches = []

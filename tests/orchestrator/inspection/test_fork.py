@@ -47,7 +47,7 @@ def side(module: nn.Module) -> torch.Tensor:
     return module.side.bias[0]
 
 coin = at.problem(
-    "coin", model=model, data=data, loss=loss, metrics={{"side": side}}, solved="side > 0", probe_every=1,
+    "coin", model=model, data=data, loss=loss, metrics={{"side": side}}, solved="side > 0", probe_steps=1,
     outcomes={{"tails": at.Outcome("the coin fell on tails", when="side <= 0")}},
     defaults={{"optimizer": "sgd", "learning_rate": 0.5, "n_steps": 9, "stop_when_solved": False}},
 )

@@ -49,7 +49,7 @@ def test_the_frequencies_are_those_of_a_discrete_fourier_transform() -> None:
 
 @pytest.mark.slow
 def test_pairs_are_memorized_long_before_it_can_add() -> None:
-    parameters = ModularAddition.parameters.resolve(SMALL | {"weight_decay": 0.0, "n_steps": 75})
+    parameters = ModularAddition.parameters.resolve(SMALL | {"weight_decay": 0.0, "n_steps": 100})
     result = Pack(ModularAddition(), [Training(parameters, seed) for seed in range(2)]).train_to_end()
     assert result.evidence.levels["zero"] == pytest.approx([math.log(P)] * 2, rel=1e-5)
     outcome = result.at_last_probe(judged(ModularAddition(), parameters, result.evidence).outcome)

@@ -34,8 +34,8 @@ def test_a_string_ends_at_its_own_length() -> None:
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_block_of_steps_is_its_steps(language: str, batch_size: int) -> None:
     lanes = _lanes(10, 10, language=language, batch_size=batch_size)
-    block = training_batches(lanes, range(7, 1000))
-    assert 1 < len(block) < 993
+    block = training_batches(lanes, range(7, 60))
+    assert len(block) == 53
     for step in (7, 8, 7 + len(block) - 1):
         alone = WORKLOAD.batch(lanes, step)
         for name, value in block[step - 7].items():

@@ -7,14 +7,19 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as some
 from torch import Tensor, nn
 
 import attnsweep as at
+from attnsweep.workloads.diagnostics.promotion import certify_stuck
 from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.problem.data import TABLE
+from attnsweep.workloads.problem.data import shuffled
 from attnsweep.workloads.problem.functions import LOSSES
 from attnsweep.workloads.registry import check_declarations
 
@@ -128,37 +133,107 @@ def test_what_is_fixed_is_the_same_at_all_steps_and_another_for_each_training() 
     assert not torch.equal(first["inputs/0"], second["inputs/0"])
 
 
+@given(some.integers(2, 300), some.integers(0, 9))
+def test_places_of_a_random_order_hold_each_number_once(n: int, turn: int) -> None:
+    streams, place = Streams(torch.tensor([1, 2])), torch.arange(n).expand(2, -1)
+    order = shuffled(streams, "split", place, n, turn)
+    assert torch.equal(order.sort(1).values, place)
+    assert torch.equal(shuffled(streams, "split", place[:, n // 2 :], n, turn), order[:, n // 2 :])
+
+
+def test_every_number_stands_at_every_place_equally_often() -> None:
+    streams = Streams(torch.arange(6000))
+    for n in (3, 7, 12):
+        order = shuffled(streams, "split", torch.arange(n).expand(6000, -1), n)
+        seen = nn.functional.one_hot(order, n).sum(0)
+        assert (seen / 6000 - 1 / n).abs().max() < 4 * (6000 * n) ** -0.5
+
+
+def _kind_of_data(steps: int, changes: dict[str, Any]) -> tuple[type[at.Problem], dict[str, Any]]:
+    def drawn(draw: at.Draw, noise: float = 0.1, batch_size: int = 5) -> dict[str, Tensor]:
+        x = draw.normal(batch_size, 3) @ draw.fixed.normal(3, 3)
+        kind = draw.integers(4, batch_size).unsqueeze(1)
+        return {"inputs": x, "target": x + noise * draw.uniform(batch_size, 3), "kind": draw.permutation(4)[kind]}
+
+    def own(fixed: at.Draw, n_rows: int = 40) -> tuple[Tensor, Tensor]:
+        x = fixed.normal(n_rows, 3)
+        return x, x.cos()
+
+    data = {"drawn": drawn, "own": own, "table": lambda: (torch.randn(30, 3, generator=torch.Generator()),) * 2}
+    chosen = dict(changes)
+    loss = lambda output, target: (output - target).square().mean()  # noqa: E731
+    return at.problem("many", model=linear, data=data[chosen.pop("data")], loss=loss), {"n_steps": steps, **chosen}
+
+
+@given(
+    some.integers(1, 5),
+    some.integers(0, 40),
+    some.sampled_from(
+        [
+            {"data": "drawn"},
+            {"data": "own", "batch_size": 3},
+            {"data": "own"},
+            {"data": "table", "batch_size": 4, "replacement": True},
+            {"data": "table", "batch_size": 7, "train_fraction": 0.9},
+        ]
+    ),
+)
+def test_many_steps_drawn_together_are_those_drawn_one_by_one(
+    n_lanes: int, first: int, changes: dict[str, Any]
+) -> None:
+    kind, values = _kind_of_data(100, changes)
+    problem, lanes = kind(), _lanes(kind, n_lanes, **values)
+    problem.batches(lanes, range(first, 101))  # how many are drawn together is known from the first draw on
+    together = problem.batches(lanes, range(first, first + 20))
+    assert len(together) == 20
+    for step, batch in enumerate(together, first):
+        alone = Lanes([lanes.trainings[-1]], CPU)
+        for drawn, lane in ((kind().batch(lanes, step), 0), (kind().batch(alone, step), n_lanes - 1)):
+            assert all(torch.equal(drawn[name], batch[name][lane:][: len(drawn[name])]) for name in batch)
+
+
 def test_each_training_has_its_own_split_of_the_table() -> None:
-    lanes = _lanes(ADDING, train_fraction=0.6)
-    problem, module = ADDING(), ADDING().build(lanes.shared)
-    state = problem.initial(module, lanes)
-    assert not torch.equal(state[f"{TABLE}1"][0], state[f"{TABLE}1"][1])
+    lanes, problem = _lanes(ADDING, train_fraction=0.6), ADDING()
+    trained, held_out = problem.batch(lanes, 0), problem.eval_batch(lanes)
+    assert not torch.equal(*trained["target"])
     for lane in range(2):
-        for name in (f"{TABLE}0", f"{TABLE}1"):
-            setattr(module, name, state[name][lane])
-        (pairs,), target = problem._trained_on(module, {})
-        (others,), _ = problem._held_out(module, {})
+        pairs, others = (batch["inputs/0"][lane] for batch in (trained, held_out))
         assert (len(pairs), len(others)) == (15, 10)
-        assert torch.equal(pairs.sum(1) % 5, target)
+        assert torch.equal(pairs.sum(1) % 5, trained["target"][lane])
         assert len({*map(tuple, pairs.tolist()), *map(tuple, others.tolist())}) == 25
-        (some,), _ = problem._trained_on(module, {"row": torch.tensor([0, 14])})
-        assert some.tolist() == [pairs[0].tolist(), pairs[-1].tolist()]
-    rows = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=500, replacement=True), 0)["row"]
-    assert (rows.shape[1], int(rows.min()), int(rows.max())) == (500, 0, 14)
+        assert torch.equal(held_out["train/inputs/0"][lane], pairs)
+    some_rows = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=500, replacement=True), 0)["inputs/0"]
+    assert {*map(tuple, some_rows[0].tolist())} == {*map(tuple, trained["inputs/0"][0].tolist())}
+
+
+def test_a_table_is_held_once_for_all_trainings() -> None:
+    kind = at.problem("large", model=linear, data=lambda: (torch.zeros(2**18, 3), torch.zeros(2**18, 3)), loss="mse")
+    lanes = _lanes(kind, n_lanes=64, batch_size=8)
+    pack = Pack(kind(), list(lanes.trainings))
+    held = [*pack.final_state(np.arange(64))[1].values(), *kind().eval_batch(lanes).values()]
+    held += [value for batch in kind().batches(lanes, range(64)) for value in batch.values()]
+    assert sum(value.nbytes for value in held) < 10 * 2**18 * 24
+
+
+def test_a_table_of_each_training_is_drawn_once() -> None:
+    kind, values = _kind_of_data(10, {"data": "own", "train_fraction": 0.5})
+    problem, lanes = kind(), _lanes(kind, **values)
+    first, later, held_out = problem.batch(lanes, 0), problem.batch(lanes, 7), problem.eval_batch(lanes)
+    assert torch.equal(first["inputs/0"], later["inputs/0"])
+    assert not torch.equal(*first["inputs/0"])
+    rows = {*map(tuple, first["inputs/0"][0].tolist())} | {*map(tuple, held_out["inputs/0"][0].tolist())}
+    assert len(rows) == 40
 
 
 def test_an_epoch_takes_full_batches_of_a_random_order() -> None:
     problem, lanes = ADDING(), _lanes(ADDING, train_fraction=0.6, batch_size=5)
-    steps = [problem.batch(lanes, step)["row"] for step in range(6)]
-    epochs = [torch.cat(steps[first : first + 3], 1) for first in (0, 3)]
-    for order in (*epochs[0], *epochs[1]):
-        assert order.sort().values.tolist() == list(range(15))
+    rows = [problem.batch(lanes, step)["inputs/0"] @ torch.tensor([5, 1]) for step in range(6)]
+    epochs = [torch.cat(rows[first : first + 3], 1) for first in (0, 3)]
+    trained = (problem.batch(_lanes(ADDING, train_fraction=0.6), 0)["inputs/0"] @ torch.tensor([5, 1])).sort().values
+    assert all(torch.equal(order.sort().values, trained) for order in epochs)
     assert not torch.equal(*epochs)
-    assert not torch.equal(*epochs[0])
-    alone = Lanes([lanes.trainings[1]], CPU)
-    assert torch.equal(problem.batch(alone, 4)["row"][0], steps[4][1])
-    three_of_fifteen = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=4), 2)["row"]
-    assert len(set(three_of_fifteen[0].tolist())) == 4
+    three_of_fifteen = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=4), 2)["inputs/0"]
+    assert len({*map(tuple, three_of_fifteen[0].tolist())}) == 4
 
 
 def test_batches_of_a_table_train_like_a_plain_loop() -> None:
@@ -178,13 +253,66 @@ def test_batches_of_a_table_train_like_a_plain_loop() -> None:
         module.load_state_dict({name: start[name][lane] for name in module.state_dict()})
         optimizer = torch.optim.SGD(module.parameters(), lr=0.03)
         for step in range(20):
-            rows = ADDING().batch(Lanes([training], CPU), step)["row"][0]
-            pairs, sums = (start[f"{TABLE}{place}"][lane][rows] for place in range(2))
+            batch = ADDING().batch(Lanes([training], CPU), step)
             optimizer.zero_grad()
-            nn.functional.cross_entropy(module(pairs), sums).backward()
+            nn.functional.cross_entropy(module(batch["inputs/0"][0]), batch["target"][0]).backward()
             optimizer.step()
         for name, value in module.named_parameters():
             torch.testing.assert_close(ends[name][lane], value.detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_tensor_of_the_data_may_have_a_name_that_losses_take() -> None:
+    def data(draw: at.Draw, batch_size: int = 4) -> dict[str, Tensor]:
+        x = draw.normal(batch_size, 3)
+        return {"inputs": x, "target": x, "counts": torch.tensor([1.0, 0.0, 0.0]).to(x)}
+
+    def loss(output: Tensor, target: Tensor, counts: Tensor) -> Tensor:
+        return ((output - target).square() * counts).mean()
+
+    kind = at.problem("named", model=linear, data=data, loss=loss, metrics={"share": lambda counts: counts.mean()})
+    evidence = _trained(kind, n_steps=1).evidence
+    assert evidence.metrics["share"].tolist() == [[pytest.approx(1 / 3)] * 2] * 2
+    wrong = at.problem("named", model=linear, data=data, loss=loss, metrics={"share": lambda wanted: wanted.mean()})
+    with pytest.raises(SpecError) as refused:
+        _trained(wrong, n_steps=1)
+    assert refused.value.subject == "wanted of metric share"
+
+
+def test_initial_values_come_from_a_function_of_module_draw_and_parameters() -> None:
+    def initial(module: Any, draw: at.Draw, spread: float = 1.0) -> dict[str, Tensor]:
+        return {"weight": spread * draw.normal(3, 3) + 0 * module.weight}
+
+    kind = at.problem("own", model=linear, data=echo, loss="mse", initial=initial)
+    trainings = [Training(kind.parameters.resolve({"spread": spread}), 5) for spread in (1.0, 2.0)]
+    start = Pack(kind(), trainings).final_state(np.arange(2))[1]
+    torch.testing.assert_close(2 * start["weight"][0], start["weight"][1])
+    assert start["bias"].abs().min() > 0
+    wrong = at.problem("own", model=linear, data=echo, loss="mse", initial=lambda draw: {"wieght": draw.normal(3, 3)})
+    with pytest.raises(SpecError) as refused:
+        Pack(wrong(), trainings)
+    assert refused.value.subject == "initial"
+
+
+def test_a_certificate_tests_the_trainings_of_its_outcome() -> None:
+    def stays(module: Any, output: Tensor, target: Tensor) -> Tensor:
+        return (output - target).abs().mean() > module.weight.abs().max()
+
+    kind = at.problem("idle", model=linear, data=echo, loss="mse", certificates={"degenerate_zero": stays})
+    lanes = _lanes(kind, n_steps=1, learning_rate=1e-12)
+    pack = Pack(kind(), list(lanes.trainings), start={"weight": torch.zeros(2, 3, 3), "bias": torch.zeros(2, 3)})
+    result = pack.train_to_end()
+    verdicts = judged(kind(), lanes.shared, result.evidence)
+    found = certify_stuck(kind(), pack, np.ones(2), result, verdicts)
+    assert [(each.test, each.agrees) for each in found if each] == [("stays", True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("probe_steps", "expected"),
+    [(30, (0, 30, 60, 90, 100)), ([7, 200], (0, 7, 100)), (lambda n_steps: range(0, n_steps, 50), (0, 50, 100))],
+)
+def test_probes_are_every_so_many_steps_or_at_given_ones(probe_steps: Any, expected: tuple[int, ...]) -> None:
+    kind = at.problem("probed", model=linear, data=echo, loss="mse", probe_steps=probe_steps)
+    assert kind().probe_steps(kind.parameters.resolve({"n_steps": 100})) == expected
 
 
 def test_levels_are_those_of_predictors_that_know_little() -> None:
@@ -199,8 +327,6 @@ def test_levels_are_those_of_predictors_that_know_little() -> None:
 
 
 def test_a_table_is_memorized_or_generalized_and_the_events_say_when() -> None:
-    from attnsweep.workloads.engine.judging import first_held, judged
-
     result = _trained(ADDING, n_lanes=4, train_fraction=0.5, stop_when_solved=False)
     problem, parameters = ADDING(), ADDING.parameters.resolve({})
     outcomes = result.at_last_probe(judged(problem, parameters, result.evidence).outcome)
@@ -251,6 +377,7 @@ def test_the_role_of_a_head_is_that_of_its_highest_score() -> None:
         data=echo,
         loss="mse",
         solved=0.1,
+        weights=lambda module, inputs: module.attention(inputs),
         heads={
             "first": lambda weights: weights[..., 0].mean((1, 3)),
             "own": lambda weights: weights.diagonal(dim1=-2, dim2=-1).mean((1, 3)),
@@ -329,7 +456,7 @@ def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: s
 def test_a_wrong_table_is_refused(data: Any, told: str) -> None:
     kind = at.problem("wrong", model=linear, data=data, loss="mse", solved=0.1)
     with pytest.raises(SpecError) as refused:
-        kind().build(kind.parameters.resolve({}))
+        kind().batches(_lanes(kind), range(1))
     assert told in str(refused.value)
 
 
@@ -443,8 +570,9 @@ def test_modules_are_measured_in_evaluation_mode_and_trained_in_their_own() -> N
         ({"heads": {"none": lambda weights: weights}}, "heads"),
         ({"eval_step": 3}, "eval_step"),
         ({"eval_step": -1, "data": _staged}, "eval_step"),
-        ({"probe_every": 0}, "probe_every"),
-        ({"probe_at": [-1]}, "probe_at"),
+        ({"probe_steps": 0}, "probe_steps"),
+        ({"probe_steps": [-1]}, "probe_steps"),
+        ({"data": lambda draw, fixed: (draw, fixed)}, "data"),
     ],
 )
 def test_a_name_that_is_taken_is_refused(changes: dict[str, Any], subject: str) -> None:
