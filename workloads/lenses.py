@@ -15,8 +15,6 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, watched_attention
 
-Loss = Callable[[nn.Module, Batch], Tensor]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
@@ -32,20 +30,16 @@ class Lenses:
         maps: Returns complete maps of the sentence of a given number, or of a default one, where `attention` and
             `vocabulary` do not suffice. If it returns `None`, `attention` and `vocabulary` are used.
         least_examples: The smallest `batch_size` for which means over examples are meaningful.
-        loss: The loss with second derivatives, if the workload's own has none.
     """
 
     attention: Callable[[nn.Module, Batch], Sequence[Tensor]] | None = None
     vocabulary: Callable[[Any], Sequence[str]] = lambda _: ()
     maps: Callable[[Workload[Any], nn.Module, Lanes[Any], int | None], SentenceMaps | None] | None = None
     least_examples: int = 1
-    loss: Loss | None = None
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
     """What a workload declares about its models; the defaults if it declares nothing.
-
-    A subclass inherits only the fields about attention heads, because its loss may differ from that of its base class.
 
     Raises:
         SpecError: If the workload's attribute `lenses` is not a `Lenses`.
@@ -59,14 +53,7 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
             expected="attnsweep.Lenses(...)",
             fix="assign attnsweep.Lenses(...) to the workload's attribute `lenses`",
         )
-    if "lenses" in vars(type(workload)):
-        return lenses
-    return Lenses(attention=lenses.attention, vocabulary=lenses.vocabulary, maps=lenses.maps)
-
-
-def loss_of(workload: Workload[Any]) -> Loss:
-    """The loss that `attnsweep why` differentiates: `lenses.loss`, or else the workload's own."""
-    return lenses_of(workload).loss or workload.loss
+    return lenses
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:

@@ -25,7 +25,7 @@ from attnsweep.workloads.engine.functional import gradients_of
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.lenses import batch_of, loss_of
+from attnsweep.workloads.lenses import batch_of
 from attnsweep.workloads.user_code import users_code
 
 _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
@@ -197,7 +197,7 @@ def _objectives(workload: Workload[Any], training: Training[Any], state: State) 
         for name, value in workload.eval_batch(Lanes([training], torch.device("cpu"))).items()
     }
     judged = Objective(copy.deepcopy(module).eval(), held_out, buffers, eval_batch)
-    return Objective(module, loss_of(workload), buffers, batch), judged, parameters
+    return Objective(module, workload.loss, buffers, batch), judged, parameters
 
 
 def _largest(sizes: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -36,9 +36,9 @@ for a step of 1,125, and 17 s for a gradient of 301."""
 _MARGIN = 2.0
 """Compiling must save this many times the seconds that it takes, over all trainings of one shape (equal static
 parameters), because several trainers wait for the compiled program."""
-_MOST_SAVED_IN_A_STEP, _MOST_SAVED_IN_PARTS = 1e-3, 2e-2
-"""The most seconds per step that compiling can save: for a batch that is computed at once, and for a batch that is
-computed in parts. They show without tracing a step that a short sweep would not repay compiling."""
+_MOST_SAVED_IN_A_STEP = 2e-2
+"""The most seconds per step that compiling can save. They show without computing a step that a short sweep would not
+repay compiling."""
 _TOO_SHORT = "its steps would not repay compiling"
 
 
@@ -126,15 +126,14 @@ def shapes_by(spec: Sweep, workload: Workload[Any]) -> dict[str, int]:
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
     training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
-    in_parts = workload.split(training.parameters) is not None
-    if steps * (_MOST_SAVED_IN_PARTS if in_parts else _MOST_SAVED_IN_A_STEP) < _MARGIN * _SECONDS_TO_COMPILE:
+    if steps * _MOST_SAVED_IN_A_STEP < _MARGIN * _SECONDS_TO_COMPILE:
         return _TOO_SHORT
     try:
         pack = Pack(workload, [training])
         # A quick count of the operations of a step comes first, because the exact count imports PyTorch's compiler,
         # which takes longer than all steps of many sweeps. For shipped workloads, the quick count is 0.9 to 1.6 times
         # the exact one.
-        if not in_parts and steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
+        if steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
             return _TOO_SHORT
         graph = pack.compiled_graph()
     except STOPS:

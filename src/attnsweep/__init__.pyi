@@ -61,7 +61,6 @@ from .workloads.engine.contract import Certificate as Certificate
 from .workloads.engine.contract import Evidence as Evidence
 from .workloads.engine.contract import HeadScores as HeadScores
 from .workloads.engine.contract import Lanes as Lanes
-from .workloads.engine.contract import Split as Split
 from .workloads.engine.contract import Verdicts as Verdicts
 from .workloads.engine.contract import Workload as Workload
 from .workloads.engine.contract import Written as Written

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
@@ -90,7 +89,7 @@ def _solves_after_reset(
 
 
 def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State) -> list[Certificate]:
-    certificates = _curves_down(module, twice_differentiable(loss), lanes, state, _SMALL_SHARE)
+    certificates = _curves_down(module, loss, lanes, state, _SMALL_SHARE)
     undecided = torch.tensor(
         [lane for lane, certificate in enumerate(certificates) if not certificate.agrees], device=lanes.device
     )
@@ -103,19 +102,6 @@ def _escapes(module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters
             measured = {} if math.isnan(smallest) else {"freeing_kick": smallest}
             certificates[lane] = Certificate("kick", escaped, measured)
     return certificates
-
-
-def twice_differentiable(loss: Loss) -> Loss:
-    """On all texts at once: in parts, the error can be differentiated only once."""
-
-    def in_one_piece(module: nn.Module, batch: Batch) -> Tensor:
-        if not isinstance(module, FullModel):
-            return loss(module, batch)
-        error, _ = module(batch["text"] if batch else module.text_BM)
-        total: Tensor = error + module.leaning_loss()
-        return total
-
-    return in_one_piece
 
 
 _TESTS_OF_REDUCED = {"degenerate_zero": _curves_down, "marginal": _curves_down, "runaway": _solves_after_reset}

@@ -1,26 +1,15 @@
 """The full models on category pairs: single-head attention, then LayerNorm and a feed-forward part (linear layer, ReLU,
 linear layer).
 
-The mean of a loss over many texts is computed a few texts at a time, and so is its gradient: the backward pass of one
-big batch keeps every intermediate tensor, tens of megabytes per training, which do not fit the cache and are allocated
-anew at every step. [M: 16 trainings fused at N = 10, M = 50, 1000 texts, one core: a gradient of one training takes 86
-ms in one part, 25 ms in parts of 50 (solution_3); 356 and 192 ms (combined).] Compiled gradients are taken in the same
-parts through `Split`. The vmapped engine cannot use `Split`: a flavour's added loss does not depend on texts, and
-adding a share of it with each part would round differently.
-
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text, S token row that logits see, V
 token row that values see and write (S and V are N, M or N + M, depending on the variant), H hidden.
 Source: Shin & Matzinger 2025, section 4.1 (docs/theory.md, the full models).
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.func import functional_call, grad_and_value
 
 from attnsweep.workloads.attention.layers import Linear
 from attnsweep.workloads.category_pairs.attention import (
@@ -32,74 +21,7 @@ from attnsweep.workloads.category_pairs.attention import (
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.engine.initialization import DrawnByEngine
-from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.plain_forms import inverse_deviation
-
-Loss = Callable[[State, Tensor], tuple[Tensor, ...]]
-"""A function of tensors by name and texts (n_texts, n_positions). It returns the mean loss over the texts, (), and any
-further tensors, (n_texts, ...)."""
-
-
-def mean_by_parts(loss: Loss, trained: State, fixed: State, text_BM: Tensor, n_texts: int) -> tuple[Tensor, ...]:
-    """Returns the mean of a loss over all texts, evaluated on `n_texts` texts at a time to save memory.
-
-    The mean loss is differentiable once, with respect to `trained`. The further tensors have no gradients.
-
-    Args:
-        loss: A function that reads no tensors but its arguments.
-    """
-    if text_BM.shape[0] <= n_texts:
-        return loss(trained | fixed, text_BM)
-    if not torch.is_grad_enabled():
-        parts = torch.split(text_BM, n_texts)
-        means, *further = zip(*(loss(trained | fixed, part) for part in parts), strict=True)
-        shares = [mean * _share(part, text_BM) for mean, part in zip(means, parts, strict=True)]
-        return torch.stack(shares).sum(), *(torch.cat(rows) for rows in further)
-    tensors = (text_BM, *trained.values(), *fixed.values())
-    outputs: tuple[Tensor, ...] = _MeanByParts.apply(loss, tuple(trained), tuple(fixed), n_texts, *tensors)  # type: ignore[no-untyped-call]
-    return outputs[0], *outputs[1 + len(trained) :]
-
-
-class _MeanByParts(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        loss: Loss, trained_names: tuple[str, ...], fixed_names: tuple[str, ...], n_texts: int, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
-        text_BM, *values = tensors
-        trained = dict(zip(trained_names, values, strict=False))
-        fixed = dict(zip(fixed_names, values[len(trained) :], strict=True))
-
-        def part_loss(trained: State, part: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-            mean, *further = loss(trained | fixed, part)
-            return mean * _share(part, text_BM), tuple(further)
-
-        mean = values[0].new_zeros(())
-        sums = {name: torch.zeros_like(value) for name, value in trained.items()}
-        further = []
-        for part in torch.split(text_BM, n_texts):
-            gradients, (value, text_rows) = grad_and_value(part_loss, has_aux=True)(trained, part)
-            mean = mean + value
-            sums = {name: sums[name] + gradient for name, gradient in gradients.items()}
-            further.append(text_rows)
-        return mean, *sums.values(), *(torch.cat(rows) for rows in zip(*further, strict=True))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        n_trained, ctx.n_fixed = len(inputs[1]), len(inputs[2])
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*output[1 : 1 + n_trained])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        not_tensors, text, fixed = (None,) * 4, (None,), (None,) * ctx.n_fixed
-        return *not_tensors, *text, *(gradients[0] * saved for saved in ctx.saved_tensors), *fixed
-
-
-def _share(part_BM: Tensor, text_BM: Tensor) -> float:
-    return part_BM.shape[0] / text_BM.shape[0]
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
@@ -143,11 +65,6 @@ def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_w
         first[:, writes] -= torch.eye(hidden_width, n_rows)[:, writes]
         second[writes] = 0.0
     return dict(zip(names, (logits, values, first, second), strict=True))
-
-
-TEXTS_PER_PART = {"cpu": 50}
-"""The number of texts for which a loss is computed at a time, by device type: small enough for 16 trainings to stay in
-the CPU's cache. A device that is not listed takes all texts at once."""
 
 
 class FullModel(nn.Module, DrawnByEngine):
@@ -287,27 +204,6 @@ class FullModel(nn.Module, DrawnByEngine):
         predictions, (n_texts, n_positions - 1)."""
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
-
-    def mean_squared_error(self, text_BM: Tensor) -> Tensor:
-        """Returns the mean squared error of the answers over texts and predicted positions. It is computed a few texts
-        at a time, and can be differentiated only once."""
-        return self._by_parts(text_BM, n_results=1)[0]
-
-    def answered(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean squared error over texts and predicted positions, and the model's predictions (n_texts,
-        n_positions - 1), which are detached from autograd's graph."""
-        error, answer_BK = self._by_parts(text_BM, n_results=2)
-        return error, answer_BK
-
-    def _by_parts(self, text_BM: Tensor, n_results: int) -> tuple[Tensor, ...]:
-        fixed = {name: value for name, value in self.named_buffers() if name != "text_BM"}
-        n_texts = TEXTS_PER_PART.get(text_BM.device.type, text_BM.shape[0])
-
-        def loss(state: dict[str, Tensor], part_BM: Tensor) -> tuple[Tensor, ...]:
-            results: tuple[Tensor, ...] = functional_call(self, state, (part_BM,))
-            return results[:n_results]
-
-        return mean_by_parts(loss, dict(self.named_parameters()), fixed, text_BM, n_texts)
 
     def leaning_loss(self) -> Tensor:
         """Returns the penalty that pulls weights to 0 where a known solution of the task has zeros. It is 0 for models

@@ -1,4 +1,4 @@
-"""How `attnsweep heads` draws a category-pairs model on a text, and the loss that `attnsweep why` differentiates.
+"""How `attnsweep heads` draws a category-pairs model on a text.
 
 Axes: M position, N category, S token row.
 """
@@ -9,9 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import one_hot
 
-from attnsweep.workloads.category_pairs.certificates import twice_differentiable
 from attnsweep.workloads.category_pairs.full_model import FullModel
-from attnsweep.workloads.category_pairs.workload import CategoryPairs
 from attnsweep.workloads.engine.contract import Lanes, Workload
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
@@ -39,4 +37,4 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
     return SentenceMaps(number=number, n_sentences=len(text_BM), text=" ".join(keys), layers=(layer,))
 
 
-LENSES = Lenses(maps=_maps, loss=twice_differentiable(CategoryPairs().loss))
+LENSES = Lenses(maps=_maps)

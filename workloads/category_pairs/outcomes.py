@@ -92,7 +92,7 @@ def _train_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
 
     def loss_and_error(module: nn.Module, _: Batch) -> tuple[Tensor, Tensor]:
         full_model = cast(FullModel, module)
-        error = full_model.mean_squared_error(full_model.text_BM)
+        error, _ = full_model(full_model.text_BM)
         return error + full_model.leaning_loss(), error
 
     loss = one_lane(model, loss_and_error)

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.certificates import certify
-from attnsweep.workloads.category_pairs.full_model import TEXTS_PER_PART, FullModel
+from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.head_scores import SCORE_NAMES, score_full_heads
 from attnsweep.workloads.category_pairs.outcomes import FULL, REDUCED, full_measures, reference_levels
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
 from attnsweep.workloads.diagnostics.verdicts import VerdictTable
-from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Split, Workload
+from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
 
@@ -74,13 +74,6 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         n_texts = _FULL_EVAL_TEXTS if lanes.shared.is_full else _EVAL_TEXTS
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
-    def split(self, parameters: CategoryPairsParameters) -> Split | None:
-        """Returns which tensor of texts a compiled program processes in parts, and how many texts a part has at most.
-        Returns `None` for models of attention alone, whose texts are not divided."""
-        if not parameters.is_full:
-            return None
-        return Split("text_BM" if parameters.expectation == "fixed_sample" else "text", TEXTS_PER_PART["cpu"])
-
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the training loss, a squared error. In the reduced models, which consist of attention by positions or
         by categories only, it is summed over the predicted positions; in models with a feed-forward part it is their
@@ -91,7 +84,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         """
         if isinstance(module, FullModel):
             text_BM = batch["text"] if batch else module.text_BM
-            return module.mean_squared_error(text_BM) + module.leaning_loss()
+            return module(text_BM)[0] + module.leaning_loss()
         system = cast(System, module)
         return system.sampled_loss(batch["text"]) if batch else system.population_loss()
 
@@ -100,7 +93,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         with a feed-forward part; nothing for a model that is attention alone."""
         if not isinstance(module, FullModel):
             return {}
-        error, answer_BK = module.answered(batch["text"])
+        error, answer_BK = module(batch["text"])
         return {"error": error, "answer": answer_BK}
 
     def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:

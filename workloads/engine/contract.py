@@ -237,19 +237,6 @@ class Written:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Names a tensor, such as a buffer, that a compiled loss processes in parts along the tensor's first axis, to save
-    memory.
-
-    Attributes:
-        most_rows: The largest number of rows in one part. Few rows suffice to keep the device busy.
-    """
-
-    name: str
-    most_rows: int
-
-
 class Workload(ABC, Generic[P]):
     """A training problem: model, data and losses. The engine runs many of its trainings in one program, each as if
     alone.
@@ -345,15 +332,6 @@ class Workload(ABC, Generic[P]):
         """
         del lanes, step
         return {}
-
-    def split(self, parameters: P) -> Split | None:
-        """Names a tensor that a compiled loss may process in parts, to save memory; by default none. The choice may
-        depend only on static parameters, which are equal in all trainings of a batched program.
-
-        The loss on all rows of the tensor must be the mean of the losses on equal parts.
-        """
-        del parameters
-        return None
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""The full models: structured attention against dense token matrices, scale, flavours, and the loss by parts.
+"""The full models: structured attention against dense token matrices, scale, flavours.
 
 Axes: as in full_model.
 """
@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import vmap
 from torch.nn.functional import one_hot, pad
 
 from attnsweep.reproduction.shin.handmade import SOLUTIONS
-from attnsweep.workloads.category_pairs.full_model import FullModel, mean_by_parts
+from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.outcomes import reference_levels, reference_predictors
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
-from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.plain_forms import layer_norm
 
 
@@ -143,34 +141,3 @@ def test_reference_levels_are_those_of_the_best_predictors() -> None:
     assert torch.cat([residual.sum(0), residual.sum(1)]).abs().max() < 1e-12
     assert levels["solved"] == 0.01 * target.var(correction=0)
     assert levels["zero"] > levels["mean"] > levels["cur"] > levels["additive"]
-
-
-GENERATOR = torch.Generator().manual_seed(0)
-L, B = 3, 17
-TEXT = torch.randint(5, (L, B, 4), generator=GENERATOR)
-TRAINED = {name: torch.randn(L, 5, generator=GENERATOR, dtype=torch.float64) for name in ("w", "u")}
-FIXED = {"target": torch.randn(L, 5, generator=GENERATOR, dtype=torch.float64)}
-
-
-def _loss(state: dict[str, Tensor], text_BM: Tensor) -> tuple[Tensor, Tensor]:
-    one_hot = (text_BM.unsqueeze(-1) == torch.arange(5)).double()
-    error_B = torch.tanh(one_hot @ state["w"]).sum(1) - (one_hot @ state["target"]).sum(1)
-    return error_B.square().mean(), error_B
-
-
-def _over_lanes(n_texts: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Losses, what they return besides, and gradients."""
-    leaves = {name: value.clone().requires_grad_() for name, value in TRAINED.items()}
-
-    def by_parts(trained: State, fixed: State, text_BM: Tensor) -> tuple[Tensor, ...]:
-        return mean_by_parts(_loss, trained, fixed, text_BM, n_texts)
-
-    losses, errors = vmap(by_parts)(leaves, FIXED, TEXT)
-    weights = torch.arange(1.0, L + 1).double()
-    return losses, errors, torch.autograd.grad((weights * losses).sum(), list(leaves.values()), materialize_grads=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_texts", [1, 5, 16])
-def test_parts_of_any_size_give_the_loss_and_its_gradient(n_texts: int) -> None:
-    torch.testing.assert_close(_over_lanes(n_texts), _over_lanes(B), rtol=1e-13, atol=1e-14)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from attnsweep.workloads.engine.compiling.gradient import GradientGraph, adding
+from attnsweep.workloads.engine.compiling.gradient import GradientGraph, storing
 from attnsweep.workloads.engine.compiling.lanes_last import OverLanes
 from attnsweep.workloads.engine.compiling.step_graph import StepGraph
 from attnsweep.workloads.engine.compiling.traces import IN_ONE_THREAD, constants_of
@@ -131,10 +131,10 @@ def compiled(step: StepGraph, examples: Sequence[Tensor]) -> Path:
 
 
 def compiled_gradient(gradient: GradientGraph, examples: Sequence[Tensor]) -> Path:
-    """Compiles loss and gradient for groups of trainings, unless this machine did so before. Returns the program's
+    """Compiles loss and gradient of a training, unless this machine did so before. Returns the program's
     file."""
-    key = _key(gradient.graph, (*gradient.names, str(gradient.parts.number)), examples)
-    return _compiled(key, lambda: make_fx(adding(gradient), tracing_mode="fake")(*examples), examples)
+    key = _key(gradient.graph, gradient.names, examples)
+    return _compiled(key, lambda: make_fx(storing(gradient), tracing_mode="fake")(*examples), examples)
 
 
 def loaded(program: Path) -> Step:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Self, TypeAlias, TypeVar
 
-from attnsweep.workloads.engine.compiling.gradient import GradientProgram, Parts, gradient_graph
+from attnsweep.workloads.engine.compiling.gradient import GradientProgram, gradient_graph
 from attnsweep.workloads.engine.compiling.libraries import (
     Step,
     compiled,
@@ -25,7 +25,7 @@ from attnsweep.workloads.engine.executors.blocks import Blocking, BlockProgram, 
 from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.lane_state import LaneState, shapes_of
 
-Reads = TypeVar("Reads", Blocking, Parts)
+Reads = TypeVar("Reads", Blocking, None)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class KnownPrograms:
     `None` if no program is possible for a key."""
 
     steps: dict[Hashable, Compiled[Blocking] | None] = field(default_factory=dict)
-    gradients: dict[Hashable, Compiled[Parts] | None] = field(default_factory=dict)
+    gradients: dict[Hashable, Compiled[None] | None] = field(default_factory=dict)
 
     def as_sent(self) -> "KnownPrograms":
         """Returns the known compiled programs in a form for a process on another machine: with the contents of each
@@ -97,8 +97,8 @@ class Programs:
         return self._steps[shape]
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> GradientProgram | None:
-        """Returns the compiled program for loss and gradient of the given trainings. `None` if they cannot be compiled
-        to be computed for many trainings at once, or if this would save no time."""
+        """Returns the compiled program for loss and gradient of the given trainings; `None` if they cannot be compiled,
+        or if this would save no time."""
         shape = (lanes.problem.shape, shapes_of(batch))
         if shape not in self._known.gradients:
             try:
@@ -106,11 +106,11 @@ class Programs:
             except NoRuleError:
                 self._known.gradients[shape] = None
             else:
-                library = compiled_gradient(graph, GradientProgram.examples(graph, lanes, batch))
-                self._known.gradients[shape] = Compiled(graph.parts, library)
+                library = compiled_gradient(graph, GradientProgram.examples(lanes, batch))
+                self._known.gradients[shape] = Compiled(None, library)
         if shape not in self._gradients:
             program = self._known.gradients[shape]
-            self._gradients[shape] = None if program is None else GradientProgram(program.reads, program.loaded())
+            self._gradients[shape] = None if program is None else GradientProgram(program.loaded())
         return self._gradients[shape]
 
 
