@@ -8,10 +8,10 @@ import ast
 import os
 from pathlib import Path
 
-# By default the rounding of MKL's products depends on a matrix's memory alignment, so a training would depend on its
-# place in the pack. MKL reads this variable at its first product, in the driver and in trainers alike. The setting
-# costs no measurable time.
-os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")
+# Without a mode the rounding of MKL's products depends on a matrix's memory alignment, so a training would depend on its
+# place in the pack. AUTO takes the processor's fastest branch. MKL reads this variable at its first product, in the
+# driver and in trainers alike.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 # Arrow's own allocator keeps what the ledger's merges free, 70 MiB and more in the driver. Arrow reads this variable
 # when it is imported; what reads data sets does not follow `pyarrow.set_memory_pool`.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

@@ -17,7 +17,7 @@ from torch.backends import mha
 
 from attnsweep.workloads.errors import UserError
 
-_MKL_CBWR_BRANCH, _MKL_CBWR_OFF = 1, 1
+_MKL_CBWR_ALL, _MKL_CBWR_OFF, _MKL_CBWR_AUTO = -1, 1, 2
 """Constants of MKL's header file mkl_service.h."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Constants of glibc's header file malloc.h."""
@@ -66,8 +66,12 @@ def _keep_freed_memory() -> None:
 
 
 def processor() -> str:
-    """Returns this machine's processor type and its vector instructions that PyTorch uses, such as `x86_64, AVX2`."""
-    return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    """Returns this machine's processor type, its vector instructions that PyTorch uses, and the number of MKL's branch
+    that multiplies matrices, such as `x86_64, AVX512, MKL 14`."""
+    found = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    mode = _mkl("mkl_serv_cbwr_get", _MKL_CBWR_ALL)
+    branch = _mkl("mkl_serv_cbwr_get_auto_branch") if mode == _MKL_CBWR_AUTO else mode
+    return found if branch is None else f"{found}, MKL {branch}"
 
 
 def check_rounding() -> None:
@@ -78,7 +82,7 @@ def check_rounding() -> None:
     Raises:
         UserError: If PyTorch multiplied matrices in this process before attnsweep was imported.
     """
-    if _mkl_branch() == _MKL_CBWR_OFF:
+    if _mkl("mkl_serv_cbwr_get", _MKL_CBWR_ALL) == _MKL_CBWR_OFF:
         raise UserError(
             "MKL_CBWR",
             given=f"the value {os.environ['MKL_CBWR']}, set after PyTorch had multiplied matrices in this process",
@@ -88,12 +92,12 @@ def check_rounding() -> None:
         )
 
 
-def _mkl_branch() -> int | None:
+def _mkl(function: str, *arguments: int) -> int | None:
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     if not (torch.backends.mkl.is_available() and library.exists()):
         return None
     try:
-        branch: int = ctypes.CDLL(str(library)).mkl_serv_cbwr_get(_MKL_CBWR_BRANCH)
+        result: int = getattr(ctypes.CDLL(str(library)), function)(*arguments)
     except AttributeError:
         return None
-    return branch
+    return result
