@@ -8,9 +8,9 @@ import ast
 import os
 from pathlib import Path
 
-# Without a mode the rounding of MKL's products depends on a matrix's memory alignment, so a training would depend on its
-# place in the pack. AUTO takes the processor's fastest branch. MKL reads this variable at its first product, in the
-# driver and in trainers alike.
+# Without a mode MKL rounds a product by the memory alignment of its matrices, so a training would depend on its place
+# in the pack. AUTO takes the processor's fastest branch. MKL reads this variable at its first product, in the driver
+# and in trainers alike.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 # Arrow's own allocator keeps what the ledger's merges free, 70 MiB and more in the driver. Arrow reads this variable
 # when it is imported; what reads data sets does not follow `pyarrow.set_memory_pool`.
