@@ -116,15 +116,6 @@ def test_a_stop_shows_each_lane_as_it_was_there() -> None:
 
 
 @pytest.mark.slow
-def test_a_lane_is_the_same_to_the_last_bit_in_any_company() -> None:
-    whole = Fused(PROBLEMS, 50).advance(3, 50)
-    for first, last in ((0, 1), (3, 4), (5, 8), (9, 10)):
-        part = Fused(PROBLEMS[first:last], 50).advance(50)
-        for own, other in zip(part.traces, whole.traces[first:last], strict=True):
-            assert torch.equal(torch.stack(own.points), torch.stack(other.points))
-
-
-@pytest.mark.slow
 def test_lanes_can_leave_at_any_stop() -> None:
     whole = Fused(PROBLEMS, 50).advance(50)
     thinned = Fused(PROBLEMS, 50)
