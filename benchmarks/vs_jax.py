@@ -159,7 +159,7 @@ def _loss_of_gpt(weights: Weights, batch: dict[str, Any]) -> Any:
     """The cross-entropy in nats, the mean over the tokens that count."""
     token = batch["token"]
     T, D = token.shape[1], weights["token.weight"].shape[1]
-    x = weights["token.weight"][token] + weights["position"][:T]
+    x = weights["token.weight"][token] + weights["position.weight"][:T]
     seen = jnp.tril(jnp.ones((T, T), bool))
     for block in ("blocks.0", "blocks.1"):
         h = _normed(weights, f"{block}.attention_norm", x)

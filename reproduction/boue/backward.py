@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from attnsweep.reproduction.boue.low_rank import LowRankLinear
-from attnsweep.workloads.attention.attention import Attention, Sight, TransformerBlock, by_head, side_by_side
+from attnsweep.workloads.attention.attention import Attention, Sight, by_head, side_by_side
 from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear
+from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT
 
@@ -34,7 +35,7 @@ def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
     """
     token_BT, V = batch["token"], model.shape.n_words
     x_BTD = model.embedded(token_BT)
-    sight = Sight.causal(x_BTD) if model.shape.is_causal else Sight.everything(x_BTD)
+    sight = model.sight(x_BTD)
     streams = [x_BTD]
     for block in model.blocks:
         streams.append(block(streams[-1], sight)[0])
@@ -46,8 +47,8 @@ def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
     token_VD = one_hot(token_BT, V).to(D_BTD.dtype).flatten(0, 1).T @ D_BTD.flatten(0, 1)
     gradients["token.weight"] = gradients.get("token.weight", 0.0) + token_VD
     if model.position is not None:
-        gradients["position"] = torch.zeros_like(model.position)
-        gradients["position"][: token_BT.shape[1]] = D_BTD.sum(0)
+        gradients["position.weight"] = torch.zeros_like(model.position.weight)
+        gradients["position.weight"][: token_BT.shape[1]] = D_BTD.sum(0)
     return {name: gradients[name] for name, _ in model.named_parameters()}
 
 

@@ -20,7 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnsweep.reproduction.boue.low_rank import add_updates, freeze
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import value_row
-from attnsweep.workloads.attention.attention import Sight, TransformerBlock
+from attnsweep.workloads.attention.attention import Sight
+from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT, GPTShape
 

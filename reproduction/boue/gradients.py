@@ -20,7 +20,8 @@ from attnsweep.reproduction.boue.backward import gradients_by_hand
 from attnsweep.reproduction.boue.counts import Kept, next_logits, random_batch, random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison
 from attnsweep.reproduction.rows import value_row
-from attnsweep.workloads.attention.attention import Attention, Sight, TransformerBlock, by_head
+from attnsweep.workloads.attention.attention import Attention, Sight, by_head
+from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT, GPTShape
 from attnsweep.workloads.gpt.workload import GPTWorkload
@@ -61,7 +62,7 @@ _TABLE_3: Mapping[str, str] = {
     "attention_norm.gain_D": "gain of norm 1",
     "attention_norm.bias_D": "bias of norm 1",
     "token.weight": "tok: onehot(t)^t D",
-    "position": "pos: onehot(0..n-1)^t D",
+    "position.weight": "pos: onehot(0..n-1)^t D",
     "down.weight": "d, low rank: alpha x^t D u^t",
     "up.weight": "u, low rank: alpha (x d)^t D",
 }
@@ -153,7 +154,7 @@ States = dict[str, Tensor]
 def states_of(model: GPT, batch: Batch) -> States:
     """Returns the residual stream (the sum that layers read and add to) of our GPT after each layer."""
     x = model.embedded(batch["token"])
-    sight = Sight.causal(x) if model.shape.is_causal else Sight.everything(x)
+    sight = model.sight(x)
     states = {"embeddings": x}
     for module in model.blocks:
         block = cast(TransformerBlock, module)
@@ -168,7 +169,7 @@ def states_by_hand(model: GPT, batch: Batch) -> States:
     """Computes the residual stream after each layer from the model's parameters, by the formulas of the paper."""
     p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     token_T, n = batch["token"][0], batch["token"].shape[1]
-    x = p["token.weight"][token_T] + p["position"][:n]
+    x = p["token.weight"][token_T] + p["position.weight"][:n]
     states = {"embeddings": x.unsqueeze(0)}
     for b in range(model.shape.n_blocks):
         prefix = f"blocks.{b}."
@@ -286,7 +287,7 @@ def multiplying_mask() -> tuple[float, float]:
     model, batch = random_model(_SHAPE), random_batch(_SHAPE.n_words)
     block = model.blocks[0]
     block.attention.__class__ = MaskThatMultiplies
-    weights = model.trace(batch["token"])[1][0].detach()
+    weights = model.states(batch["token"])[1][0].detach()
     gradients, norm = gradients_of(model, batch)
     return float(weights.triu(1).sum(-1).mean()), float(gradients["blocks.0.attention.key.bias"].norm()) / norm
 

@@ -173,7 +173,7 @@ FIRST_SEED, N_SEEDS = 1000, 32
 N_STEPS = 600
 WRITING = ("attention.out", "ffn.second")
 """The two layers of a block that add to the residual stream."""
-EMBEDDINGS = ("token", "position")
+EMBEDDINGS = ("token.weight", "position.weight")
 
 Factors = Mapping[str, float]
 """Factors by a part of the weight's name; other weights have the factor 1."""
@@ -204,7 +204,7 @@ _ALL = (*EMBEDDINGS, *WRITING)
 CHANGES = (
     Change("start 0.1, token embeddings times 10", _SMALLER, start={"token": 10}),
     Change("start 0.1, token and position embeddings times 10", _SMALLER, start=dict.fromkeys(EMBEDDINGS, 10)),
-    Change("start 0.1, position embeddings divided by 10", _SMALLER, start={"position": 0.1}),
+    Change("start 0.1, position embeddings divided by 10", _SMALLER, start={"position.weight": 0.1}),
     Change("PyTorch's start, token embeddings divided by 10", _PYTORCHS, start={"token": 0.1}),
     Change("start 0.1, steps of the embeddings ten times shorter", _SMALLER, steps=dict.fromkeys(EMBEDDINGS, 0.1)),
     Change("PyTorch's start, steps of the embeddings ten times longer", _PYTORCHS, steps=dict.fromkeys(EMBEDDINGS, 10)),

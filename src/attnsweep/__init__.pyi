@@ -36,12 +36,13 @@ from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads.attention.attention import Attention as Attention
 from .workloads.attention.attention import Sight as Sight
-from .workloads.attention.attention import TransformerBlock as TransformerBlock
 from .workloads.attention.layers import Embedding as Embedding
 from .workloads.attention.layers import FeedForward as FeedForward
 from .workloads.attention.layers import LayerNorm as LayerNorm
 from .workloads.attention.layers import Linear as Linear
 from .workloads.attention.layers import sinusoids as sinusoids
+from .workloads.attention.transformer import Transformer as Transformer
+from .workloads.attention.transformer import TransformerBlock as TransformerBlock
 from .workloads.diagnostics.matrices import score_matrices as score_matrices
 from .workloads.diagnostics.outcomes import at_level as at_level
 from .workloads.diagnostics.outcomes import has_diverged as has_diverged

@@ -1,5 +1,5 @@
-"""Multi-head attention for the model of one training: masks, scales of the logits, interventions on heads, the
-attention layer, and a transformer block.
+"""Multi-head attention for the model of one training: masks, scales of the logits, interventions on heads, and the
+attention layer.
 
 The layer also returns its attention weights, which the scores of heads need.
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear, MakesLinear
+from attnsweep.workloads.attention.layers import Linear, MakesLinear
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.interventions import BY_POSITION, CLAMP, LOGIT_FACTOR, PATTERNS, pattern_number
@@ -81,9 +81,9 @@ class LogitScale:
         return self.scale * torch.where(self.has_log_n, log_n, 1.0)
 
 
-def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
-    """Builds the factor by which attention logits are multiplied. Its name is one of `ATTENTION_SCALES`, listed below,
-    where d is the number of key channels of a head (`d_head`).
+def logit_scale(attention_scale: str | float, d_head: int) -> LogitScale:
+    """Builds the factor by which attention logits are multiplied: a number is in units of 1 / sqrt(d), a name is one of
+    `ATTENTION_SCALES`, listed below, where d is the number of key channels of a head (`d_head`).
 
     - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
     - `one`: logits unscaled.
@@ -91,7 +91,8 @@ def logit_scale(attention_scale: str, d_head: int) -> LogitScale:
       a causal mask n grows with the query's position. At n = 1 the factor is 0, which changes nothing: the softmax over
       one key is 1.
     """
-    scale = 1.0 if attention_scale == "one" else d_head**-0.5
+    factor = 1.0 if isinstance(attention_scale, str) else attention_scale
+    scale = 1.0 if attention_scale == "one" else factor * d_head**-0.5
     return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))
 
 
@@ -208,7 +209,8 @@ class Attention(HoldableHeads):
     Args:
         qk: The form of the logits, one of `QK_FORMS`.
         qk_rank: The channels C of a head's queries and keys, for `factored`; `None` = D / H.
-        attention_scale: The name of the factor s of the logits: see `logit_scale`. The d of that function is C with
+        kind: `softmax`, or `linear`: weights s Q K^t, divided by the number of keys that a query sees.
+        attention_scale: The factor s of the logits, or its name: see `logit_scale`. The d of that function is C with
             `factored`, and D / H with `merged`, so that the default scale does not depend on the form.
 
     Attributes:
@@ -230,12 +232,14 @@ class Attention(HoldableHeads):
         d_model: int,
         n_heads: int = 1,
         *,
+        kind: str = "softmax",
         qk: str = "factored",
         qk_rank: int | None = None,
-        attention_scale: str = "inv_sqrt_d",
+        attention_scale: str | float = "inv_sqrt_d",
         linear: MakesLinear = Linear,
     ) -> None:
         super().__init__(n_heads)
+        self.kind = kind
         check_heads(d_model, n_heads, qk, qk_rank)
         C = d_model if qk == "merged" else qk_rank or d_model // n_heads
         self.query = linear(d_model, n_heads * C)
@@ -269,6 +273,9 @@ class Attention(HoldableHeads):
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
         """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) from scaled queries, before those of
         clamped heads are replaced by fixed patterns."""
+        if self.kind == "linear":
+            is_seen_BQK = (sight.bias_BQK == 0).to(query_BHQC.dtype)
+            return (query_BHQC @ key_BHKC.mT) * (is_seen_BQK / is_seen_BQK.sum(-1, keepdim=True)).unsqueeze(1)
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
@@ -324,51 +331,3 @@ def attention_scale_parameter() -> Any:
     """Declares a workload's parameter `attention_scale`, the scale of attention logits."""
     doc = "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees"
     return parameter("inv_sqrt_d", doc, choices=ATTENTION_SCALES)
-
-
-class TransformerBlock(nn.Module):
-    """A pre-norm transformer block: attention, then a feed-forward part. Each gets the LayerNorm of the residual
-    stream, and its output is added to the stream.
-
-    x' = x + Attention(LN_1 x), x'' = x' + FFN(LN_2 x').
-
-    Args:
-        d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
-        d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 d_model.
-        layer_norm_eps: The epsilon of both layer normalizations, added to the variance inside the root.
-
-    Source: Xiong et al. 2020, figure 1b.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int = 1,
-        *,
-        d_ffn: int | None = None,
-        activation: str = "relu",
-        qk: str = "factored",
-        qk_rank: int | None = None,
-        attention_scale: str = "inv_sqrt_d",
-        layer_norm_eps: float = 1e-5,
-        linear: MakesLinear = Linear,
-    ) -> None:
-        super().__init__()
-        self.attention_norm = LayerNorm(d_model, layer_norm_eps)
-        self.attention = Attention(
-            d_model, n_heads, qk=qk, qk_rank=qk_rank, attention_scale=attention_scale, linear=linear
-        )
-        self.ffn_norm = LayerNorm(d_model, layer_norm_eps)
-        self.ffn = FeedForward(d_model, d_ffn or 4 * d_model, activation=activation, linear=linear)
-
-    def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Returns the output (n_sequences, n_tokens, d_model), and the attention weights (n_sequences, n_heads,
-        n_tokens, n_tokens)."""
-        attended_BTD, weight_BHTT = self.attention(self.attention_norm(x_BTD), sight)
-        return self.finished(x_BTD + attended_BTD), weight_BHTT
-
-    def finished(self, x_BTD: Tensor) -> Tensor:
-        """Completes a transformer block: applies LayerNorm and the feed-forward network to the residual stream
-        (n_sequences, n_tokens, d_model) after attention."""
-        fed: Tensor = self.ffn(self.ffn_norm(x_BTD))
-        return x_BTD + fed

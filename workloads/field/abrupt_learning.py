@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Attention, Sight
+from attnsweep.workloads.attention.transformer import Kind, Norm, Transformer
 from attnsweep.workloads.declaration import parameter
-from attnsweep.workloads.field.transformer import Kind, Transformer
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
@@ -32,15 +32,14 @@ class BiasedAttention(Attention):
 
     factor_TT: Tensor
 
-    def __init__(self, d_model: int, n_heads: int, kind: Kind, factor_TT: Tensor) -> None:
-        super().__init__(d_model, n_heads)
+    def __init__(self, d_model: int, n_heads: int, kind: Kind, attention_scale: float, factor_TT: Tensor) -> None:
+        super().__init__(d_model, n_heads, kind=kind, attention_scale=attention_scale)
         self.register_buffer("factor_TT", factor_TT)
-        self._kind = kind
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
         factor_QK = self.factor_TT[: query_BHQC.shape[2], : key_BHKC.shape[2]].to(query_BHQC.dtype)
         bias_BHQK = sight.bias_BQK.unsqueeze(1)
-        if self._kind == "softmax":
+        if self.kind == "softmax":
             return torch.softmax(query_BHQC @ key_BHKC.mT + (bias_BHQK + factor_QK.log()), dim=-1)
         return (query_BHQC @ key_BHKC.mT) * (bias_BHQK == 0) * factor_QK
 
@@ -79,7 +78,7 @@ def model(
     optimal_scale: float = parameter(
         1.0, "factor of the answers' attention weights on the tokens that they need; c in the source", above=0.0
     ),
-    norm: Literal["pre", "none"] = "pre",
+    norm: Norm = "pre",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Transformer:
     """Returns a transformer whose attention is biased towards the tokens that each answer depends on, by the factor
@@ -92,7 +91,8 @@ def model(
         n_blocks=n_blocks,
         n_heads=n_heads,
         d_ffn=4 * d_model,
-        layer_norm_eps=layer_norm_eps if norm == "pre" else None,
+        norm=norm,
+        layer_norm_eps=layer_norm_eps,
         activation="gelu_tanh",
     )
     factor_TT = torch.ones(T, T, dtype=torch.float64)
@@ -100,8 +100,7 @@ def model(
     # left out, because the model learns it at once. Gopalani & Hu leave it out too.
     factor_TT[T - length + 1 :][optimal_keys(task, length)[1:]] = optimal_scale
     for block in transformer.blocks:
-        block.attention = BiasedAttention(d_model, n_heads, attention, factor_TT)
-        block.attention.scale *= attention_scale
+        block.attention = BiasedAttention(d_model, n_heads, attention, attention_scale, factor_TT)
     return transformer
 
 
@@ -178,7 +177,7 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
     """Returns the mean cosine similarity between the final hidden states from which the answers of one sequence are
     predicted, over all pairs of its answers. The first answer is left out."""
-    state_BND = nn.functional.normalize(module.states(inputs)[0][:, 1 - length :], dim=-1)
+    state_BND = nn.functional.normalize(module.last_norm(module.states(inputs)[0])[:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
+from attnsweep.workloads.attention.transformer import Norm, Positions, Transformer
 from attnsweep.workloads.engine.contract import Condition, Evidence
-from attnsweep.workloads.field.transformer import Positions, Transformer
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
@@ -39,7 +39,7 @@ def model(
     n_heads: int = 1,
     d_ffn: int = 0,
     positions: Positions = "relative",
-    norm: Literal["pre", "none"] = "pre",
+    norm: Norm = "pre",
     layer_norm_eps: float = 1e-5,
     attention_scale: float = 1.0,
 ) -> nn.Module:
@@ -52,7 +52,8 @@ def model(
         n_heads=n_heads,
         d_ffn=d_ffn,
         attention_scale=attention_scale,
-        layer_norm_eps=layer_norm_eps if norm == "pre" else None,
+        norm=norm,
+        layer_norm_eps=layer_norm_eps,
         positions=positions,
     )
 

@@ -1,12 +1,12 @@
 """Modular addition: a transformer memorizes its training pairs long before it can add other pairs."""
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import attnsweep as at
-from attnsweep.workloads.field.transformer import Transformer
+from attnsweep.workloads.attention.transformer import Norm, Transformer
 
 
 class Adder(Transformer):
@@ -22,15 +22,14 @@ def model(
     n_heads: int = 4,
     n_blocks: int = 1,
     d_ffn: int = at.parameter(128, "width of the feed-forward part; 0 = none", low=0),
-    norm: Literal["none", "pre"] = "none",
+    norm: Norm = "none",
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:
     """Returns a transformer that adds two numbers. With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda
     et al."""
-    sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn}
-    eps = layer_norm_eps if norm == "pre" else None
-    return Adder(p + 1, 3, n_answers=p, layer_norm_eps=eps, attention_scale=attention_scale, **sizes)
+    sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn, "norm": norm}
+    return Adder(p + 1, 3, n_answers=p, layer_norm_eps=layer_norm_eps, attention_scale=attention_scale, **sizes)
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.attention.transformer import Kind, Norm, Positions, Transformer
 from attnsweep.workloads.declaration import parameter
-from attnsweep.workloads.field.transformer import Kind, Positions, Transformer
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
@@ -32,7 +32,7 @@ def model(
     attention: Kind = "softmax",
     attention_scale: float = parameter(1.0, "factor of the logits, in units of 1/sqrt(channels)"),
     positions: Positions = "learned",
-    norm: Literal["pre", "none"] = "pre",
+    norm: Norm = "pre",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> nn.Module:
     n_words, n_read = {
@@ -51,7 +51,8 @@ def model(
         d_ffn=d_ffn,
         attention=attention,
         attention_scale=attention_scale,
-        layer_norm_eps=layer_norm_eps if norm == "pre" else None,
+        norm=norm,
+        layer_norm_eps=layer_norm_eps,
         positions=positions,
     )
 

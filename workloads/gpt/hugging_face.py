@@ -11,8 +11,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.attention import Attention, TransformerBlock
+from attnsweep.workloads.attention.attention import Attention
 from attnsweep.workloads.attention.layers import LayerNorm, Linear
+from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.gpt.model import GPT
@@ -104,7 +105,7 @@ def _positions(module: GPT) -> Tensor:
     """Returns the table of position embeddings, (n_context, d_model); zeros for a model without positions."""
     if module.shape.positions == "none":
         return module.token.weight.new_zeros(module.shape.n_tokens, module.shape.d_model)
-    return module.position_CD if module.position is None else module.position
+    return module.position_TD if module.position is None else module.position.weight
 
 
 def _block(block: TransformerBlock, query_factor: float) -> State:

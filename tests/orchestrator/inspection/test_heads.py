@@ -53,7 +53,7 @@ def traced(sweep: SweepDirectory, name: str) -> list[torch.Tensor]:
     module = GPTWorkload().build(training.parameters).to(lanes.dtype)
     module.load_state_dict(trained_weights(str(sweep.place), name), strict=False)
     with torch.no_grad():
-        weights: list[torch.Tensor] = module.trace(GPTWorkload().eval_batch(lanes)["token"][0])[1]
+        weights: list[torch.Tensor] = module.states(GPTWorkload().eval_batch(lanes)["token"][0])[1]
     return weights
 
 

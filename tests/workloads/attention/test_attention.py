@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep import Attention, Embedding, FeedForward, Sight, TransformerBlock
+from attnsweep import Attention, Embedding, FeedForward, Sight
 from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.executors.programs import Programs
@@ -46,27 +46,6 @@ def test_it_is_pytorchs_attention() -> None:
     hidden = ~torch.ones(5, 5, dtype=torch.bool).tril()
     expected = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
     torch.testing.assert_close(ours(x, Sight.causal(x)), expected, rtol=0, atol=1e-14)
-
-
-def test_the_block_is_pytorchs_pre_norm_layer() -> None:
-    ours = drawn(TransformerBlock(6, 3, d_ffn=7, activation="gelu", layer_norm_eps=0.1))
-    theirs = nn.TransformerEncoderLayer(6, 3, 7, 0.0, "gelu", 0.1, batch_first=True, norm_first=True).double()
-    attention = ours.attention
-    projections = (attention.query, attention.key, attention.value)
-    state = {
-        "self_attn.in_proj_weight": torch.cat([each.weight for each in projections]),
-        "self_attn.in_proj_bias": torch.cat([each.bias for each in projections]),
-        "self_attn.out_proj.weight": attention.out.weight,
-        "self_attn.out_proj.bias": attention.out.bias,
-    }
-    for name, layer in (("linear1", ours.ffn.first), ("linear2", ours.ffn.second)):
-        state |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-    for name, norm in (("norm1", ours.attention_norm), ("norm2", ours.ffn_norm)):
-        state |= {f"{name}.weight": norm.gain_D, f"{name}.bias": norm.bias_D}
-    theirs.load_state_dict(state)
-    x = tokens(2, 4, 6)
-    expected = theirs(x, src_mask=nn.Transformer.generate_square_subsequent_mask(4, dtype=torch.float64))
-    torch.testing.assert_close(ours(x, Sight.causal(x))[0], expected, rtol=0, atol=1e-13)
 
 
 def test_no_token_sees_a_later_one() -> None:

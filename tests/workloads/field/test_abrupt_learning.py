@@ -86,7 +86,7 @@ class Parrot(nn.Module):
 
     def __init__(self, state_BTD: Tensor) -> None:
         super().__init__()
-        self.state_BTD = state_BTD
+        self.state_BTD, self.last_norm = state_BTD, nn.Identity()
 
     def forward(self, token_BT: Tensor) -> Tensor:
         return nn.functional.one_hot(token_BT, 9).double()

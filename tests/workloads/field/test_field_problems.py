@@ -1,9 +1,8 @@
-"""What all problems of this folder share: conformance, declarations, and the small transformer."""
+"""What all problems of this folder share: conformance and declarations."""
 
 from typing import Any
 
 import pytest
-import torch
 
 import attnsweep as at
 from attnsweep.workloads.field.abrupt_learning import ABRUPT_LEARNING
@@ -13,7 +12,6 @@ from attnsweep.workloads.field.markov_chains import MARKOV_CHAINS
 from attnsweep.workloads.field.modular_addition import ModularAddition
 from attnsweep.workloads.field.sequence_tasks import SEQUENCE_TASKS
 from attnsweep.workloads.field.sparse_parity import SparseParity
-from attnsweep.workloads.field.transformer import Transformer
 from attnsweep.workloads.registry import check_declarations
 
 ADDER = {"p": 11, "d_model": 8, "n_heads": 2, "d_ffn": 32, "init_sigma": 0.3, "learning_rate": 0.03}
@@ -62,17 +60,3 @@ def test_conformance(problem: type[at.Problem], values: list[dict[str, Any]]) ->
 @pytest.mark.parametrize("problem", [problem for problem, _ in QUICK + LONG])
 def test_declarations(problem: type[at.Problem]) -> None:
     check_declarations(problem)
-
-
-@pytest.mark.parametrize("is_causal", [True, False])
-@pytest.mark.parametrize("layer_norm_eps", [None, 1e-3])
-def test_the_logits_of_the_last_token_are_those_of_the_whole_forward_pass(
-    layer_norm_eps: float | None, is_causal: bool
-) -> None:
-    module = Transformer(
-        5, 4, d_model=8, n_blocks=2, n_heads=2, d_ffn=16, layer_norm_eps=layer_norm_eps, is_causal=is_causal
-    ).double()
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter)
-    token_BT = torch.randint(5, (3, 4))
-    assert torch.allclose(module.last(token_BT), module(token_BT)[:, -1], rtol=1e-12)

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 import attnsweep as at
-from attnsweep.workloads.attention.attention import Sight
 from attnsweep.workloads.field.markov_chains import MARKOV_CHAINS, data, strategies
-from attnsweep.workloads.field.transformer import RelativeAttention
 
 PROBLEM = MARKOV_CHAINS()
 
@@ -71,18 +69,3 @@ def test_ideal_heads_score_1() -> None:
     assert scores["induction"][1].item() == pytest.approx(1.0)
     assert scores["previous_token"][1].item() < 0.6
     assert scores["induction"][0].item() < 0.7
-
-
-def test_keys_of_distances_are_added_to_those_of_tokens() -> None:
-    torch.manual_seed(0)
-    layer = RelativeAttention(8, 2, n_context=7)
-    for each in layer.parameters():
-        torch.nn.init.normal_(each)
-    x = torch.randn(3, 5, 8)
-    _, weights = layer(x, Sight.causal(x))
-    for head in range(2):
-        part = slice(4 * head, 4 * head + 4)
-        query, key, distance = layer.query(x)[..., part], layer.keys(x)[:, head], layer.distance.weight[:, part]
-        for q in range(5):
-            logit = torch.stack([(query[:, q] * (key[:, k] + distance[6 - (q - k)])).sum(-1) for k in range(q + 1)], -1)
-            assert torch.allclose(weights[:, head, q, : q + 1], (logit / 2).softmax(-1), atol=1e-5)

@@ -105,7 +105,7 @@ def test_a_gpts_maps_are_read_off_while_it_answers() -> None:
     found = head_maps(GPTWorkload(), training, state, 3)
     token_BT = GPTWorkload().eval_batch(Lanes([training], torch.device("cpu")))["token"][0]
     with torch.no_grad():
-        traced = module.trace(token_BT)[1]
+        traced = module.states(token_BT)[1]
     assert [layer.number for layer in found.layers] == [0, 1]
     for layer, weights_BHTT in zip(found.layers, traced, strict=True):
         assert _close(layer.weights_HQK, weights_BHTT[3])
