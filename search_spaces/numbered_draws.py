@@ -28,7 +28,7 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
 
 if TYPE_CHECKING:
-    from scipy.stats.qmc import Sobol
+    from torch.quasirandom import SobolEngine
 
 _MOST_DRAWS = 10_000
 """How often a trial is drawn until it meets the sweep's `where`."""
@@ -163,7 +163,7 @@ def draws_of(sweep: Sweep) -> RandomDraws:
 class _QuasiRandomDraws(RandomDraws):
     """Draws trials from a quasi-random sequence over the unconditional parameters. All others are drawn at random."""
 
-    _sequence: "Sobol | None" = None
+    _sequence: "SobolEngine | None" = None
 
     def _listed(self) -> list[dict[str, Scalar]] | None:
         return None
@@ -172,14 +172,15 @@ class _QuasiRandomDraws(RandomDraws):
         del generator
         if not self._drawn:
             return []
-        # SciPy is imported here because its import takes a second.
-        from scipy.stats.qmc import Sobol
+        # Where trials are drawn, PyTorch is loaded; SciPy's sequence would take half a second to import.
+        import torch
+        from torch.quasirandom import SobolEngine
 
         if self._sequence is None or self._sequence.num_generated > number:
-            self._sequence = Sobol(len(self._drawn), seed=self._sweep.seed, scramble=True)
+            self._sequence = SobolEngine(len(self._drawn), scramble=True, seed=self._sweep.seed)
         if ahead := number - self._sequence.num_generated:
             self._sequence.fast_forward(ahead)
-        shares: list[float] = self._sequence.random(1)[0].tolist()
+        shares: list[float] = self._sequence.draw(dtype=torch.float64)[0].tolist()
         return shares
 
 
