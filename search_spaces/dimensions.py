@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import Discriminator, Field, PlainValidator, Strict, Tag, model_validator
 
 from attnsweep.search_spaces.model import SpecModel
 from attnsweep.workloads.errors import SpecError
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -76,8 +78,10 @@ class Categorical(Positional):
             raise SpecError("weights", given=list(self.weights), expected=expected, fix="correct the weights")
         return self
 
-    def distribution(self) -> BaseDistribution:
+    def distribution(self) -> "BaseDistribution":
         """Returns the Optuna distribution from which the value is drawn."""
+        from optuna.distributions import CategoricalDistribution
+
         return CategoricalDistribution(self.choices)
 
     def grid(self) -> list[Scalar]:
@@ -126,8 +130,10 @@ class Float(_Range):
 
         def __init__(self, low: float, high: float, *, log: bool = False, points: int | None = None) -> None: ...
 
-    def distribution(self) -> BaseDistribution:
+    def distribution(self) -> "BaseDistribution":
         """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
+        from optuna.distributions import FloatDistribution
+
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:
@@ -147,8 +153,10 @@ class Int(_Range):
 
         def __init__(self, low: int, high: int, *, log: bool = False, points: int | None = None) -> None: ...
 
-    def distribution(self) -> BaseDistribution:
+    def distribution(self) -> "BaseDistribution":
         """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
+        from optuna.distributions import IntDistribution
+
         return IntDistribution(self.low, self.high, log=self.log)
 
     def grid(self) -> list[Scalar]:

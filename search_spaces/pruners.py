@@ -6,14 +6,15 @@ is a step of the optimizer. Values are compared at probes, the steps at which tr
 
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-import optuna
-from optuna.exceptions import ExperimentalWarning
 from pydantic import BeforeValidator, Discriminator
 
 from attnsweep.search_spaces.model import SpecModel
 from attnsweep.workloads.errors import SpecError, did_you_mean
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
 
 
 class MedianPruner(SpecModel):
@@ -116,19 +117,21 @@ Pruner: TypeAlias = Annotated[
 PatientPruner.model_rebuild()
 
 
-def make_pruner(pruner: Pruner) -> optuna.pruners.BasePruner:
+def make_pruner(pruner: Pruner) -> "BasePruner":
     """Returns the Optuna pruner that corresponds to the pruner in a sweep.
 
     Raises:
         SpecError: If Optuna refuses the arguments.
     """
+    import optuna
+
     arguments = {name: getattr(pruner, name) for name in type(pruner).model_fields if name != "kind"}
     if isinstance(pruner, PatientPruner) and pruner.wrapped_pruner is not None:
         arguments["wrapped_pruner"] = make_pruner(pruner.wrapped_pruner)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            optuna_pruner: optuna.pruners.BasePruner = getattr(optuna.pruners, type(pruner).__name__)(**arguments)
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            optuna_pruner: BasePruner = getattr(optuna.pruners, type(pruner).__name__)(**arguments)
     except (TypeError, ValueError) as error:
         given = ", ".join(f"{name}={value}" for name, value in arguments.items())
         raise SpecError(

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PROGRAM = """import signal
+_PROGRAM = """import gc, signal
+gc.set_threshold(50_000)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 from attnsweep.orchestrator.tracking.process import main
 main()
