@@ -107,6 +107,14 @@ class _Range(Positional):
             raise SpecError("low", given=low, expected="low > 0, because log=True", fix="raise low, or remove log")
         return self
 
+    def distribution(self) -> "BaseDistribution":
+        """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
+        from optuna import distributions
+
+        low, high = (getattr(self, name) for name in self.positional)
+        kind = distributions.IntDistribution if isinstance(self, Int) else distributions.FloatDistribution
+        return kind(low, high, log=self.log)
+
     def _spread(self, low: float, high: float) -> list[float]:
         n_points = self.points or 1
         if n_points == 1:
@@ -130,15 +138,8 @@ class Float(_Range):
 
         def __init__(self, low: float, high: float, *, log: bool = False, points: int | None = None) -> None: ...
 
-    def distribution(self) -> "BaseDistribution":
-        """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
-        from optuna.distributions import FloatDistribution
-
-        return FloatDistribution(self.low, self.high, log=self.log)
-
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range (or over its
-        logarithm)."""
+        """Returns the values of the sampler `grid`, evenly spread over the range or its logarithm."""
         return list(self._spread(self.low, self.high))
 
 
@@ -153,15 +154,8 @@ class Int(_Range):
 
         def __init__(self, low: int, high: int, *, log: bool = False, points: int | None = None) -> None: ...
 
-    def distribution(self) -> "BaseDistribution":
-        """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
-        from optuna.distributions import IntDistribution
-
-        return IntDistribution(self.low, self.high, log=self.log)
-
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` uses, evenly spread over the range (or over its
-        logarithm) and rounded."""
+        """Returns the values of the sampler `grid`, evenly spread over the range or its logarithm, and rounded."""
         return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
 
 
