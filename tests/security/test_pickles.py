@@ -13,8 +13,6 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
 ROOT = Path(__file__).parents[2]
-CALLS = {"torch.load", "torch.jit.load", "numpy.load", "np.load", "read_pickle", "to_pickle", "eval", "exec"}
-"""`numpy.load` is called only with `allow_pickle=False`."""
 
 
 class Bomb:

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from attnsweep.search_spaces import Categorical
-from attnsweep.search_spaces.dimensions import Conditional
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
@@ -142,13 +140,6 @@ def test_a_probe_of_a_full_model_waits_a_few_times_whatever_it_measures() -> Non
     # All measures at once, all scores of heads, their labels, how far lanes are, and which are finite.
     assert watch.notes.total() == 5, "\n".join(map(str, watch.notes))
     assert 350 < watch.kernels.total() <= 369
-
-
-def _of(values: dict[str, Any], defaults_of: dict[str, Any], name: str) -> list[Any]:
-    found = values.get(name, defaults_of.get(name))
-    if isinstance(found, Conditional):
-        found = found.then
-    return list(found.choices) if isinstance(found, Categorical) else [found]
 
 
 class ReadsALength(CategoryPairs):

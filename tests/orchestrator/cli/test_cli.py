@@ -143,11 +143,6 @@ def test_output_that_has_no_room_is_one_line(word: str, monkeypatch: pytest.Monk
     assert (code, error.count("\n"), "No space left on device" in error) == (EXIT_FAULT, 1, True)
 
 
-def _run(script: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    return done.returncode, done.stderr
-
-
 LOUD = """
 import attnsweep as at
 from torch import nn

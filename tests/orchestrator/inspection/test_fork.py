@@ -8,7 +8,7 @@ import pytest
 
 from attnsweep import Sweep
 from attnsweep.orchestrator.inspection.continuation import Source
-from attnsweep.orchestrator.inspection.fork import Fork, fork
+from attnsweep.orchestrator.inspection.fork import fork
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
@@ -184,8 +184,3 @@ def test_a_failed_training_and_one_that_searches_along_lines_are_refused(tmp_pat
     edit_row(lines, "trainings", 1, outcome="failed")
     with refused("TRAINING_ID", UserError):
         fork(lines, "0/1", step=1)
-
-
-def _losses(found: Fork) -> list[float]:
-    assert not found.difference
-    return [float(loss) for loss in found.trainings["eval_loss"].to_pylist()]

@@ -20,7 +20,6 @@ from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.small_sweep import small_sweep
@@ -66,11 +65,6 @@ def test_a_loss_that_is_not_one_for_many_trainings_is_refused_in_any_shape() -> 
     check_starts(Sample.of(_spec(), workload))
     with pytest.raises(SpecError):
         check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
-
-
-class Noisy(nn.Linear):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x + torch.randn_like(x))
 
 
 def test_what_else_the_code_raises_is_left_to_the_rows_unless_no_training_can_begin() -> None:
@@ -171,17 +165,6 @@ def test_a_label_of_one_of_two_levels_that_the_loss_does_not_tell_apart_is_refus
         run_sweep(spec, tmp_path / "sweep", Resources(local=True))
 
 
-OWN = """
-from tests.orchestrator.running.test_preflight import X, _with_epsilon
-from tests.workloads.engine.any_module import AnyModule
-
-
-class Own(AnyModule):
-    def __init__(self):
-        super().__init__(_with_epsilon, lambda module: module(X))
-"""
-
-
 COUNTING = """
 from tests.workloads.engine.any_module import AnyModule
 from torch import nn
@@ -265,13 +248,6 @@ def test_a_known_one_is_not(stop_when: Dimension) -> None:
 
 
 WORKLOAD = CategoryPairs()
-
-
-class Fragile(CategoryPairs):
-    """A workload whose own code raises."""
-
-    def build(self, parameters: CategoryPairsParameters) -> nn.Module:
-        raise SystemExit(f"planted for {parameters.variant}")
 
 
 def said(workload: CategoryPairs = WORKLOAD, trials: int = 100, **space: Dimension) -> str:

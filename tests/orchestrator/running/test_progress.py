@@ -3,7 +3,6 @@
 import threading
 import tracemalloc
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay, Progress
+from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import Rows, folder_of, small_sweep, sweep_on_disk, trial_rows
@@ -95,11 +94,6 @@ def sweep(tmp_path: Path) -> SweepDirectory:
 def _status(place: Place, capsys: pytest.CaptureFixture[str]) -> list[str]:
     print_status(place)
     return capsys.readouterr().out.splitlines()
-
-
-def _said(place: Place, ago: timedelta, doing: str = "training") -> None:
-    said = Progress(at=datetime.now(UTC) - ago, doing=doing, n_asked=3, packs=tuple(PACKS))
-    place.put_text("progress.json", said.model_dump_json())
 
 
 def test_status_shows_what_a_running_sweep_has_under_way(

@@ -18,13 +18,12 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.nodes import Node, TrainerShare, Wanted
+from attnsweep.orchestrator.training.nodes import Node, Wanted
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training
 
-CORE = TrainerShare("cpu", 1.0, 0.0)
 CPU = Hardware("cpu", "here")
 ORDER = PackOrder("p", [Task(0, 0, Training(CategoryPairsParameters(), 0))])
 PROBED = Probed(8, [], [0], None, "here")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, from_bytes, to_bytes
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.line_search import Points
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.formal_languages import FormalLanguages
@@ -277,18 +276,3 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
     monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 4)
     with pytest.raises(CheckpointError, match="or to another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
-
-
-STATES: dict[str, set[str]] = {
-    "sgd": {"n_updates", "velocity/rows"},
-    "adam": {"n_updates", "first/rows", "second/rows"},
-    "adamw": {"n_updates", "first/rows", "second/rows"},
-    "lbfgs": {
-        *("is_running", "n_evaluations", "now/point", "now/loss", "now/gradient"),
-        *("now/direction", "now/steps", "now/is_over"),
-        *("search/step_size", "search/is_open", "search/n_evaluations", "search/_most_evaluations"),
-        *("search/direction_size", "search/_is_zooming", "search/_was_slow", "search/_low"),
-        *(f"search/_{point}/{name}" for point in ("start", "first", "second") for name in Points._fields),
-        *("pairs/s", "pairs/y", "pairs/rho", "pairs/scale", "pairs/end"),
-    },
-}

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from attnsweep.workloads.engine.contract import Batch, Training
+from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, Site, with_masks, without_dropout
 from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.testing import check_workload
-from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
-from tests.workloads.models.module_kinds import KINDS, WIDTH, Kind, KindWorkload
+from tests.workloads.engine.any_module import AnyParameters, lanes_of
+from tests.workloads.models.module_kinds import KINDS, Kind, KindWorkload
 
 SETTINGS = [AnyParameters(n_steps=6, init_sigma=sigma, dtype="float32") for sigma in (None, 0.3, 0.1)]
 DROPPING = ("nn.Dropout", "nn.MultiheadAttention", "nn.TransformerEncoderLayer", "nanoGPT")
@@ -83,20 +83,6 @@ def test_what_is_kept_is_scaled_and_whole_channels_go(
         assert not drop(torch.ones(shape), 1.0, True).any()
     with without_dropout():
         assert torch.equal(drop(torch.ones(shape), 0.25, True), torch.ones(shape))
-
-
-class Growing(AnyModule):
-    """Drops once more at each call."""
-
-    n_calls = 0
-
-    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        del batch
-        self.n_calls += 1
-        answer: Tensor = module(torch.ones(2, WIDTH, dtype=next(module.parameters()).dtype))
-        for _ in range(self.n_calls):
-            answer = functional.dropout(answer, 0.5)
-        return answer.square().mean()
 
 
 @pytest.mark.slow
