@@ -17,7 +17,7 @@ from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.search_spaces import Float, Sweep
+from attnsweep.search_spaces import Float
 from tests.fault import sweeps
 from tests.orchestrator.commands import command
 from tests.orchestrator.storage.object_store import new_prefix, object_names
@@ -34,14 +34,6 @@ SPEC = sweeps.small_sweep(
     },
     trials=6,
     seed=3,
-)
-LANGUAGES = Sweep(
-    name="languages",
-    workload="formal_languages",
-    space={"language": "first", "train_length": 4, "n_steps": 2},
-    sampler="random",
-    trials=1,
-    replicates=1,
 )
 
 

@@ -33,7 +33,6 @@ from tests.present import present
 from tests.refusals import refused
 from tests.search_spaces.test_claim import claim
 
-ROOT = Path(__file__).parents[2]
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08‮"
 MARKUP = "[/][red]x[/red][link=http://127.0.0.1]y"
 NASTY = f"{STEERING}{MARKUP}'\"`; $(touch owned)\n../../x\\"

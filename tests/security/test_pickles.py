@@ -12,8 +12,6 @@ from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
 
-ROOT = Path(__file__).parents[2]
-
 
 class Bomb:
     """Writes a file when it is unpickled."""

@@ -54,6 +54,17 @@ class OneOfNumPy(nn.Module):
         return self.weight + self.bias
 
 
+class Noisy(nn.Linear):
+    """With a buffer that is drawn."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.noise = nn.Buffer(torch.rand(3))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + self.noise
+
+
 Case = tuple[Callable[[AnyParameters], nn.Module], Callable[[nn.Module], Tensor]]
 STOCK: dict[str, Case] = {
     "Linear": (lambda _: nn.Linear(4, 3), lambda module: module(_numbers(2, 4))),
@@ -77,6 +88,7 @@ STOCK: dict[str, Case] = {
     ),
     "tiny GPT": (lambda _: TinyGPT(), lambda module: module()),
     "NumPy": (lambda _: OneOfNumPy(), lambda module: module()),
+    "drawn buffer": (lambda _: Noisy(), lambda module: module(_numbers(2, 4))),
 }
 stock = pytest.mark.parametrize("case", STOCK.values(), ids=STOCK)
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -97,10 +109,11 @@ def test_a_training_is_a_function_of_its_parameters_and_seed(case: Case) -> None
     assert torch.equal(together, _losses(workload, lanes_of(*settings)))
     alone = torch.cat([_losses(workload, lanes_of(each, first_seed=seed)) for seed, each in enumerate(settings)])
     torch.testing.assert_close(together, alone, rtol=1e-12, atol=0.0)
-    start, _, _ = starting_state(workload, lanes_of(*settings))
+    weights, buffers, _ = starting_state(workload, lanes_of(*settings))
     for seed, each in enumerate(settings):
-        its, _, _ = starting_state(workload, lanes_of(each, first_seed=seed))
-        assert all(torch.equal(value[0], start[name][seed]) for name, value in its.items())
+        its_weights, its_buffers, _ = starting_state(workload, lanes_of(each, first_seed=seed))
+        its = its_weights | its_buffers
+        assert all(torch.equal(value[0], (weights | buffers)[name][seed]) for name, value in its.items())
 
 
 @stock
@@ -139,19 +152,6 @@ def test_the_global_generators_are_left_as_they_were() -> None:
     torch.manual_seed(1), np.random.seed(1), random.seed(1)
     starting_state(AnyModule(lambda _: OneOfNumPy()), lanes_of(AnyParameters()))
     assert (torch.rand(1).item(), np.random.rand(), random.random()) == expected
-
-
-def test_a_drawn_buffer_is_the_lanes_own() -> None:
-    def build(_: AnyParameters) -> nn.Module:
-        module = nn.Linear(2, 2)
-        module.register_buffer("noise", torch.rand(3))
-        return module
-
-    workload = AnyModule(build, lambda module: module(_numbers(1, 2)))
-    together = starting_state(workload, lanes_of(AnyParameters(), AnyParameters()))[1]["noise"]
-    alone = starting_state(workload, lanes_of(AnyParameters(), first_seed=1))[1]["noise"]
-    assert not torch.equal(together[0], together[1])
-    assert torch.equal(together[1], alone[0])
 
 
 GENERATOR = torch.Generator().manual_seed(0)

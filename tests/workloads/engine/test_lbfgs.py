@@ -138,14 +138,6 @@ def test_a_lane_that_starts_at_its_minimum_takes_no_step() -> None:
     torch.testing.assert_close(fused.traces[0].end, at_minimum.start, rtol=0, atol=0)
 
 
-def test_ended_lanes_say_so() -> None:
-    fused = Fused(PROBLEMS, 50).advance(5)
-    assert fused.optimizer.steps.tolist() == [2] + [5] * 9
-    assert fused.optimizer.is_running.tolist() == [False] + [True] * 9
-    fused.advance(50)
-    assert not fused.optimizer.is_running.any()
-
-
 def test_a_lane_that_overflows_ends_alone_as_torch_would() -> None:
     overflowing = replace(PROBLEMS[8], learning_rate=20.0)
     fused = Fused([PROBLEMS[4], overflowing, PROBLEMS[5]], 40).advance(40)
