@@ -165,6 +165,7 @@ class Transformer(nn.Module):
     """
 
     position_TD: Tensor
+    last_norm: Any  # as in a block
 
     def __init__(
         self,
@@ -249,7 +250,8 @@ class Transformer(nn.Module):
     def last(self, token_BT: Tensor) -> Tensor:
         """Returns the logits at the last token, (n_sequences, n_answers), computing the last block there alone."""
         if self.positions == "relative":
-            return self(token_BT)[:, -1]
+            logits_BTV: Tensor = self(token_BT)
+            return logits_BTV[:, -1]
         x_BTD = self.embedded(token_BT)
         sight = self.sight(x_BTD)
         for number, block in enumerate(self.blocks, 1):

@@ -65,9 +65,8 @@ class Problem(Workload[Any]):
         self._bytes: dict[Any, int] = {}  # of one step's data of one training, by static parameters
 
     def build(self, parameters: Any) -> nn.Module:
-        """Builds the user's module for one training. It gets the attribute `of_problem`: the static
-        parameters."""
-        module = self.model(parameters.values())
+        """Builds the user's module for one training. It gets the attribute `of_problem`: the static parameters."""
+        module: Any = self.model(parameters.values())
         if not isinstance(module, nn.Module):
             raise SpecError(
                 "model",
@@ -192,8 +191,8 @@ class Problem(Workload[Any]):
                     " head, query, key)",
                 )
         highest = np.maximum.reduce([*scores.values()])
-        role = np.select([(score >= ROLE_SHARE) & (score == highest) for score in scores.values()], [*scores], NO_ROLE)
-        return HeadScores(scores=scores, role=role)
+        is_role = [(score >= ROLE_SHARE) & (score == highest) for score in scores.values()]
+        return HeadScores(scores=scores, role=np.select(is_role, [*scores], NO_ROLE))
 
     def certify(
         self, lanes: Lanes[Any], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
@@ -237,11 +236,11 @@ class Problem(Workload[Any]):
         values = self._known(module, batch)
         return values | ({"output": output_of(module(*_inputs_in(batch)))} if self.training_loss.needs_output else {})
 
-    def _known(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
+    def _known(self, module: Any, batch: Batch) -> dict[str, Any]:
         inputs = _inputs_in(batch)
         data = {name: value for name, value in batch.items() if "/" not in name}
         given = {"inputs": inputs[0] if len(inputs) == 1 else inputs, "module": module}
-        return module.of_problem | under(_PARAMETER, batch) | data | given
+        return {**module.of_problem, **under(_PARAMETER, batch), **data, **given}
 
     def _drawn(self, lanes: Lanes[Any], use: str, steps: range) -> list[Batch]:
         values = _static(lanes.shared) | {"step": steps[0]}

@@ -38,8 +38,8 @@ def test_the_block_is_pytorchs_layer(norm: Norm) -> None:
     }
     for name, layer in (("linear1", ours.ffn.first), ("linear2", ours.ffn.second)):
         state |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-    for name, norm in (("norm1", ours.attention_norm), ("norm2", ours.ffn_norm)):
-        state |= {f"{name}.weight": norm.gain_D, f"{name}.bias": norm.bias_D}
+    for name, part in (("norm1", ours.attention_norm), ("norm2", ours.ffn_norm)):
+        state |= {f"{name}.weight": part.gain_D, f"{name}.bias": part.bias_D}
     theirs.load_state_dict(state)
     x = tokens(2, 4, 6)
     expected = theirs(x, src_mask=nn.Transformer.generate_square_subsequent_mask(4, dtype=torch.float64))

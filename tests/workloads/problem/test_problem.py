@@ -159,7 +159,11 @@ def _kind_of_data(steps: int, changes: dict[str, Any]) -> tuple[type[at.Problem]
         x = fixed.normal(n_rows, 3)
         return x, x.cos()
 
-    data = {"drawn": drawn, "own": own, "table": lambda: (torch.randn(30, 3, generator=torch.Generator()),) * 2}
+    data: dict[str, Any] = {
+        "drawn": drawn,
+        "own": own,
+        "table": lambda: (torch.randn(30, 3, generator=torch.Generator()),) * 2,
+    }
     chosen = dict(changes)
     loss = lambda output, target: (output - target).square().mean()  # noqa: E731
     return at.problem("many", model=linear, data=data[chosen.pop("data")], loss=loss), {"n_steps": steps, **chosen}
@@ -267,7 +271,8 @@ def test_a_tensor_of_the_data_may_have_a_name_that_losses_take() -> None:
         return {"inputs": x, "target": x, "counts": torch.tensor([1.0, 0.0, 0.0]).to(x)}
 
     def loss(output: Tensor, target: Tensor, counts: Tensor) -> Tensor:
-        return ((output - target).square() * counts).mean()
+        error: Tensor = (output - target).square() * counts
+        return error.mean()
 
     kind = at.problem("named", model=linear, data=data, loss=loss, metrics={"share": lambda counts: counts.mean()})
     evidence = _trained(kind, n_steps=1).evidence
@@ -295,7 +300,8 @@ def test_initial_values_come_from_a_function_of_module_draw_and_parameters() -> 
 
 def test_a_certificate_tests_the_trainings_of_its_outcome() -> None:
     def stays(module: Any, output: Tensor, target: Tensor) -> Tensor:
-        return (output - target).abs().mean() > module.weight.abs().max()
+        is_large: Tensor = (output - target).abs().mean() > module.weight.abs().max()
+        return is_large
 
     kind = at.problem("idle", model=linear, data=echo, loss="mse", certificates={"degenerate_zero": stays})
     lanes = _lanes(kind, n_steps=1, learning_rate=1e-12)
