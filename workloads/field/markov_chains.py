@@ -131,17 +131,6 @@ def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int)
     return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
 
 
-def _previous_token(weights: Tensor) -> Tensor:
-    return weights.diagonal(-1, -2, -1).mean((1, 3))
-
-
-def _induction(weights: Tensor, inputs: Tensor) -> Tensor:
-    follows_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
-    follows_BTT = follows_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
-    share_NBHT = (weights * follows_BTT.unsqueeze(1)).sum(-1)
-    return share_NBHT.sum((1, 3)) / follows_BTT.any(-1).sum()
-
-
 def _nearest(strategy: str) -> Condition:
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
         others = [evidence.metrics[f"from_{name}"] for name in STAGES if name != strategy]
@@ -160,7 +149,7 @@ MARKOV_CHAINS = problem(
     solved="bigram_share >= 0.75",
     metrics={"bigram_share": _bigram_share, **{f"from_{name}": partial(_distance, name) for name in STAGES}},
     levels={name: partial(_level, name) for name in STAGES[1:]},
-    heads={"previous_token": _previous_token, "induction": _induction},
+    heads=("previous_token", "induction"),
     events={name: _nearest(name) for name in STAGES[1:]},
     defaults={
         "dtype": "float32",

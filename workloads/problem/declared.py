@@ -11,10 +11,10 @@ from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.diagnostics.outcomes import DIVERGED_FACTOR, has_diverged
 from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
 from attnsweep.workloads.engine.contract import Condition, When
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.head_maps import attention_weights
 from attnsweep.workloads.lenses import Lenses
-from attnsweep.workloads.problem.functions import Call, parameters_class, read_call, read_loss
+from attnsweep.workloads.problem.functions import HEADS, Call, parameters_class, read_call, read_loss
 from attnsweep.workloads.problem.problem import Problem
 from attnsweep.workloads.vocabulary import NO_ROLE, RESERVED_METRICS, Outcome
 
@@ -33,7 +33,7 @@ def problem(
     solved: float | When | None = None,
     metrics: Mapping[str, Callable[..., Tensor]] = MappingProxyType({}),
     levels: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
-    heads: Mapping[str, Callable[..., Tensor]] = MappingProxyType({}),
+    heads: Mapping[str, Callable[..., Tensor]] | Sequence[str] = (),
     weights: Callable[..., Tensor] | None = None,
     certificates: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     initial: Callable[..., Mapping[str, Tensor]] | None = None,
@@ -70,9 +70,9 @@ def problem(
         metrics: Further scalars to measure at probes, by name: functions of the arguments that a loss may have.
         levels: Further losses to compare with, by name: functions of the arguments that a loss may have. A training
             that stays at one of them is `marginal`.
-        heads: Scores of attention heads, by role: functions of `weights` (layer, example, head, query, key) and of the
-            arguments that a loss may have, that return (layer, head). The role of a head is that of its highest score,
-            if that is at least 0.5.
+        heads: Names of scores of attention heads, `previous_token` and `induction`; or scores by role: functions of
+            `weights` (layer, example, head, query, key) and of the arguments that a loss may have, that return (layer,
+            head). The role of a head is that of its highest score, if that is at least 0.5.
         weights: A function of the arguments that a loss may have, that returns the attention weights for `heads`; by
             default those of its forward pass (`attention_weights`).
         certificates: Tests of stuck outcomes, by outcome: functions of the arguments that a head's score may have, that
@@ -110,7 +110,7 @@ def problem(
     calls = named | ({"loss": chosen.call} if chosen.call else {})
     calls |= {f"metric {metric}": call for metric, call in own_metrics.items()}
     calls |= {f"level {level}": call for level, call in own_levels.items()}
-    roles, weights_call = _calls("head", heads, (NO_ROLE,)), read_call("weights", weights or _weights)
+    roles, weights_call = _calls("head", _scores(heads), (NO_ROLE,)), read_call("weights", weights or _weights)
     tests = _calls("certificate", certificates, ())
     of_heads = {f"head {role}": call for role, call in roles.items()}
     of_heads |= {f"certificate {label}": call for label, call in tests.items()}
@@ -201,6 +201,17 @@ _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(
 
 def _weights(module: Any, inputs: Any) -> Tensor:
     return attention_weights(module, *(inputs if isinstance(inputs, tuple) else (inputs,)))
+
+
+def _scores(heads: Mapping[str, Callable[..., Tensor]] | Sequence[str]) -> Mapping[str, Callable[..., Tensor]]:
+    if isinstance(heads, Mapping):
+        return heads
+    for name in heads:
+        if name not in HEADS:
+            own = "pass a dictionary of functions for scores of your own"
+            fix = did_you_mean(name, HEADS, otherwise=own)
+            raise SpecError("heads", given=name, expected=f"names among {', '.join(HEADS)}", fix=fix)
+    return {name: HEADS[name] for name in heads}
 
 
 def _calls(kind: str, functions: Mapping[str, object], taken: tuple[str, ...]) -> dict[str, Call]:

@@ -349,6 +349,26 @@ def _unigram(values: Values) -> dict[str, Tensor]:
     return {"unigram": -torch.special.xlogy(count / count.sum(), count / count.sum()).sum()}
 
 
+def _previous_token(weights: Tensor) -> Tensor:
+    """Returns the mean attention on the token before, (layer, head)."""
+    return weights.diagonal(-1, -2, -1).mean((1, 3))
+
+
+def _induction(weights: Tensor, inputs: Tensor, target: Tensor) -> Tensor:
+    """Returns the mean attention on the tokens that follow earlier copies of the current one, (layer, head), over the
+    tokens whose target counts and that have an earlier copy."""
+    is_wanted_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
+    is_wanted_BTT = is_wanted_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
+    is_wanted_BTT = is_wanted_BTT & (target != _IGNORED).unsqueeze(2)
+    return (weights * is_wanted_BTT.unsqueeze(1)).sum((1, 3, 4)) / is_wanted_BTT.any(-1).sum()
+
+
+HEADS: Mapping[str, Callable[..., Tensor]] = MappingProxyType(
+    {"previous_token": _previous_token, "induction": _induction}
+)
+"""Scores of heads on tokens (example, token), by name."""
+
+
 def _squared_error(values: Values) -> Tensor:
     output, target = _numbers(values)
     error: Tensor = output - target
