@@ -167,25 +167,6 @@ def test_lbfgs_resumes_at_every_evaluation() -> None:
     _assert_same_end(pack, undisturbed)
 
 
-@pytest.mark.scale
-@pytest.mark.slow
-def test_batches_are_drawn_again_in_the_block_they_were_drawn_in() -> None:
-    """A resumed pack draws the same blocks for the same lanes, in case a workload's draws depend on them."""
-
-    class Blocky(CategoryPairs):
-        def batches(self, lanes, steps):  # type: ignore[no-untyped-def]
-            n_lanes = len(lanes.trainings)
-            shift = steps[0] + n_lanes
-            return [{"text": (batch["text"] + shift) % 3} for batch in map(self.batch, [lanes] * 7, steps)]
-
-    workload, (_, trainings) = Blocky(), _case("pairs, sampled")
-    undisturbed = _ended(Pack(workload, trainings))
-    for first in (1, 9, 17):
-        pack = Pack(workload, trainings)
-        pack.advance(first)
-        _assert_same_end(_ended(Pack.resumed(workload, trainings, pack.checkpoint())), undisturbed)
-
-
 @pytest.mark.slow
 def test_a_lane_that_was_not_finite_once_stays_ended() -> None:
     class Hiccup(CategoryPairs):

@@ -1,5 +1,6 @@
 """What a module draws when it is built follows from the training's parameters and seed; null leaves it as it is."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -8,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.attention.layers import Embedding, Linear, sinusoids
 from attnsweep.workloads.engine.construction import check_alike, check_trainable, starting_state
 from attnsweep.workloads.engine.contract import Lanes
+from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
-from attnsweep.workloads.engine.streams import generator_seed
+from attnsweep.workloads.engine.streams import Streams, generator_seed
 from attnsweep.workloads.errors import SpecError
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 
@@ -284,3 +287,26 @@ def test_a_frozen_parameter_stays_where_its_training_starts(init_sigma: float | 
     assert not torch.equal(end["fixed.weight"][0], end["fixed.weight"][1])
     assert end["signs"].tolist() == [[[1, -1, 1, -1]]] * 2
     check_as_plain(AnyModule(lambda _: Frozen()), lanes_of(*parameters).trainings)
+
+
+def _drawn(module: nn.Module, *init_sigma: float) -> dict[str, Tensor]:
+    return draw_parameters(module, torch.tensor(init_sigma).double(), Streams(torch.arange(len(init_sigma))))
+
+
+def test_a_module_without_an_initialization_starts_as_pytorchs_layers_do() -> None:
+    linear, embedding = Linear(64, 200), Embedding(200, 64)
+    weight, bias = _drawn(linear, math.nan)["weight"], _drawn(linear, math.nan)["bias"]
+    bound = 1 / math.sqrt(64)
+    for drawn in (weight, bias):
+        assert drawn.abs().max() <= bound
+        torch.testing.assert_close(drawn.std().item(), bound / math.sqrt(3), rtol=0.15, atol=0.0)
+    torch.testing.assert_close(_drawn(embedding, math.nan)["weight"].std().item(), 1.0, rtol=0.03, atol=0.0)
+
+
+def test_what_does_not_learn_keeps_its_values_at_any_sigma() -> None:
+    positions = nn.Embedding.from_pretrained(sinusoids(16, 8))
+    own = Embedding(16, 8)
+    own.weight.data.copy_(sinusoids(16, 8))
+    for module in (positions, own.requires_grad_(False)):
+        for lane in _drawn(module, 0.5, math.nan)["weight"]:
+            torch.testing.assert_close(lane.double(), sinusoids(16, 8), rtol=1e-6, atol=1e-7)
