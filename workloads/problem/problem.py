@@ -309,7 +309,7 @@ class Problem(Workload[Any]):
         return prefixed(_PARAMETER, _differing(lanes, calls))
 
 
-def _static(parameters: Any) -> dict[str, Any]:
+def _static(parameters: Any) -> Any:
     """Returns by name the values of the static parameters, which all trainings of one program share."""
     return {name: getattr(parameters, name) for name, declared in parameters.declared().items() if declared.static}
 
