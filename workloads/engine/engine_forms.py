@@ -52,11 +52,8 @@ class Site:
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
     """Adds to the batch of a step the dropout masks of the given calls of dropout. The first axis of masks and batch is
     the training."""
-    drawn = {
-        str(number): lanes.streams.integers(f"{DROPOUT}/{number}", site.shape, _VALUES, step) >= site.n_dropped
-        for number, site in enumerate(sites)
-    }
-    return batch | prefixed(DROPOUT, drawn)
+    drawn = lanes.streams.kept(DROPOUT, [(site.shape, site.n_dropped) for site in sites], step)
+    return batch | prefixed(DROPOUT, {str(number): mask for number, mask in enumerate(drawn)})
 
 
 class Masks:
@@ -67,7 +64,7 @@ class Masks:
         self.sites: list[Site] = []
 
     def next(self, shape: tuple[int, ...], share: float) -> tuple[Tensor, float] | None:
-        """Returns the mask (`True` keeps an entry) and the dropout rate of the next call of dropout; `None` if the call
+        """Returns the mask (1 keeps an entry) and the dropout rate of the next call of dropout; `None` if the call
         drops nothing.
 
         Raises:
@@ -99,7 +96,7 @@ def _alpha_dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
     """Source: Klambauer et al. 2017, section 3."""
     low = _SELU_AT_MINUS_INFINITY
     scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
-    return scale * torch.where(mask, x, low) - scale * low * dropped
+    return scale * torch.where(mask.bool(), x, low) - scale * low * dropped
 
 
 Rule = Callable[..., Tensor]

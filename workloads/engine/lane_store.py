@@ -18,7 +18,7 @@ from attnsweep.workloads.engine.constants import digest_of
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.continued import Redraw
 from attnsweep.workloads.engine.contract import STEPS_AT_ONCE, Batch, Lanes, P, Training, Workload
-from attnsweep.workloads.engine.engine_forms import Site, with_masks
+from attnsweep.workloads.engine.engine_forms import DROPOUT, Site, with_masks
 from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.functional import forms_in, unused_in
 from attnsweep.workloads.engine.intervening import Interventions
@@ -26,6 +26,9 @@ from attnsweep.workloads.engine.lane_state import LaneState, Problem, filled_up,
 from attnsweep.workloads.engine.layout import Layout, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError
+
+_MASK_BYTES = 64 * 2**20
+"""The memory of the dropout masks that are drawn ahead of their steps."""
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
@@ -104,11 +107,12 @@ class LaneStore(LaneState, Generic[P]):
 
     def batches(self, start: int, until: int) -> list[Batch]:
         """Returns the batches of successive steps, from `start` on and before `until`: at least the first, and further
-        ones only if they are drawn already."""
+        ones if they are drawn already; those with dropout masks as far as `_MASK_BYTES` allow."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
-            # Only one batch is kept if it has dropout masks, because masks take much memory.
-            return [batch]
+            n_bytes = sum(mask.nbytes for mask in under(DROPOUT, batch).values())
+            steps = range(start + 1, until)[: _MASK_BYTES // max(n_bytes, 1)]
+            return [batch, *map(self.batch_at, steps)]
         if not batch:
             return [batch] * (until - start)
         return self._drawn[start - self._first_drawn :][: until - start]

@@ -53,12 +53,10 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
     dropped = round(lanes.shared.dropout * _VALUES)
     if not dropped:
         return {}
-    drawn: Batch = {}
-    for site, word_name in SITES.items():
-        shape = (*words[word_name].shape[1:], lanes.shared.d_model)
-        is_kept = lanes.streams.integers(f"dropout/{site}", shape, _VALUES, step) >= dropped
-        drawn[f"keep_{site}"] = is_kept.to(lanes.dtype) * (_VALUES / (_VALUES - dropped))
-    return drawn
+    shapes = [(*words[word_name].shape[1:], lanes.shared.d_model) for word_name in SITES.values()]
+    kept = lanes.streams.kept("dropout", [(shape, dropped) for shape in shapes], step)
+    factor = _VALUES / (_VALUES - dropped)
+    return {f"keep_{site}": mask.to(lanes.dtype) * factor for site, mask in zip(SITES, kept, strict=True)}
 
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:

@@ -1,5 +1,7 @@
 """Random numbers are a function of (seed, stream, step, index) and nothing else."""
 
+import hashlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from attnsweep.workloads.engine.streams import Streams, philox_4x32
+from attnsweep.workloads.engine.streams import Streams, _kept_on_device, philox_4x32, philox_4x64
 
 seeds = st.integers(0, 2**63 - 1)
 
@@ -68,19 +70,59 @@ def test_bits_depend_on_seed_step_and_place_alone(pack: list[int], data: st.Data
 
 
 KNOWN_ANSWERS = [
-    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    (philox_4x32, "0 0 0 0", "0 0", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    (philox_4x32, "ffffffff " * 4, "ffffffff " * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    (
+        philox_4x32,
+        "243f6a88 85a308d3 13198a2e 03707344",
+        "a4093822 299f31d0",
+        "d16cfe09 94fdcceb 5001e420 24126ea1",
+    ),
+    (philox_4x64, "0 0 0 0", "0 0", "16554d9eca36314c db20fe9d672d0fdc d7e772cee186176b 7e68b68aec7ba23b"),
+    (
+        philox_4x64,
+        "ffffffffffffffff " * 4,
+        "ffffffffffffffff " * 2,
+        "87b092c3013fe90b 438c3c67be8d0224 9cc7d7c69cd777b6 a09caebf594f0ba0",
+    ),
+    (
+        philox_4x64,
+        "243f6a8885a308d3 13198a2e03707344 a4093822299f31d0 082efa98ec4e6c89",
+        "452821e638d01377 be5466cf34e90c6c",
+        "a528f45403e61d95 38c72dbd566e9788 a5a1610e72fd18b5 57bd43b5e52b7fe6",
+    ),
 ]
+"""Source: Salmon et al. 2011, the file `kat_vectors` of Random123."""
 
 
 def _words(text: str) -> list[torch.Tensor]:
-    return [torch.tensor([int(word, 16)]) for word in text.split()]
+    return [torch.tensor([int(word, 16)], dtype=torch.uint64).view(torch.int64) for word in text.split()]
 
 
-@pytest.mark.parametrize(("counter", "key", "answer"), KNOWN_ANSWERS)
-def test_known_answers(counter: str, key: str, answer: str) -> None:
-    c0, c1, c2, c3 = _words(counter)
-    k0, k1 = _words(key)
-    words = philox_4x32((c0, c1, c2, c3), (k0, k1))
+@pytest.mark.parametrize(("philox", "counter", "key", "answer"), KNOWN_ANSWERS)
+def test_known_answers(philox: Callable[..., Any], counter: str, key: str, answer: str) -> None:
+    words = philox(tuple(_words(counter)), tuple(_words(key)))
     assert [word.item() for word in words] == [word.item() for word in _words(answer)]
+
+
+@given(st.lists(seeds, min_size=1, max_size=4, unique=True), st.data(), st.integers(0, 10**6))
+def test_masks_depend_on_seed_step_and_call_alone_on_either_kind_of_device(
+    pack: list[int], data: st.DataObject, step: int
+) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 90), min_size=1, max_size=3))
+    dropped = [data.draw(st.integers(0, 2**16)) for _ in sizes]
+    together = Streams(torch.tensor(pack)).kept("x", [((n,), m) for n, m in zip(sizes, dropped, strict=True)], step)
+    stream = int.from_bytes(hashlib.blake2s(b"x", digest_size=8).digest(), "little")
+    on_device = _kept_on_device(torch.tensor(pack), stream, step, sizes, dropped)
+    assert all(map(torch.equal, together, on_device))
+    lane = data.draw(st.integers(0, len(pack) - 1))
+    longer = [((n + 5,), m) for n, m in zip(sizes, dropped, strict=True)]
+    alone = Streams(torch.tensor([pack[lane]])).kept("x", longer, step)
+    assert all(torch.equal(mask[0, :n], own[lane]) for mask, own, n in zip(alone, together, sizes, strict=True))
+
+
+def test_a_mask_drops_its_share() -> None:
+    (mask,) = Streams(torch.tensor([5])).kept("x", [((100, 1000), 6554)], 2)
+    assert stats.binomtest(int(mask.sum()), 100_000, 1 - 6554 / 65536).pvalue > 1e-3
+    by_row = mask[0].double().mean(1).numpy()
+    assert stats.kstest((by_row - 0.9) / math.sqrt(0.09 / 1000), "norm").pvalue > 1e-3
