@@ -21,7 +21,7 @@ from attnsweep.orchestrator.analysis.difference import (
     paired_differences,
     unpaired_difference,
 )
-from attnsweep.orchestrator.analysis.labels import check_known, value_label
+from attnsweep.orchestrator.analysis.labels import BLUE, GREY, VERMILION, check_known, value_label
 from attnsweep.orchestrator.analysis.machines import are_several, environments_in, types_in_words
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.bins import Crossing, Group, by_label, groups_by, names_of
@@ -146,10 +146,10 @@ class SweepComparison(DrawnAnswer, Record):
         ]
         with figures.house_style():
             figure, panel = figures.new_figure(1.5 * figures.WIDTH, 1.2 + 0.3 * len(rows), grid="x")
-            panel.axvline(0, color=figures.GREY, linewidth=0.8)
+            panel.axvline(0, color=GREY, linewidth=0.8)
             for row, (*_, diff) in enumerate(rows):
                 if diff.interval is not None:
-                    colour, marker = (figures.VERMILION, "s") if diff.is_shown else (figures.BLUE, "o")
+                    colour, marker = (VERMILION, "s") if diff.is_shown else (BLUE, "o")
                     figures.draw_interval(panel, row, diff.interval, "x", fmt=marker, color=colour)
             panel.set_yticks(range(len(rows)), names)
             panel.invert_yaxis()

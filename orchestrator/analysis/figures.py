@@ -10,23 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 from matplotlib import rcParams, style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FormatStrFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
-from matplotlib.typing import ColorType
 
-from attnsweep.orchestrator.analysis.labels import clipped
-from attnsweep.workloads.vocabulary import ROLES
+from attnsweep.orchestrator.analysis.labels import clipped, power_label
 
-BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
-ROLE_COLOURS = {name: role.colour for name, role in ROLES.items()}
-_OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _GROUP_STYLES = (
     ("#0072B2", "-", "o"),
     ("#D55E00", "--", "s"),
@@ -55,22 +48,6 @@ def share_colours(outcome: str) -> str:
 def group_style(number: int) -> tuple[str, str, str]:
     """Colour, dashes and marker of a line."""
     return _GROUP_STYLES[number % len(_GROUP_STYLES)]
-
-
-def role_colour(role: str, roles: Sequence[str]) -> str:
-    """The same in every figure; roles that a user defines get further colours in turn."""
-    if role in ROLE_COLOURS:
-        return ROLE_COLOURS[role]
-    own = [own_role for own_role in roles if own_role not in ROLE_COLOURS]
-    return _OTHER_COLOURS[own.index(role) % len(_OTHER_COLOURS)]
-
-
-def letters_on(colour: ColorType) -> str:
-    """Black or white, whichever has more contrast."""
-    channels = np.array(to_rgb(colour))
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    luminance = float(linear @ (0.2126, 0.7152, 0.0722))
-    return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
 
 
 def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | None = None, columns: int = 4) -> None:
@@ -109,7 +86,6 @@ def reach(interval: Interval) -> list[list[float]]:
 
 
 _MANYFOLD, _TWO_DECADES = 10, 100
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LONG = 36
 """Labels are slanted if the length of the longest label times the number of labels exceeds this."""
 WIDTH, HEIGHT = 3.4, 2.7
@@ -149,25 +125,6 @@ def label_powers(axis: Axis) -> None:
     """Labels ticks as `10⁻⁴`. Matplotlib's own labels are formulas, which take longer than the rest of the figure."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def power_label(power: int) -> str:
-    return "10" + str(power).translate(_SUPERSCRIPTS)
-
-
-def number_label(value: float) -> str:
-    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
-    power = round(math.log10(value)) if value > 0 else 0
-    return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
-
-
-def bin_label(label: str) -> str:
-    """10⁻⁴–10⁻³ for `1e-4..1e-3`; what is no range stays."""
-    try:
-        low, high = map(float, label.split(".."))
-    except ValueError:
-        return label
-    return f"{number_label(low)}–{number_label(high)}"
 
 
 def title_panel(panel: Axes, title: str) -> None:

@@ -1,11 +1,15 @@
 """Formats names of parameters and outcomes, and values, for tables and figures, and checks names that users give."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from attnsweep.workloads.errors import UserError, did_you_mean
-from attnsweep.workloads.vocabulary import OUTCOMES, UNJUDGED_OUTCOMES
+from attnsweep.workloads.vocabulary import OUTCOMES, ROLES, UNJUDGED_OUTCOMES
 
+BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
+_OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
         "init_sigma": "initialization $σ$",
@@ -67,3 +71,38 @@ def clipped(text: object, most: int) -> str:
     """One line; an ellipsis marks where it was cut."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def power_label(power: int) -> str:
+    return "10" + str(power).translate(_SUPERSCRIPTS)
+
+
+def number_label(value: float) -> str:
+    """10⁻⁴ for a power of ten with many zeros; else up to three digits."""
+    power = round(math.log10(value)) if value > 0 else 0
+    return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
+
+
+def bin_label(label: str) -> str:
+    """10⁻⁴–10⁻³ for `1e-4..1e-3`; what is no range stays."""
+    try:
+        low, high = map(float, label.split(".."))
+    except ValueError:
+        return label
+    return f"{number_label(low)}–{number_label(high)}"
+
+
+def role_colour(role: str, roles: Sequence[str]) -> str:
+    """The same in every figure; roles that a user defines get further colours in turn."""
+    if role in ROLES:
+        return ROLES[role].colour
+    own = [own_role for own_role in roles if own_role not in ROLES]
+    return _OTHER_COLOURS[own.index(role) % len(_OTHER_COLOURS)]
+
+
+def letters_on(colour: str) -> str:
+    """Black or white, whichever has more contrast on `#rrggbb`."""
+    channels = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels)
+    luminance = sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"

@@ -1,11 +1,10 @@
 """The roles of heads in a sweep: how often, when and under which parameters they occur."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.answer import Answer, Record, markdown_table, table
@@ -30,13 +29,9 @@ from attnsweep.orchestrator.analysis.role_emergence import (
 from attnsweep.orchestrator.ledger.views import param_column
 from attnsweep.search_spaces.sweep import Sweep
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _MOST_MARKDOWN_COLUMNS = 4
 """The Markdown leaves out the table of roles by parameter if it would have more columns than this; the JSON has all
 numbers."""
-_DASHES = ("-", "--", "-.", ":")
 _LAYER_AND_ROLE = {"layer": pa.int32(), "role": str}
 
 
@@ -218,26 +213,3 @@ def step_label(when: RoleEmergence) -> str:
     through = "" if when.median_share is None else f" ({when.median_share:.0%})"
     after = "" if when.median_before is None else f"{when.median_before:,} to "
     return f"{after}{when.median_step:,}{through}"
-
-
-def emergence_figure(roles: RoleResults, title: str = "", layers: Sequence[int | None] = ()) -> "Figure":
-    """The share of trainings in which each role has emerged, by step, with 95% bands: a panel per layer."""
-    from attnsweep.orchestrator.analysis import figures
-
-    layers = layers or list(dict.fromkeys(emergence.layer for emergence in roles.emergence))
-    with figures.house_style():
-        figure, panels = figures.new_share_panels(len(layers), "share of trainings with the role", title)
-        for panel, layer in zip(panels, layers, strict=True):
-            inside = [emergence for emergence in roles.emergence if emergence.layer == layer]
-            for emergence in inside:
-                steps, shares, _, low, high = np.reshape([astuple(point) for point in emergence.curve], (-1, 5)).T
-                colour = figures.role_colour(emergence.role, roles.names)
-                dashes = _DASHES[roles.names.index(emergence.role) % len(_DASHES)]
-                panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-                (line,) = panel.plot(steps, shares, color=colour, linestyle=dashes, marker=".", label=emergence.role)
-                line.set_clip_on(False)
-            n_trainings = max(emergence.n_trainings for emergence in inside)
-            panel.set_title(f"{figures.figure_text(roles.layer_title(layer))}, {n_trainings:,} trainings")
-            figures.scale_steps(panel, sorted({point.step for emergence in inside for point in emergence.curve}))
-        figures.legend_below(figure, {str(line.get_label()): line for panel in panels for line in panel.get_lines()})
-    return figure

@@ -102,8 +102,11 @@ def report(
         str | None,
         Option(help="Make the report about the rate of this outcome; default: that of the sweep's objective."),
     ] = None,
+    bins: Annotated[
+        int | None, Option(min=1, max=64, help="Equal parts of each range; default: by the number of trials.")
+    ] = None,
 ) -> None:
     """Write a report on sweeps as one HTML file with figures, and print its path."""
     from attnsweep.orchestrator.report.page import write_report
 
-    tell(write_report(directories, out, outcome))
+    tell(write_report(directories, out, outcome, bins))

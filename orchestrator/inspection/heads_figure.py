@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures import GREY, VERMILION, figure_text, house_style, role_colour
+from attnsweep.orchestrator.analysis.figures import figure_text, house_style
+from attnsweep.orchestrator.analysis.labels import GREY, VERMILION, role_colour
 from attnsweep.orchestrator.inspection.head import Head, Structure
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.head_maps import LayerMaps

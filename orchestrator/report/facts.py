@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from attnsweep.orchestrator.analysis.figures import GREY
-from attnsweep.orchestrator.analysis.labels import outcome_order
+from attnsweep.orchestrator.analysis.labels import GREY, outcome_order
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
 from attnsweep.workloads.vocabulary import Outcome

@@ -1,310 +1,328 @@
-"""The report's own figures: cells of two parameters, shares, roles, curves, and the Pareto front."""
+"""The figures of a report."""
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
-from attnsweep.orchestrator.analysis.figures import (
+from attnsweep.orchestrator.analysis.labels import (
+    BLUE,
     GREY,
     VERMILION,
-    draw_bar,
-    figure_text,
-    house_style,
-    label_powers,
-    legend_below,
-    new_figure,
+    bin_label,
     number_label,
+    plain_label,
     role_colour,
-    scale_steps,
-    title_panel,
 )
 from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
+from attnsweep.orchestrator.analysis.onset import OnsetCurve
+from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
+from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, Surface
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
-from attnsweep.orchestrator.analysis.rates.figures import are_written, draw_cell, draw_scale, new_cells
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals, rate_label
 from attnsweep.orchestrator.analysis.results import Preferred
-from attnsweep.orchestrator.analysis.role_results import RoleResults
-from attnsweep.orchestrator.report.facts import OutcomeShare, ReferenceLevel
-from attnsweep.orchestrator.report.measured import MetricCurves, RoleShare
-from attnsweep.orchestrator.report.regions import Regions
+from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence
+from attnsweep.orchestrator.report.charts import (
+    Axis,
+    Chart,
+    linear_axis,
+    log_axis,
+    places_axis,
+    shade,
+    share_axis,
+    step_axis,
+)
+from attnsweep.orchestrator.report.facts import ReferenceLevel
+from attnsweep.orchestrator.report.regions import Cell, Regions
+from attnsweep.orchestrator.report.sweep_report import SweepReport
 from attnsweep.search_spaces.dimensions import Float
 from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, Measured, goal_of
 
-_DECADES = 1.3
-"""The axis of losses is logarithmic if the largest and the smallest loss are at least this many decades apart."""
-_BEYOND_LEVELS = 30
-"""A logarithmic axis of losses reaches from the lowest reference level (a loss known in advance) divided by this factor
-to the highest one times this factor."""
-_HIGHEST = 1e30
-"""The largest loss on an axis. The loss of a diverged training may be too large for Matplotlib to draw."""
-_FEW_DECADES = 2.5
-"""A logarithmic axis of fewer decades than this has ticks at 2 and 5 times powers of ten too."""
-_MOST_EDGES = 7
-"""A logarithmic axis with more edges of cells than this labels powers of ten only."""
-_LABEL_GAP = 0.062
-"""The least distance between the labels of two reference levels (losses known in advance), as a share of the axis."""
-_MOST_POINTS = 2000
-"""The most trials of one kind in the figure of the Pareto front. Each trial is a path in the page, so more of them
-would make the page slow."""
-_MANYFOLD = 100.0
-"""The axis of a metric is logarithmic if its largest value is at least this many times its smallest."""
+Section = Literal["phase", "front", "rates", "curves", "metrics", "events", "heads", "sweeps"]
+_STUCK_COLOUR = "#6a51a3"
+_LINE_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MOST_DOTS = 400
+"""Up to this many trials are drawn on the surface; the figure below the phase diagram has all."""
+_MOST_WRITTEN = 60
+"""Up to this many cells have their share written in."""
+_HIGHEST, _BEYOND_LEVELS, _LEVELS_APART, _DECADES, _MANYFOLD = 1e30, 30, 0.06, 1.3, 100.0
 
 
-@house_style()
-def cells_figure(regions: Regions, ending: Ending) -> tuple[Figure, dict[str, str]]:
-    """Draws a rate over two parameters, a cell for each pair of bins.
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """`name` is that of its file."""
 
-    Returns:
-        The figure, and the full text of each cell by the `gid` of the cell's patch.
-    """
-    measure = ending.label
+    section: Section
+    name: str
+    svg: str
+
+
+def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
+    """Each has a file name of its own, which begins with `prefix`."""
+    pictures: dict[str, Picture] = {}
+    for picture in _drawn(report):
+        name = prefix + re.sub(r"[^A-Za-z0-9]+", "_", picture.name).strip("_")[:60]
+        names = itertools.chain([name], (f"{name}_{at}" for at in itertools.count(2)))
+        free = next(each for each in names if each not in pictures)
+        pictures[free] = replace(picture, name=free)
+    return tuple(pictures.values())
+
+
+def draw_overview(reports: Sequence[SweepReport]) -> Picture:
+    """The stuck rates of several sweeps."""
+    names = [f"{number}. {report.directory.spec.name}" for number, report in enumerate(reports, 1)]
+    chart = Chart(places_axis(names), share_axis("stuck rate"), "stuck rate by sweep", width=max(360, 60 * len(names)))
+    for at, report in enumerate(reports):
+        _interval(chart, (at, at), report.results.stuck, names[at])
+    return Picture("sweeps", "stuck_rate_by_sweep", chart.svg("Stuck rate of each sweep with 95% interval"))
+
+
+def _drawn(report: SweepReport) -> Iterator[Picture]:
+    if not report.outcomes:
+        return
+    preferred, ending = report.results.preferred, report.question.ending
+    if preferred.front is not None and preferred.told:
+        yield Picture("front", "pareto_front", _front(preferred, report.directory.spec.objectives))
+    colours = {share.outcome: share.kind.colour for share in report.outcomes}
+    colour = colours.get(ending.outcome, _STUCK_COLOUR)
+    if report.diagram is not None and report.diagram.surface is not None:
+        yield Picture("phase", "phase_diagram", _phase(report.diagram, report.diagram.surface, colour))
+    if report.regions is not None and len(report.regions.axes) > 1:
+        yield Picture("phase", "cells", _mosaic(report.regions, colours))
+    for rates in report.drawn:
+        name = f"{ending.share_label}_{rates.title}"
+        yield Picture("rates", name, _rates(rates, ending, colour))
+    for curve in report.curves:
+        yield Picture("curves", f"curves_{curve.outcome}", _learning(curve, report.curves, report.levels, colours))
+    for metric in report.metric_curves:
+        yield Picture("metrics", f"metric_{metric.metric}", _metric(metric.metric, metric.curves, colours))
+    for name, curves in (("events", report.events), ("delays between events", report.delays)):
+        if curves:
+            named = {curve.label: (colour, curve) for curve, colour in zip(curves, itertools.cycle(_LINE_COLOURS))}
+            yield Picture("events", name, _reached(name, "share of trainings", named))
+    if report.results.roles is not None and report.composition:
+        roles = report.results.roles
+        layers = [roles.layer_title(layer) for layer in dict.fromkeys(each.layer for each in report.composition)]
+        yield Picture("heads", "head_roles", _composition(report, layers))
+        for layer, inside in itertools.groupby(
+            sorted(roles.emergence, key=lambda each: -1 if each.layer is None else each.layer), lambda each: each.layer
+        ):
+            title = roles.layer_title(layer)
+            emerged = {each.role: (role_colour(each.role, roles.names), each) for each in inside}
+            yield Picture("heads", f"emergence_{title}", _reached(title, "share with the role", emerged))
+
+
+def _interval(chart: Chart, x: tuple[float, float], rate: Rate, title: str, colour: str = BLUE) -> None:
+    if rate.interval is not None:
+        chart.interval(x, rate.interval, colour, f"{title}: {rate_label(rate)} trainings")
+
+
+def _plane_axis(axis: PlaneAxis) -> Axis:
+    made = log_axis if axis.log else linear_axis
+    return made(axis.low, axis.high, plain_label(axis.name))
+
+
+def _phase(diagram: PhaseDiagram, surface: Surface, colour: str) -> str:
+    """The surface in steps of a tenth, its border and the border's band, and trials filled by their own shares."""
+    from contourpy import FillType, contour_generator
+
+    ending, trials = diagram.ending, diagram.trials
+    chart = Chart(_plane_axis(diagram.x), _plane_axis(diagram.y), f"fitted share that {ending.verb}", 440, 360)
+    axis = np.linspace(-1, 1, len(surface.grid[0]))
+
+    def real(points: np.ndarray) -> np.ndarray:
+        return np.column_stack([diagram.x.values(points[:, 0]), diagram.y.values(points[:, 1])])
+
+    filled = contour_generator(axis, axis, surface.grid[2], fill_type=FillType.OuterOffset)
+    for low in range(10):
+        for points, offsets in zip(*filled.filled(low / 10, low / 10 + 0.1001), strict=True):
+            rings = [real(points[start:end]) for start, end in itertools.pairwise(offsets.tolist())]
+            chart.area(rings, shade(colour, low / 10 + 0.05))
+    for line in diagram.contour():
+        chart.line(line[:, 0], line[:, 1], VERMILION, width=2.2)
+    depth = surface.border_depth()
+    if diagram.contour() and (depth >= 0).any():
+        for points in contour_generator(axis, axis, depth).lines(0.0):
+            edge = real(np.asarray(points))
+            chart.line(edge[:, 0], edge[:, 1], VERMILION, dash="4 3", width=1)
+    if len(trials.x) <= _MOST_DOTS:
+        for x, y, n, k in zip(*(each.tolist() for each in (trials.x, trials.y, trials.n, trials.k)), strict=True):
+            title = f"{diagram.x.name} {x:.3g}, {diagram.y.name} {y:.3g}: {k:.0f} of {n:.0f} {ending.label}"
+            chart.dot(x, y, shade(colour, k / n), title)
+    legend = {f"share {share / 10 + 0.05:.2f}": shade(colour, share / 10 + 0.05) for share in (0, 3, 6, 9)}
+    border = {f"half {ending.verb}; dashed: its 95% band": VERMILION} if diagram.contour() else {}
+    return chart.svg(f"Model of the share of trainings that {ending.verb}: {diagram.note}", legend | border)
+
+
+def _bin_axis(rates: ParameterRates) -> Axis:
+    """Labels a range's edges, and a choice's or a whole number's place."""
+    if not isinstance(rates.dimension, Float):
+        return places_axis([bin_label(bin_.label) for bin_ in rates.bins], plain_label(rates.parameter))
+    ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
+    edges = [number_label(end) for end in ends if end is not None]
+    return places_axis([bin_.label for bin_ in rates.bins], plain_label(rates.parameter), edges=edges)
+
+
+def _mosaic(regions: Regions, colours: Mapping[str, str]) -> str:
+    """Each cell is divided between its outcomes."""
     across, up = regions.axes
-    names = (across.parameter, up.parameter)
-    figure, panel = new_cells(names, [[bin_.label for bin_ in axis.bins] for axis in regions.axes])
-    hover = {}
+    wide, high = (len(axis.bins) for axis in regions.axes)
+    size = 42 if wide * high <= _MOST_WRITTEN else 24
+    width, height = max(440, 70 + size * 1.6 * wide), max(300, 80 + size * high)
+    chart = Chart(_bin_axis(across), _bin_axis(up), "outcomes in cells", min(width, 900), min(height, 900), left=76)
+    ending = regions.question.ending
     for cell in regions.cells:
         column, row = cell.place
-        rate = cell.asked if ending == regions.question.ending else cell.solved
-        gid = f"cell-{ending.file_label}-{column}-{row}"
-        draw_cell(panel, cell.place, rate, gid, outcome=ending.outcome)
-        places = ", ".join(f"{name} {label}" for name, label in regions.labels(cell))
-        hover[gid] = f"{places}: {measure} {rate_label(rate)} trainings, {cell.n_trials} trials"
-    _mark_edges(panel.xaxis, across, ha="center")
-    _mark_edges(panel.yaxis, up, ha="right")
-    draw_scale(figure, panel, ending)
-    title_panel(panel, f"{measure} share observed{', 95% interval' if are_written(panel) else ''}")
-    if regions.best is not None:
-        column, row = regions.best.place
-        frame = Rectangle((column - 0.47, row - 0.47), 0.94, 0.94, fill=False, edgecolor=VERMILION, linewidth=1.8)
-        panel.add_patch(frame)
-    return figure, hover
+        title = _cell_title(regions, cell)
+        left, span, bottom, top = column - 0.47, 0.94, row - 0.46, row + 0.46
+        if not cell.n_trials:
+            chart.cell((left, left + span), (bottom, top), "none", title, stroke="var(--line,#d9d9d9)")
+        for outcome, rate in cell.outcomes.items():
+            part = span * (rate.share or 0)
+            if part:
+                chart.cell((left, left + part), (bottom, top), colours.get(outcome, GREY), title)
+                left += part
+        if cell == regions.best:
+            chart.cell((column - 0.49, column + 0.49), (row - 0.49, row + 0.49), "none", stroke="currentColor")
+        if cell.asked.interval is not None and len(regions.cells) <= _MOST_WRITTEN:
+            share, least, most = cell.asked.interval
+            chart.cell((column - 0.3, column + 0.3), (row - 0.2, row + 0.2), "#ffffffd0", title)
+            chart.note(column, row, f"{share:.{decimals(least, most)}f}", on="#ffffff")
+    legend = {name: colours[name] for name in colours if any(name in cell.outcomes for cell in regions.cells)}
+    return chart.svg(f"Shares of outcomes in cells of two parameters; numbers: {ending.label} share", legend)
 
 
-def _mark_edges(axis: Axis, rates: ParameterRates, ha: str) -> None:
-    """For a `Float`, labels the edges of the bins instead of the bins."""
-    if isinstance(rates.dimension, Float):
-        ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
-        labels = [number_label(end) for end in ends if end is not None]
-        if len(labels) > _MOST_EDGES and rates.dimension.log:
-            labels = [
-                label if end and math.log10(end).is_integer() else "" for label, end in zip(labels, ends, strict=True)
-            ]
-        axis.set_ticks([at - 0.5 for at in range(len(labels))], labels, rotation=0, ha=ha)
-        axis.set_tick_params(length=3)
+def _cell_title(regions: Regions, cell: Cell) -> str:
+    places = ", ".join(f"{name} {label}" for name, label in regions.labels(cell))
+    shares = "".join(f"; {name} {rate.share:.2f}" for name, rate in cell.outcomes.items() if rate.share)
+    asked = f"{regions.question.ending.label} {rate_label(cell.asked)} trainings, {cell.n_trials} trials"
+    return f"{places}: {asked}{shares}"
 
 
-@house_style()
-def shares_figure(
-    names: Sequence[str], rates: Sequence[Rate], colours: Sequence[str], title: str, counted: str
-) -> Figure:
-    """One row per share, with its 95% interval.
-
-    Args:
-        counted: What is counted by the numbers beside the rows, such as `trainings`.
-    """
-    figure, panel = new_figure(height=0.75 + 0.27 * max(len(names), 2), grid="x")
-    for row, (rate, colour) in enumerate(zip(rates, colours, strict=True)):
-        if rate.interval is not None:
-            draw_bar(panel, row, rate.interval, 0.66, colour)
-            _write_beside(panel, f"{rate.k:,}", row)
-    _write_beside(panel, counted, -0.8)
-    panel.set_yticks(range(len(names)), [figure_text(name) for name in names])
-    panel.set_ylim(len(names) - 0.45, -0.55)
-    panel.set_xlim(0, 1)
-    panel.set_xlabel(title)
-    return figure
+def _rates(rates: ParameterRates, ending: Ending, colour: str) -> str:
+    label = f"{plain_label(rates.parameter)} ({rates.where})" if rates.where else plain_label(rates.parameter)
+    low, high = rates.bins[0].low, rates.bins[-1].high
+    is_range = isinstance(rates.dimension, Float) and low is not None and high is not None
+    if is_range:
+        x = (log_axis if rates.dimension.log else linear_axis)(low, high, label)
+    else:
+        x = places_axis([bin_label(bin_.label) for bin_ in rates.bins], label)
+    chart = Chart(x, share_axis(ending.share_label))
+    for at, bin_ in enumerate(rates.bins):
+        ends = (bin_.low, bin_.high) if is_range else (at, at)
+        _interval(chart, ends, bin_.rate, f"{bin_.label}, {bin_.n_trials} trials", colour)
+        if bin_.n_trials and len(rates.bins) <= 10:
+            middle = ends[0] if not is_range else math.sqrt(ends[0] * ends[1]) if rates.dimension.log else sum(ends) / 2
+            chart.note(middle, 1, f"{bin_.n_trials:,}", dy=-5)
+    numbers = "; ".join(f"{bin_.label}: {rate_label(bin_.rate)}" for bin_ in rates.bins)
+    return chart.svg(f"{ending.share_label} by {rates.title}: {numbers}")
 
 
-def outcome_shares_figure(shares: Sequence[OutcomeShare]) -> Figure:
-    names = [share.outcome.replace("_", " ") for share in shares]
-    colours = [share.kind.colour for share in shares]
-    return shares_figure(names, [share.rate for share in shares], colours, "share of trainings", "trainings")
+def _value_axis(values: Iterable[float], label: str, manyfold: float, levels: Sequence[float] = ()) -> Axis:
+    """Logarithmic if the values, all positive, span the factor; not far beyond the levels."""
+    finite = [min(value, _HIGHEST) for value in (*values, *levels) if math.isfinite(value)]
+    low, high = min(finite), max(finite)
+    if known := [level for level in levels if level > 0]:
+        low, high = max(low, min(known) / _BEYOND_LEVELS), min(high, max(known) * _BEYOND_LEVELS)
+    if low > 0 and high >= manyfold * low:
+        return log_axis(low / (room := (high / low) ** 0.04), high * room, label)
+    room = 0.05 * (high - low)
+    return linear_axis(low - room, high + room, label)
 
 
-def _write_beside(panel: Axes, text: str, row: float) -> None:
-    """Into the right margin, beside a row."""
-    place = ("axes fraction", "data")
-    panel.annotate(text, (1, row), (4, 0), place, "offset points", va="center", color=GREY)
-
-
-@house_style()
-def composition_figure(composition: Sequence[RoleShare], roles: RoleResults) -> Figure:
-    """The share of heads in each role, by layer."""
-    layers = list(dict.fromkeys(share.layer for share in composition))
-    names = list(dict.fromkeys(share.role for share in composition))
-    height = 1.05 + 0.2 * len(layers) * max(len(names), 2)
-    figure, panel = new_figure(height=height, grid="x")
-    for share in composition:
-        if share.rate.interval is not None:
-            row = layers.index(share.layer) + 0.7 * ((names.index(share.role) + 0.5) / len(names) - 0.5)
-            colour = role_colour(share.role, roles.names)
-            draw_bar(panel, row, share.rate.interval, 0.6 / len(names), colour, label=share.role)
-    panel.set_yticks(range(len(layers)), [figure_text(roles.layer_title(layer)) for layer in layers])
-    panel.set_ylim(len(layers) - 0.5, -0.5)
-    panel.set_xlim(0, 1)
-    panel.set_xlabel("share of heads at the last probe")
-    bars, labels = panel.get_legend_handles_labels()
-    legend_below(figure, dict(zip(labels, bars, strict=True)))
-    return figure
-
-
-def curve_figures(
-    curves: Sequence[LearningCurve],
-    levels: Sequence[ReferenceLevel],
-    colours: Mapping[str, str],
-) -> list[tuple[str, Figure]]:
-    """One figure per outcome: the median loss, a band with the middle half, and the reference levels."""
-    common = [curve for curve in curves if curve.outcome != "diverged"]
-    highest = sorted(levels, key=lambda level: level.median)[-1:]
-    return [
-        (
-            curve.outcome,
-            _curve_figure(
-                curve,
-                *((levels, common) if curve in common else (highest, [curve])),
-                colours.get(curve.outcome, GREY),
-            ),
-        )
-        for curve in curves
-    ]
-
-
-@house_style()
-def _curve_figure(
-    curve: LearningCurve,
-    levels: Sequence[ReferenceLevel],
-    together: Sequence[LearningCurve],
-    colour: str,
-) -> Figure:
-    figure, panel = new_figure()
-    steps = [point.step for point in curve.points]
-    losses = [(point.low, point.median, point.high) for point in curve.points]
-    low, median, high = np.minimum(losses, _HIGHEST).T
-    panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    panel.plot(steps, median, color=colour, marker=".")
-    scale_steps(panel, sorted({point.step for shown_curve in together for point in shown_curve.points}))
-    if len(steps) > 1:
-        panel.set_xlim(right=max(point.step for shown_curve in together for point in shown_curve.points))
-    _scale_losses(panel, together, levels)
-    _draw_levels(panel, levels)
-    panel.set_ylabel("evaluation loss")
-    name = figure_text(curve.outcome.replace("_", " "))
+def _learning(
+    curve: LearningCurve, curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel], colours: Mapping[str, str]
+) -> str:
+    is_diverged = curve.outcome == "diverged"
+    together = [curve] if is_diverged else [each for each in curves if each.outcome != "diverged"]
+    points = [point for each in together for point in each.points]
+    values = [value for point in points for value in (point.low, point.high)]
+    shown = [] if is_diverged else [level for level in levels if math.isfinite(level.median)]
+    y = _value_axis(values, "evaluation loss", 10**_DECADES, [level.median for level in shown])
     s = "" if curve.n_trainings == 1 else "s"
-    title_panel(panel, f"{name}, {curve.n_trainings:,} training{s}")
-    return figure
+    title = f"{curve.outcome.replace('_', ' ')}, {curve.n_trainings:,} training{s}"
+    chart = Chart(step_axis(max(point.step for point in points)), y, title, right=84)
+    near: list[tuple[float, str]] = []
+    for level in sorted(shown, key=lambda level: level.median):
+        name = level.name.replace("_", " ")
+        if near and y.at(level.median) - y.at(near[-1][0]) < _LEVELS_APART:
+            near[-1] = (near[-1][0], f"{near[-1][1]}, {name}")
+        elif y.low <= level.median <= y.high:
+            near.append((level.median, name))
+    for median, names in near:
+        chart.level(median, names)
+    _quartiles(chart, curve, colours)
+    return chart.svg(f"Median and quartiles of eval_loss by step, of the trainings that end as {curve.outcome}")
 
 
-def _scale_losses(panel: Axes, curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel]) -> None:
-    diverged = any(curve.outcome == "diverged" for curve in curves)
-    losses = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
-    losses += [level.median for level in levels]
-    lowest, highest = min(losses), min(max(losses), _HIGHEST)
-    known = [level.median for level in levels if level.median > 0]
-    if known and not diverged:
-        lowest, highest = max(lowest, min(known) / _BEYOND_LEVELS), min(highest, max(known) * _BEYOND_LEVELS)
-    if lowest > 0 and math.log10(highest / lowest) >= _DECADES:
-        panel.set_yscale("log")
-        label_powers(panel.yaxis)
-        room = (highest / lowest) ** 0.05
-        panel.set_ylim(lowest / room, highest * room)
-        if math.log10(highest / lowest) < _FEW_DECADES:
-            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            panel.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-        panel.yaxis.set_minor_locator(NullLocator())
-        return
-    room = 0.05 * (highest - lowest) or 0.05 * abs(highest) or 1.0
-    panel.set_ylim(lowest - room, highest + room)
+def _quartiles(chart: Chart, curve: LearningCurve, colours: Mapping[str, str]) -> None:
+    steps = [point.step for point in curve.points]
+    low, median, high = np.minimum([(each.low, each.median, each.high) for each in curve.points], _HIGHEST).T
+    colour = colours.get(curve.outcome, GREY)
+    chart.band(steps, low, high, colour)
+    chart.line(steps, median, colour)
 
 
-def _draw_levels(panel: Axes, levels: Sequence[ReferenceLevel]) -> None:
-    """A horizontal line each, with its name in the right margin."""
-    bottom, top = panel.get_ylim()
-    to_axis = math.log if panel.get_yscale() == "log" else float
-    seen = sorted((level.median, level.name) for level in levels if bottom <= level.median <= top)
-    at = [(to_axis(value) - to_axis(bottom)) / (to_axis(top) - to_axis(bottom)) for value, _ in seen]
-    for (value, name), place, moved in zip(seen, at, _apart(at), strict=True):
-        panel.axhline(value, color=GREY, linewidth=0.8, linestyle="-" if name == "solved" else (0, (4, 2)), zorder=1)
-        panel.annotate(
-            figure_text(name.replace("_", " "), 18),
-            (1, place),
-            xycoords="axes fraction",
-            xytext=(1.06, moved),
-            textcoords="axes fraction",
-            va="center",
-            color=GREY,
-            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0},
-            annotation_clip=False,
-        )
+def _metric(metric: str, curves: Sequence[LearningCurve], colours: Mapping[str, str]) -> str:
+    points = [point for curve in curves for point in curve.points]
+    y = _value_axis([value for point in points for value in (point.low, point.high)], "", _MANYFOLD)
+    chart = Chart(step_axis(max(point.step for point in points)), y, metric.replace("_", " "))
+    for curve in curves:
+        _quartiles(chart, curve, colours)
+    legend = {curve.outcome: colours.get(curve.outcome, GREY) for curve in curves}
+    return chart.svg(f"Median and quartiles of {metric} by step, of the trainings of each outcome", legend)
 
 
-def _apart(places: Sequence[float]) -> list[float]:
-    """Moves labels apart until none overlaps another, if possible without leaving the axis."""
-    moved = np.array(places)
-    for _ in range(100):
-        gaps = np.diff(moved)
-        if not (gaps < _LABEL_GAP - 1e-6).any():
-            break
-        for index in np.flatnonzero(gaps < _LABEL_GAP - 1e-6):
-            push = (_LABEL_GAP - (moved[index + 1] - moved[index])) / 2
-            moved[index] -= push
-            moved[index + 1] += push
-        moved += max(0.0, -float(moved[0])) - max(0.0, float(moved[-1]) - 1.0) if len(moved) * _LABEL_GAP < 1 else 0.0
-    return [float(place) for place in moved]
+def _reached(title: str, label: str, curves: Mapping[str, tuple[str, OnsetCurve | RoleEmergence]]) -> str:
+    """The share of trainings that have reached something, by step, with 95% bands."""
+    last = max((point.step for _, each in curves.values() for point in each.curve), default=1)
+    chart = Chart(step_axis(last), share_axis(label), f"{title}: 95% bands")
+    for colour, each in curves.values():
+        steps = np.repeat([point.step for point in each.curve], 2)[1:]
+        shares = np.array([(point.share, point.low, point.high) for point in each.curve]).reshape(-1, 3)
+        share, low, high = np.repeat(shares, 2, axis=0)[: len(steps)].T
+        chart.band(steps, low, high, colour)
+        chart.line(steps, share, colour)
+    return chart.svg(f"{title}: {label}, by step", {name: colour for name, (colour, _) in curves.items()})
 
 
-@house_style()
-def metric_figure(metric: MetricCurves, colours: Mapping[str, str]) -> Figure:
-    """For each outcome the median and the band with the middle half."""
-    figure, panel = new_figure()
-    points = [point for curve in metric.curves for point in curve.points]
-    for curve in metric.curves:
-        steps = [point.step for point in curve.points]
-        colour = colours.get(curve.outcome, GREY)
-        low, median, high = np.array([(point.low, point.median, point.high) for point in curve.points]).T
-        panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-        panel.plot(steps, median, color=colour, marker=".", label=curve.outcome)
-    scale_steps(panel, sorted({point.step for point in points}))
-    lowest, highest = min(point.low for point in points), max(point.high for point in points)
-    if lowest > 0 and highest >= _MANYFOLD * lowest:
-        panel.set_yscale("log")
-        label_powers(panel.yaxis)
-    panel.set_ylabel(figure_text(metric.metric.replace("_", " ")))
-    title_panel(panel, figure_text(metric.metric.replace("_", " ")))
-    legend_below(figure, {str(line.get_label()): line for line in panel.get_lines()}, columns=2)
-    return figure
+def _composition(report: SweepReport, layers: Sequence[str]) -> str:
+    names = list(dict.fromkeys(share.role for share in report.composition))
+    chart = Chart(places_axis(layers), share_axis("share of heads"), "roles at the last probe")
+    places = {layer: at for at, layer in enumerate(dict.fromkeys(share.layer for share in report.composition))}
+    for share in report.composition:
+        x = places[share.layer] + 0.7 * ((names.index(share.role) + 0.5) / len(names) - 0.5)
+        _interval(chart, (x, x), share.rate, share.role, role_colour(share.role, names))
+    return chart.svg(
+        "Share of heads in each role by layer at the last probe, with 95% intervals",
+        {name: role_colour(name, names) for name in names},
+    )
 
 
-@house_style()
-def front_figure(preferred: Preferred, objectives: Sequence[Measured]) -> Figure:
+def _front(preferred: Preferred, objectives: Sequence[Measured]) -> str:
     """All complete trials by their first two objectives."""
     on_front = {trial.trial for trial in preferred.front or ()}
-    points = {
-        trial: (told.values[0], told.values[1])
-        for trial, told in preferred.told.items()
-        if max(map(abs, told.values[:2])) < WORST_LOSS
-    }
-    behind = [trial for trial in points if trial not in on_front and preferred.told[trial].is_feasible]
-    beyond = [trial for trial in points if not preferred.told[trial].is_feasible]
-    kinds = (
-        ("behind it", behind, GREY, "."),
-        ("beyond a constraint", beyond, GREY, "x"),
-        ("on the front", [trial for trial in points if trial in on_front], VERMILION, "o"),
+    told = {
+        trial: each for trial, each in preferred.told.items() if max(map(abs, each.values[:2])) < WORST_LOSS
+    } or dict(preferred.told)
+    x, y = (
+        _value_axis(
+            [each.values[at] for each in told.values()],
+            goal_of(objective),
+            10**_DECADES if isinstance(objective, LossQuantile) else math.inf,
+        )
+        for at, objective in enumerate(objectives[:2])
     )
-    figure, panel = new_figure(height=3.2)
-    drawn = {}
-    for kind, trials, colour, marker in kinds:
-        if trials:
-            across, up = zip(*(points[number] for number in trials[:: -(-len(trials) // _MOST_POINTS)]), strict=True)
-            drawn[kind] = panel.scatter(across, up, s=24, color=colour, marker=marker)
-    for axis, objective, values in zip(("x", "y"), objectives, zip(*points.values(), strict=True), strict=False):
-        panel.set(**{f"{axis}label": figure_text(goal_of(objective), 40)})
-        if isinstance(objective, LossQuantile) and min(values) > 0:
-            panel.set(**{f"{axis}scale": "log"})
-    legend_below(figure, drawn, columns=2)
-    return figure
+    chart = Chart(x, y, "Pareto front", 440, 330)
+    for trial, each in sorted(told.items(), key=lambda pair: pair[0] in on_front):
+        colour = VERMILION if trial in on_front else "#c8c8c8" if each.is_feasible else "none"
+        chart.dot(each.values[0], each.values[1], colour, f"trial {trial}: {each.values[0]:.4g}, {each.values[1]:.4g}")
+    legend = {"on the front": VERMILION, "behind it": "#c8c8c8"} | (
+        {"empty: beyond a constraint": "none"} if not all(each.is_feasible for each in told.values()) else {}
+    )
+    alt = f"Trials by {objectives[0].label} and {objectives[1].label}: {'; '.join(preferred.sentences())}"
+    return chart.svg(alt, legend)

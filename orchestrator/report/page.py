@@ -1,23 +1,29 @@
 """Writes the report's page: one HTML file that loads nothing, and its figures as separate files too."""
 
+import base64
+import hashlib
 import importlib.metadata
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 from jinja2 import Template
+from markupsafe import Markup
 
 from attnsweep.orchestrator.analysis.labels import plain_label, value_label
 from attnsweep.orchestrator.analysis.role_results import step_label
+from attnsweep.orchestrator.report.charts import STYLE, alone
 from attnsweep.orchestrator.report.facts import QUANTILES
-from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.figures import Picture, Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.report.templating import page_templates
+from attnsweep.orchestrator.report.trials import as_script
 from attnsweep.orchestrator.storage.errors import reading
 from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
@@ -39,21 +45,53 @@ class Shown:
         return [picture for picture in self.pictures if picture.section == section]
 
     @property
+    def trials_json(self) -> Markup:
+        assert self.report.trials is not None
+        return Markup(as_script(self.report.trials))
+
+    @property
     def spec_json(self) -> str:
         """Indented."""
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    text: str
+    pictures: Sequence[Picture]
+
+    def write(self, out: Path) -> None:
+        """The page and, in the folder beside it, the figures."""
+        folder = _figures_folder(out)
+        is_new = not folder.exists()
+        make_folder(folder, "--out")
+        try:
+            for picture in self.pictures:
+                _put(folder / f"{picture.name}.svg", alone(picture.svg).encode())
+            # Characters that UTF-8 cannot represent are replaced: a path may have some.
+            _put(out, self.text.encode("utf-8", errors="replace"))
+        except UserError:
+            if is_new:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def keep(self, place: Place) -> None:
+        """Into the sweep's directory."""
+        if isinstance(place, LocalFolder):
+            self.write(_own_file(place))
+        else:
+            place.put_text(REPORT_FILE, self.text)
+
+
 def write_report(
-    directories: Sequence[PlaceName],
-    out: Path | None,
-    outcome: str | None = None,
+    directories: Sequence[PlaceName], out: Path | None, outcome: str | None = None, bins: int | None = None
 ) -> Path:
     """Writes the report on one or several sweeps as an HTML file.
 
     Args:
         out: The file; `None` means `report/report.html` in the directory of the one sweep.
         outcome: The outcome whose rate the report is about; by default that of each sweep's objective.
+        bins: Equal parts of each range; default by the number of trials.
     """
     if out is None:
         place = place_of(directories[0])
@@ -63,10 +101,7 @@ def write_report(
             raise _no_out("a local file name, because a report cannot be written into the object store of its sweep")
         out = _own_file(place)
     refuse_special(out)
-    page, pictures = make_report(directories, outcome)
-    _write(out, page, pictures)
-    for picture in pictures:
-        _put(_figures_folder(out) / f"{picture.name}.png", picture.png)
+    make_report(directories, outcome, bins).write(out)
     return out
 
 
@@ -74,61 +109,29 @@ def _no_out(expected: str) -> UserError:
     return UserError("--out", given=None, expected=expected, fix="add --out FILE.html")
 
 
-@dataclass(frozen=True, slots=True)
-class VectorReport:
-    """With PNG files, drawing would take twice as long."""
-
-    page: str
-    pictures: Sequence[Picture]
-
-    @classmethod
-    def draw(cls, report: SweepReport) -> "VectorReport":
-        """Writes no file."""
-        return cls(*_drawn([report]))
-
-    def write(self, out: Path) -> None:
-        """The page and, in the folder beside it, the figures."""
-        _write(out, self.page, self.pictures)
-        for picture in self.pictures:
-            (_figures_folder(out) / f"{picture.name}.png").unlink(missing_ok=True)
-
-    def keep(self, place: Place) -> None:
-        """Into the sweep's directory."""
-        if isinstance(place, LocalFolder):
-            self.write(_own_file(place))
-        else:
-            place.put_text(REPORT_FILE, self.page)
-
-
-def make_report(
-    directories: Sequence[PlaceName],
-    outcome: str | None = None,
-) -> tuple[str, list[Picture]]:
+def make_report(directories: Sequence[PlaceName], outcome: str | None = None, bins: int | None = None) -> Page:
     """Writes no file. Arguments and errors are those of `write_report`."""
     sweeps = [SweepDirectory.open(name) for name in directories]
     if are_parts(sweeps):
-        return _drawn([read_sweep_report(sweeps[0], outcome, sweeps)])
-    return _drawn([read_sweep_report(sweep, outcome) for sweep in sweeps])
+        return draw_page([read_sweep_report(sweeps[0], outcome, sweeps, bins)])
+    return draw_page([read_sweep_report(sweep, outcome, bins=bins) for sweep in sweeps])
 
 
-def _drawn(reports: Sequence[SweepReport]) -> tuple[str, list[Picture]]:
+def draw_page(reports: Sequence[SweepReport]) -> Page:
     several = len(reports) > 1
-    shown = [
-        Shown(
-            report=report,
-            pictures=draw_sweep(report, f"{at}_" if several else ""),
-        )
-        for at, report in enumerate(reports, 1)
-    ]
+    shown = [Shown(report, draw_sweep(report, f"{at}_" if several else "")) for at, report in enumerate(reports, 1)]
     overview = draw_overview(reports) if several else None
-    pictures = [picture for shown_sweep in shown for picture in shown_sweep.pictures] + ([overview] if overview else [])
-    page = _template().render(
+    pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
+    script = (resources.files(__package__) / "templates" / "explore.js").read_text()
+    text = _template().render(
         shown=shown,
         overview=overview,
+        script=Markup(script),
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )
-    return page, pictures
+    return Page(text, pictures)
 
 
 @cache
@@ -136,12 +139,14 @@ def _template() -> Template:
     """Only once, because it takes a tenth of a second."""
     environment = page_templates()
     environment.globals |= {
+        "chart_style": Markup(STYLE),
         "quantiles": ["median" if each == 0.5 else f"{100 * each:.0f}%" for each in QUANTILES],
     }
     environment.filters |= {
         "value": value_label,
         "told": lambda values: [(name, value_label(value)) for name, value in values.items()],
         "parameter": plain_label,
+        "svg": Markup,
         "goal": goal_of,
         "emerges": step_label,
         "seconds": _duration,
@@ -168,22 +173,6 @@ def _own_file(place: LocalFolder) -> Path:
 
 def _figures_folder(out: Path) -> Path:
     return out.parent / f"{out.stem}_figures"
-
-
-def _write(out: Path, page: str, pictures: Iterable[Picture]) -> None:
-    folder = _figures_folder(out)
-    is_new = not folder.exists()
-    make_folder(folder, "--out")
-    try:
-        for picture in pictures:
-            _put(folder / f"{picture.name}.svg", picture.svg.encode())
-        # Characters that UTF-8 cannot represent are replaced. They may come from a path, because paths need not be
-        # UTF-8.
-        _put(out, page.encode("utf-8", errors="replace"))
-    except UserError:
-        if is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def _put(path: Path, content: bytes) -> None:

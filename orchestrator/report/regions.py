@@ -1,4 +1,4 @@
-"""Rates in cells of the two parameters that matter most, and an ending's probability as a fitted function of them."""
+"""Rates in cells of the two parameters that matter most, and an ending's probability as a function of them."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
-from attnsweep.orchestrator.analysis.rates.answers import OutcomeRates, outcome_rates
-from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins, has_bin, read_crossing
+from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins, has_bin
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     SOLVED,
     STUCK,
@@ -19,10 +19,10 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     Question,
     rates_in_bins,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
-from attnsweep.orchestrator.ledger.views import IS_JUDGED, param_column
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, param_column
+from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.errors import UserError
 
 _FEWEST_TRIALS = 2
 """A cell with fewer trials than this is chosen as the best one only if no other cell can be chosen."""
@@ -52,6 +52,7 @@ class Cell:
     n_trials: int
     asked: Rate
     solved: Rate
+    outcomes: Mapping[str, Rate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +106,33 @@ class Regions:
 
 
 def read_regions(
-    connection: duckdb.DuckDBPyConnection, by_parameter: Sequence[ParameterRates], pool: Pooling, question: Question
+    connection: duckdb.DuckDBPyConnection,
+    by_parameter: Sequence[ParameterRates],
+    pool: Pooling,
+    question: Question,
+    chosen_bins: Binning | None = None,
 ) -> Regions | None:
     """`None` if the sweep varies no parameter that all trials have."""
     swept = [rates for rates in by_parameter if not rates.where]
     if not swept:
         return None
     columns = "".join(f", {param_column(rates.parameter)}" for rates in swept)
-    asked_of = f"count(*) filter ({IS_JUDGED} and {question.ending.condition})"
+    found = connection.execute(f"select distinct outcome from trainings where {IS_JUDGED}").fetchall()
+    outcomes = sorted((outcome for (outcome,) in found), key=outcome_order)
+    conditions = (question.ending.condition, "outcome = 'solved'", *(f"outcome = {literal(name)}" for name in outcomes))
+    counted = ", ".join(f"count(*) filter ({IS_JUDGED} and {one}) as n{at}" for at, one in enumerate(conditions))
+    numbers = "".join(f", n{at}" for at in range(len(conditions)))
     rows = connection.execute(
-        f"with asked as (select trial, {asked_of} as n_asked from trainings group by trial)"
-        f" select n_judged, n_asked, n_solved{columns} from trials join asked using (trial)"
+        f"with counted as (select trial, {counted} from trainings group by trial)"
+        f" select n_judged{numbers}{columns} from trials join counted using (trial)"
         " where n_judged > 0 order by trial"
     ).fetchall()
-    n, asked, solved = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3).T
+    n_counts = 1 + len(conditions)
+    n, *k_of = np.array([row[:n_counts] for row in rows], dtype=np.int64).reshape(-1, n_counts).T
+    asked, solved = k_of[:2]
     varies = len(np.unique(asked / n)) > 1
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
-    values = {rates.parameter: [row[3 + index] for row in rows] for index, rates in enumerate(swept)}
+    values = {rates.parameter: [row[n_counts + index] for row in rows] for index, rates in enumerate(swept)}
     swept = [rates for rates in swept if all(has_bin(rates.dimension, value) for value in values[rates.parameter])]
     if not swept:
         return None
@@ -129,7 +140,7 @@ def read_regions(
     # The sort is stable, so parameters that explain none of the differences between trials keep the order of the search
     # space.
     explained.sort(key=lambda entry: -entry.share)
-    binning = cell_bins if len(explained) > 1 else fine_bins
+    binning = chosen_bins or (cell_bins if len(explained) > 1 else fine_bins)
     counts = list(zip(n.tolist(), asked.tolist(), strict=True))
     chosen = [
         rates_in_bins(name, dimension, list(zip(values[name], counts, strict=True)), pool, binning)
@@ -138,7 +149,7 @@ def read_regions(
     axes = tuple(sorted(chosen, key=lambda axis: len(axis.bins)))
     places = [_places(axis, values, binning) for axis in axes]
     cells = tuple(
-        _cell(at, places, n, (asked, solved), pool)
+        _cell(at, places, n, k_of, outcomes, pool)
         for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
     )
     return Regions(tuple(explained), question, measure, axes, cells, _best(cells, question))
@@ -154,13 +165,14 @@ def _cell(
     at: tuple[int, ...],
     places: Sequence[NDArray[np.int64]],
     n: NDArray[np.int64],
-    counts: Sequence[NDArray[np.int64]],
+    k_of: Sequence[NDArray[np.int64]],
+    outcomes: Sequence[str],
     pool: Pooling,
 ) -> Cell:
     inside = np.logical_and.reduce([place == index for place, index in zip(places, at, strict=True)])
     n_inside = n[inside].tolist()
-    rates = (pool(list(zip(n_inside, k[inside].tolist(), strict=True))) for k in counts)
-    return Cell(at, len(n_inside), *rates)
+    asked, solved, *others = (pool(list(zip(n_inside, k[inside].tolist(), strict=True))) for k in k_of)
+    return Cell(at, len(n_inside), asked, solved, dict(zip(outcomes, others, strict=True)))
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
@@ -187,32 +199,16 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
     return max(candidates, key=merit)[0] if candidates else None
 
 
-@dataclass(frozen=True, slots=True)
-class Plane:
-    """Shares of outcomes over two parameters, and phase diagrams.
-
-    Attributes:
-        asked: The phase diagram of the rate that the report is about; `None` if the values of a parameter are not
-            numbers.
-        by_outcome: The diagram of each outcome that some trainings have and some have not.
-    """
-
-    outcomes: OutcomeRates
-    asked: PhaseDiagram | None
-    by_outcome: tuple[PhaseDiagram, ...]
-
-
-def read_plane(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> Plane | None:
-    """Over the two parameters that explain most; `None` if the sweep varies fewer than two."""
-    if regions is None or len(regions.axes) < 2:
+def read_diagram(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> PhaseDiagram | None:
+    """Over the axes of `regions`; `None` unless these are two ranges of numbers: choices and few whole numbers have
+    cells alone."""
+    if regions is None or len(regions.axes) < 2 or not any(cell.n_trials for cell in regions.cells):
+        return None
+    if any(isinstance(axis.dimension, Categorical) or _is_each_number(axis) for axis in regions.axes):
         return None
     x, y = (axis.parameter for axis in regions.axes)
-    outcomes = outcome_rates(connection, read_crossing(connection, [spec], (x, y), cell_bins), pooling(spec))
-    try:
-        asked = read_phase_diagram(connection, [spec], x, y, regions.question.ending)
-    except UserError:
-        # A phase diagram needs parameters whose values are numbers. For parameters with other values, the report shows
-        # only a table of cells.
-        return Plane(outcomes, None, ())
-    diagrams = (read_phase_diagram(connection, [spec], x, y, Ending(outcome)) for outcome in outcomes.outcomes)
-    return Plane(outcomes, asked, tuple(diagram for diagram in diagrams if diagram.surface is not None))
+    return read_phase_diagram(connection, [spec], x, y, regions.question.ending)
+
+
+def _is_each_number(axis: ParameterRates) -> bool:
+    return isinstance(axis.dimension, Int) and all(bin_.low == bin_.high for bin_ in axis.bins)

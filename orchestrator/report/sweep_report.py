@@ -3,12 +3,14 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from attnsweep.orchestrator.analysis.interventions import InterventionRatio, read_interventions
 from attnsweep.orchestrator.analysis.learning_curves import MOST_TRAININGS, LearningCurve, read_learning_curves
 from attnsweep.orchestrator.analysis.onset import OnsetCurve
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates.bins import fine_bins
+from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
+from attnsweep.orchestrator.analysis.rates.bins import equal_bins, fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     MOST_PARAMETERS,
     ParameterRates,
@@ -29,11 +31,13 @@ from attnsweep.orchestrator.report.measured import (
     read_metric_curves,
     role_composition,
 )
-from attnsweep.orchestrator.report.regions import Plane, Regions, read_plane, read_regions
+from attnsweep.orchestrator.report.regions import Regions, read_diagram, read_regions
+from attnsweep.orchestrator.report.trials import read_trials
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.search_spaces import measured
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.workloads.interventions import INTERVENTION
 
@@ -45,6 +49,7 @@ class SweepReport:
     Attributes:
         parts: All its directories, if several drivers trained its shards; else the same one.
         asked: The rate that the report is about, over all trials.
+        leads_with_rate: Whether this rate is what the sweep, or the reader, asked for first.
         drawn: Those of `by_parameter` with a figure: the eight that account for most of the spread between trials.
         certificates: For each certificate (a test of a stuck outcome), the share of trainings that it confirms.
         composition: The share of heads in each role by layer; empty if no head could have a role.
@@ -55,11 +60,12 @@ class SweepReport:
     parts: tuple[SweepDirectory, ...]
     results: SweepResults
     question: Question
+    leads_with_rate: bool
     asked: Rate
     by_parameter: tuple[ParameterRates, ...]
     drawn: tuple[ParameterRates, ...]
     regions: Regions | None
-    plane: Plane | None
+    diagram: PhaseDiagram | None
     outcomes: tuple[facts.OutcomeShare, ...]
     stuck_outcomes: tuple[str, ...]
     measures: list[facts.Row]
@@ -74,6 +80,7 @@ class SweepReport:
     failures: list[facts.Row]
     composition: tuple[RoleShare, ...]
     ending_note: str
+    trials: dict[str, Any] | None
     interventions: tuple[InterventionRatio, ...]
 
     @property
@@ -159,22 +166,26 @@ def _argument(directory: SweepDirectory) -> str:
 
 
 def read_sweep_report(
-    directory: SweepDirectory, outcome: str | None = None, parts: Sequence[SweepDirectory] = ()
+    directory: SweepDirectory,
+    outcome: str | None = None,
+    parts: Sequence[SweepDirectory] = (),
+    bins: int | None = None,
 ) -> SweepReport:
     """Reads a sweep as it is now, also while it runs.
 
     Args:
         outcome: The outcome whose rate the report is about; by default that of the sweep's objective.
         parts: All shards of the sweep; by default the directory is the whole sweep.
+        bins: Equal parts of each range; default by the number of trials.
     """
     spec = directory.spec
     parts = tuple(parts) or (directory,)
     with SweepData.open(*(part.place for part in parts)).reading() as connection:
         results, pool = read_results(connection, spec), pooling(spec)
         question = read_question(connection, spec, outcome)
-        by_parameter = rates_by(connection, spec, question.ending, fine_bins)
-        regions = read_regions(connection, by_parameter, pool, question)
-        plane = read_plane(connection, spec, regions)
+        chosen = None if bins is None else equal_bins(bins)
+        by_parameter = rates_by(connection, spec, question.ending, chosen or fine_bins)
+        regions = read_regions(connection, by_parameter, pool, question, chosen)
         has_roles = results.roles is not None
         events, delays = read_events(connection, spec)
         ranked = [explained.rates for explained in regions.explained] if regions else []
@@ -185,11 +196,12 @@ def read_sweep_report(
             parts=parts,
             results=results,
             question=question,
+            leads_with_rate=outcome is not None or isinstance(spec.objectives[0], measured.Rate | measured.StuckRate),
             asked=pool([(n, k) for _, n, k in counts_by_trial(connection, (), question.ending)]),
             by_parameter=by_parameter,
             drawn=tuple(rates for rates in by_parameter if rates in matter),
             regions=regions,
-            plane=plane,
+            diagram=read_diagram(connection, spec, regions),
             outcomes=facts.outcome_shares(connection, pool),
             stuck_outcomes=tuple(label for label, kind in outcomes_of(connection).items() if kind.is_stuck),
             measures=facts.measures(connection),
@@ -204,5 +216,6 @@ def read_sweep_report(
             failures=facts.failures(connection),
             composition=role_composition(connection, pool) if has_roles else (),
             ending_note=ending_note(role_histories(connection)) if has_roles else "",
+            trials=read_trials(connection, spec),
             interventions=read_interventions(connection, spec.workload).ratios if is_intervened else (),
         )

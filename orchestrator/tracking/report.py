@@ -13,8 +13,7 @@ from attnsweep.orchestrator.tracking.runs import SweepRuns
 from attnsweep.orchestrator.tracking.store import in_one_line, tracking_uri
 
 if TYPE_CHECKING:
-    from attnsweep.orchestrator.report.page import VectorReport
-    from attnsweep.orchestrator.report.sweep_report import SweepReport
+    from attnsweep.orchestrator.report.page import Page
 
 _log = logging.getLogger(__name__)
 
@@ -28,22 +27,19 @@ def problem_drawing(directory: SweepDirectory, uri: str | None, *, keep: bool) -
     """Draws it once: for the directory if `keep`, and for the MLflow run at `uri`, unless that has it already."""
 
     @cache
-    def drawn() -> "tuple[SweepReport, VectorReport]":
-        from attnsweep.orchestrator.report.page import VectorReport
+    def drawn() -> "Page":
+        from attnsweep.orchestrator.report.page import draw_page
         from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 
         # The directory is opened again because it may have been damaged since the sweep ended.
-        report = read_sweep_report(SweepDirectory.open(directory.place))
-        return report, VectorReport.draw(report)
+        return draw_page([read_sweep_report(SweepDirectory.open(directory.place))])
 
     def write(folder: Path) -> None:
-        report, page = drawn()
         (folder / "report").mkdir()
-        page.write(folder / "report" / "report.html")
-        _write_figures(report, folder / "figures")
+        drawn().write(folder / "report" / "report.html")
 
     problems = []
-    if keep and (problem := _problem(lambda: drawn()[1].keep(directory.place))):
+    if keep and (problem := _problem(lambda: drawn().keep(directory.place))):
         problems.append(f"no report in {directory.place}: {problem}")
     if uri is not None and (problem := _problem(lambda: SweepRuns(directory, uri).add_report(write))):
         problems.append(f"no report in MLflow: {problem}")
@@ -56,21 +52,6 @@ def _problem(add: Callable[[], object]) -> str | None:
     except Exception as error:  # noqa: BLE001  # the fits, the drawing, the disk and MLflow raise many kinds of errors
         return in_one_line(error)
     return None
-
-
-def _write_figures(report: "SweepReport", folder: Path) -> None:
-    """Shown beside the report among the run's artifacts."""
-    from attnsweep.orchestrator.analysis.rates.figures import stuck_rate_figure
-    from attnsweep.orchestrator.analysis.role_results import emergence_figure
-    from attnsweep.orchestrator.report.pictures import as_png
-
-    folder.mkdir()
-    results, title, drawn = report.results, report.directory.sweep, {rates.title for rates in report.drawn}
-    if results.n_trainings and drawn:
-        rates = [rates for rates in results.by_parameter if rates.title in drawn]
-        (folder / "stuck_rate.png").write_bytes(as_png(stuck_rate_figure(rates, title=title)))
-    if results.roles is not None:
-        (folder / "roles.png").write_bytes(as_png(emergence_figure(results.roles, title=title)))
 
 
 def warn_of(problem: str | None, directory: SweepDirectory) -> None:

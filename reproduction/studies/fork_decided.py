@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.figures import VERMILION, group_style, house_style, scale_shares
+from attnsweep.orchestrator.analysis.figures import group_style, house_style, scale_shares
+from attnsweep.orchestrator.analysis.labels import VERMILION
 from attnsweep.orchestrator.inspection.continuation import Change
 from attnsweep.orchestrator.inspection.fork import forks
 from attnsweep.orchestrator.ledger.reader import Ledger

@@ -101,13 +101,14 @@ def test_rates_onsets_and_events_know_them(data: SweepData) -> None:
 
 
 def test_the_report_is_about_an_outcome_of_ones_choice(place: Path, data: SweepData) -> None:
-    page, pictures = make_report([place], outcome="memorized")
+    made = make_report([place], outcome="memorized")
+    page, pictures = made.text, made.pictures
     assert "knows its pairs only" in page
     assert "Share of memorized by parameter" in page
     assert "#123456" in page
     names = {picture.name for picture in pictures}
-    assert {"metric_accuracy", "metric_train_accuracy", "events", "delays", "cells_memorized"} <= names
-    plain, _ = make_report([place])
+    assert {"metric_accuracy", "metric_train_accuracy", "events", "delays_between_events", "cells"} <= names
+    plain = make_report([place]).text
     assert "Stuck rate by parameter" in plain
     with pytest.raises(UserError, match="outcome: got 'won'"):
         make_report([place], outcome="won")

@@ -13,6 +13,15 @@ from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_row
 
 WIDTHS = {"desk": 1280, "phone": 390}
 ERRORS = ("ValueError: no", "RuntimeError: " + "m" * 3000)
+_UNREADABLE = """[...element.querySelectorAll('svg')].flatMap(svg => {
+    const frame = svg.getBoundingClientRect(), seen = [...svg.querySelectorAll('text')];
+    const boxes = seen.map(each => each.getBoundingClientRect());
+    return seen.flatMap((text, i) => boxes[i].left < frame.left - 1 || boxes[i].right > frame.right + 1 ||
+        boxes[i].top < frame.top - 1 || boxes[i].bottom > frame.bottom + 1 || boxes.some((other, j) => j < i &&
+        other.left < boxes[i].right - 1 && boxes[i].left < other.right - 1 &&
+        other.top < boxes[i].bottom - 3 && boxes[i].top < other.bottom - 3) ? [text.textContent] : []);
+})"""
+"""Texts of figures that are cut off or lie on others."""
 HOSTILE = "<img src=x onerror=alert(1)></script><script>x()</script>"
 
 
@@ -51,14 +60,13 @@ def test_the_report_fits_and_is_whole(width: int, page: str, browser: Browser, t
         # Details are where long lines hide.
         browser.evaluate("element.querySelectorAll('details').forEach(each => each.open = true)", "//body")
         assert browser.evaluate("element.scrollWidth", "//html") == inside
-        widths = "[...element.querySelectorAll('img')].map(image => image.decode().then(() => image.naturalWidth))"
-        sizes = browser.evaluate(f"Promise.all({widths})", "//body")
-        assert len(sizes) >= 8
-        assert min(sizes) > 200
         drawings = "[...element.querySelectorAll('svg')].map(each => [each.clientWidth, each.clientHeight])"
-        for wide, high in browser.evaluate(drawings, "//body"):
+        sizes = browser.evaluate(drawings, "//body")
+        assert len(sizes) >= 8
+        for wide, high in sizes:
             assert 250 < wide < width
             assert 120 < high < wide * 1.5
+        assert browser.evaluate(_UNREADABLE, "//body") == []
         past = (
             "[...element.querySelectorAll('img, svg, h1, .tile, pre, .scroll')]"
             ".filter(each => each.getBoundingClientRect().right > document.documentElement.clientWidth + 1)"
@@ -78,5 +86,21 @@ def test_what_is_hostile_stays_text(page: str, browser: Browser) -> None:
     browser.log("browser")
     browser.open(page)
     assert browser.evaluate("element.querySelectorAll('[onerror], img[src=\"x\"]').length", "//html") == 0
-    assert browser.evaluate("document.scripts.length", "//html") == 0
+    assert browser.evaluate("document.scripts.length", "//html") == 2
     assert browser.log("browser") == []
+
+
+def test_a_trial_tells_its_values_and_outcomes_and_shows_its_curves(page: str, browser: Browser) -> None:
+    browser.open(page)
+    dot = "(//*[contains(@class, 'plane')]//*[local-name() = 'circle'])[3]"
+    hover = "element.dispatchEvent(new MouseEvent('{}', {{bubbles: true}}))"
+    browser.evaluate(hover.format("mouseover"), dot)
+    told = browser.find("//p[contains(@class, 'said')]").text
+    assert told.startswith("Trial 2: initialization σ 0.05, learning rate η 0.005")
+    assert told.endswith("| 1 solved, 1 runaway, 1 diverged, 1 failed")
+    browser.evaluate(hover.format("click"), dot)
+    assert browser.find("//p[contains(@class, 'of')]").text == told
+    drawn = "[...element.querySelectorAll('polyline title')].map(each => each.textContent)"
+    assert "replicate 0: solved" in browser.evaluate(drawn, "//*[@class='curves']")
+    choice = "element.querySelectorAll('select')[2].options.length"
+    assert browser.evaluate(choice, "//section[@class='explore']") == 1 + 7

@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis import figures
-from attnsweep.orchestrator.analysis.labels import parameter_label
+from attnsweep.orchestrator.analysis.labels import VERMILION, letters_on, parameter_label
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, Surface, TrialCounts
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending
 
@@ -85,12 +85,12 @@ def _draw_surface(panel: Axes, surface: Surface, ending: Ending) -> dict[str, Ar
     )
     handles: dict[str, Artist] = {}
     for line in surface.contour():
-        (handles[f"half {ending.verb}"],) = panel.plot(line[:, 0], line[:, 1], color=figures.VERMILION, linewidth=1.8)
+        (handles[f"half {ending.verb}"],) = panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
     depth = surface.border_depth()
     if handles and (depth >= 0).any():
         panel.contourf(x, y, depth, levels=[0, 1], colors=["white"], alpha=0.45)
-        panel.contour(x, y, depth, levels=[0], colors=[figures.VERMILION], linewidths=0.9, linestyles="dashed")
-        handles["its 95% band"] = Line2D([], [], color=figures.VERMILION, linewidth=0.9, linestyle="--")
+        panel.contour(x, y, depth, levels=[0], colors=[VERMILION], linewidths=0.9, linestyles="dashed")
+        handles["its 95% band"] = Line2D([], [], color=VERMILION, linewidth=0.9, linestyle="--")
     return handles
 
 
@@ -128,7 +128,7 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             _middle(plane, cell),
             ha="center",
             va="center",
-            color=figures.letters_on(patch.get_facecolor()),
+            color=letters_on(to_hex(patch.get_facecolor())),
             fontweight="bold" if z > _SURPRISING else "normal",
             # The letters are black or white, whichever is easier to read on the cell's colour. In its dark mode, the
             # report recognizes these letters by their `gid` and keeps their colour.

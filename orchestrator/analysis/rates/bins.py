@@ -116,6 +116,26 @@ def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
+def equal_bins(n: int) -> Binning:
+    """Always `n` equal parts of a range, on the scale of its axis; fewer where it has fewer whole numbers."""
+
+    def binning(dimension: Varied, _: Sequence[object]) -> Bins:
+        if isinstance(dimension, Categorical) or dimension.low == dimension.high:
+            return coarse_bins(dimension)
+        if isinstance(dimension, Int) and not dimension.log:
+            n_values = dimension.high - dimension.low + 1
+            parts = min(n, n_values)
+            return Bins(dimension, tuple(float(dimension.low + n_values * at // parts) for at in range(parts + 1)))
+        ends = (
+            (math.log10(dimension.low), math.log10(dimension.high))
+            if dimension.log
+            else (dimension.low, dimension.high)
+        )
+        return Bins(dimension, tuple(np.linspace(*ends, n + 1).tolist()))
+
+    return binning
+
+
 def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: int) -> Bins:
     bins = halves = coarse_bins(dimension)
     if isinstance(dimension, Categorical):

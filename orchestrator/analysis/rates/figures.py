@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib import colormaps, rcParams
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from attnsweep.orchestrator.analysis import figures
-from attnsweep.orchestrator.analysis.labels import parameter_label
+from attnsweep.orchestrator.analysis.labels import BLUE, GREY, bin_label, letters_on, parameter_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
@@ -68,12 +68,10 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
         left, right = (index if end is None else end for end in (bin_.low, bin_.high))
         position = math.sqrt(left * right) if is_log else (left + right) / 2
         width = [[position - left], [right - position]]
-        figures.draw_interval(
-            panel, position, bin_.rate.interval, fmt="o", xerr=width, color=figures.BLUE, clip_on=False
-        )
+        figures.draw_interval(panel, position, bin_.rate.interval, fmt="o", xerr=width, color=BLUE, clip_on=False)
         if not are_many:
             where, number = ("data", "axes fraction"), f"{bin_.n_trials:,}"
-            panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=figures.GREY)
+            panel.annotate(number, (position, 1), (0, 2), where, "offset points", ha="center", color=GREY)
     if any(bin_.low is None for bin_ in rates.bins):
         figures.name_places(panel, [bin_.label for bin_ in rates.bins])
         panel.set_xlim(-0.5, len(rates.bins) - 0.5)
@@ -82,9 +80,9 @@ def _draw(panel: Axes, rates: ParameterRates) -> None:
     if are_many:
         numbers = [bin_.n_trials for bin_ in rates.bins]
         note, place = f"{min(numbers):,} to {max(numbers):,} trials in a bin", (0.5, 1)
-        panel.annotate(note, place, (0, 2), "axes fraction", "offset points", ha="center", color=figures.GREY)
+        panel.annotate(note, place, (0, 2), "axes fraction", "offset points", ha="center", color=GREY)
     else:
-        panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=figures.GREY)
+        panel.annotate("trials", (0, 1), (-4, 2), "axes fraction", "offset points", ha="right", color=GREY)
 
 
 @figures.house_style()
@@ -98,7 +96,7 @@ def outcome_map_figure(
     figure, panel = new_cells(names, bins)
     handles = {}
     for place, (outcome, rate) in cells.items():
-        colour = colours.get(outcome, figures.GREY)
+        colour = colours.get(outcome, GREY)
         draw_cell(panel, place, rate, map_gid(place), colour)
         handles[outcome] = Patch(color=colour)
     figures.title_panel(panel, "most frequent outcome, its share" if are_written(panel) else "most frequent outcome")
@@ -120,8 +118,8 @@ def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figu
     )
     panel.set_xlim(-0.5, n_columns - 0.5)
     panel.set_ylim(-0.5, n_rows - 0.5)
-    figures.name_places(panel, _some([figures.bin_label(label) for label in bins[0]]))
-    panel.set_yticks(range(n_rows), _some([figures.figure_text(figures.bin_label(label), 14) for label in bins[1]]))
+    figures.name_places(panel, _some([bin_label(label) for label in bins[0]]))
+    panel.set_yticks(range(n_rows), _some([figures.figure_text(bin_label(label), 14) for label in bins[1]]))
     panel.tick_params(length=0)
     panel.set_xlabel(parameter_label(across))
     panel.set_ylabel(parameter_label(up))
@@ -164,7 +162,7 @@ def draw_cell(
     patch.set_facecolor(colour or colormaps[figures.share_colours(outcome)](share))
     if not are_written(panel):
         return
-    letters, digits = figures.letters_on(patch.get_facecolor()), decimals(low, high)
+    letters, digits = letters_on(to_hex(patch.get_facecolor())), decimals(low, high)
     size = rcParams["xtick.labelsize"]
     # The letters are black or white, whichever is easier to read on the cell's colour. In its dark mode, the report
     # recognizes these letters by their `gid` and keeps their colour.

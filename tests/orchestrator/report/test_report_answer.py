@@ -22,7 +22,7 @@ from tests.orchestrator.small_sweep import (
 
 
 def _page(directory: SweepDirectory) -> Element:
-    return read_html(make_report([directory.place])[0])
+    return read_html(make_report([directory.place]).text)
 
 
 def _told(page: Element, name: str) -> str:

@@ -39,7 +39,7 @@ def pages(home: Path) -> tuple[str, str]:
     texts = []
     for place in (here, there):
         # Only the time of creation may differ.
-        text, _ = make_report([place])
+        text = make_report([place]).text
         texts.append(re.sub(r"Made [-:0-9 ]+ UTC", "", text))
     return texts[0], texts[1]
 

@@ -1,26 +1,31 @@
-"""Figures of a report: they show the right numbers, no texts overlap, and none is cut off."""
+"""Figures of a report show the numbers; `tests/end_to_end/test_report_in_browser.py` looks whether they can be read."""
 
+import base64
+import json
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
 
-from attnsweep.orchestrator.analysis.figures import letters_on
-from attnsweep.orchestrator.report.pictures import Picture, Section, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.charts import Chart, alone, linear_axis, log_axis, share_axis, step_axis
+from attnsweep.orchestrator.report.figures import Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
+from attnsweep.orchestrator.report.trials import as_script
+from attnsweep.search_spaces import Categorical, Int
 from attnsweep.workloads.vocabulary import OUTCOMES
-from tests.orchestrator.drawn import bands, bars, intervals, lines, texts, tick_labels, unreadable
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 ENDS = ["solved", "marginal", "degenerate_zero", "plateau", "runaway", "diverged", "failed"]
 TIMELINES = {(0, 0): "..ppp", (0, 1): ".sss.", (1, 0): "rr...", (1, 1): "....."}
 
 
-def _report(path: Path, n_trials: int, *, with_heads: bool = True) -> SweepReport:
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepReport, SweepReport]:
+    """On the same trainings, without curves and with heads, and the other way round."""
     rng = np.random.default_rng(0)
     trials = [
         trial_rows(
@@ -29,110 +34,127 @@ def _report(path: Path, n_trials: int, *, with_heads: bool = True) -> SweepRepor
             param_init_sigma=float(10 ** rng.uniform(-4, 0)),
             param_learning_rate=float(10 ** rng.uniform(-3, -1)),
             level_zero=8.0,
-            level_mean=7.5,
+            level_mean=7.9,
             loss_level=0.7,
         )
-        for trial in range(n_trials)
+        for trial in range(40)
     ]
-    spec = small_sweep(path.name, trials=n_trials)
-    if not with_heads:
-        return read_sweep_report(sweep_on_disk(path, spec, *trials))
     heads = [row for rows in trials for each in rows for row in head_rows(each, TIMELINES)]
-    return read_sweep_report(sweep_with_heads(path, spec, trials, heads))
+    home, spec = tmp_path_factory.mktemp("sweeps"), small_sweep("figures", trials=40)
+    with_heads = sweep_with_heads(home / "heads", spec, trials, heads)
+    return read_sweep_report(with_heads), read_sweep_report(sweep_on_disk(home / "curves", spec, *trials))
 
 
-@pytest.fixture(scope="module")
-def heads(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
-    return _report(tmp_path_factory.mktemp("sweeps") / "heads", 40)
+@pytest.fixture
+def report(reports: tuple[SweepReport, SweepReport]) -> SweepReport:
+    return reports[1]
 
 
-@pytest.fixture(scope="module")
-def curves(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
-    return _report(tmp_path_factory.mktemp("sweeps") / "curves", 40, with_heads=False)
+def _drawn(report: SweepReport, section: Section) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(each.svg) for each in draw_sweep(report) if each.section == section]
 
 
-@pytest.fixture(scope="module")
-def of_heads(heads: SweepReport) -> list[Picture]:
-    return list(draw_sweep(heads))
+def _titles(drawing: ElementTree.Element, tag: str) -> list[tuple[ElementTree.Element, str]]:
+    return [(each, title) for each in drawing.iter(tag) if (title := each.findtext("title"))]
 
 
-@pytest.fixture(scope="module")
-def of_curves(curves: SweepReport) -> list[Picture]:
-    """Of two reports on the same trainings, what the one with heads does not show."""
-    return [each for each in draw_sweep(curves) if each.section == "curves"]
+def test_each_figure_is_a_file_of_its_own_with_finite_numbers(reports: tuple[SweepReport, SweepReport]) -> None:
+    pictures = [*draw_sweep(reports[0]), *draw_sweep(reports[1]), draw_overview(reports)]
+    assert {each.section for each in pictures} == {"phase", "rates", "curves", "heads", "sweeps"}
+    for each in pictures:
+        root = ElementTree.fromstring(alone(each.svg))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not re.search(r'="[^"]*\b(nan|inf)\b', each.svg)
 
 
-def _of(pictures: list[Picture], section: Section) -> list[Picture]:
-    return [each for each in pictures if each.section == section]
+def test_axes_place_values_and_ticks() -> None:
+    assert log_axis(1e-4, 1.0).at([1e-4, 1e-2, 1.0]).tolist() == pytest.approx([0, 0.5, 1])
+    assert [label for _, label in log_axis(1e-4, 1.0).ticks] == ["10⁻⁴", "10⁻³", "10⁻²", "0.1", "1"]
+    assert [tick for tick, _ in linear_axis(0, 2).ticks] == [0, 0.5, 1, 1.5, 2]
+    assert [label for _, label in linear_axis(1, 4, whole=True).ticks] == ["1", "2", "3", "4"]
+    assert linear_axis(3, 3).at(3) == 0.5
+    assert step_axis(1000).at([0, 1000]).tolist() == [0, 1]
+    # Beyond an axis is its end.
+    assert share_axis().at([-1, 2]).tolist() == [0, 1]
 
 
-@pytest.mark.slow
-@pytest.mark.sample("one of each section")
-@pytest.mark.parametrize("are_all", [False, True], ids=["one of each section", "all"])
-def test_each_figure_can_be_read(
-    are_all: bool, heads: SweepReport, of_heads: list[Picture], of_curves: list[Picture], tmp_path: Path
-) -> None:
-    few = _report(tmp_path / "few", 4)
-    pictures = [*of_heads, *of_curves, *draw_sweep(few), draw_overview([heads, few])]
-    by_section = {each.section: each for each in reversed(pictures)}
-    assert by_section.keys() == {
-        *("stuck", "phase", "by_outcome", "cells", "outcomes", "curves", "composition", "emergence", "sweeps")
+def test_a_share_is_drawn_at_its_height() -> None:
+    chart = Chart(share_axis(), share_axis())
+    chart.interval((0.5, 0.5), (0.25, 0.0, 1.0), "#000000", "quarter <b>")
+    drawing = ElementTree.fromstring(chart.svg("alt"))
+    [(group, title)] = _titles(drawing, "g")
+    assert title == "quarter <b>"
+    dot, (top, bottom) = group.find("circle"), (24, 250 - 42)
+    assert float(present(dot).attrib["cy"]) == pytest.approx(bottom - 0.25 * (bottom - top), abs=0.1)
+
+
+def test_cells_are_divided_between_their_outcomes(report: SweepReport) -> None:
+    regions = present(report.regions)
+    mosaic = _drawn(report, "phase")[-1]
+    drawn = [(each, title) for each, title in _titles(mosaic, "rect") if each.attrib["fill"] != "#ffffffd0"]
+    for cell in regions.cells:
+        names = ", ".join(f"{name} {label}" for name, label in regions.labels(cell))
+        mine = {
+            each.attrib["fill"]: float(each.attrib["width"]) for each, title in drawn if title.startswith(f"{names}:")
+        }
+        shares = {OUTCOMES[name].colour: rate.share for name, rate in cell.outcomes.items() if rate.share}
+        if shares:
+            assert mine.keys() == shares.keys()
+            widths = {colour: width / sum(mine.values()) for colour, width in mine.items()}
+            assert widths == pytest.approx(shares, abs=0.01)
+
+
+def test_learning_curves_name_the_levels_once(report: SweepReport) -> None:
+    drawings = _drawn(report, "curves")
+    assert len(drawings) == len(report.curves) == 6
+    names = {
+        curve.outcome: [text.text for text in each.iter("text")]
+        for curve, each in zip(report.curves, drawings, strict=True)
     }
-    looked_at = pictures if are_all else by_section.values()
-    assert [(each.name, words) for each in looked_at if (words := unreadable(each.figure))] == []
+    assert {"mean, zero", "solved"} <= set(names["solved"])  # Two levels as one: their labels would overlap.
+    assert not {"mean, zero", "solved"} & set(names["diverged"])
 
 
 @pytest.mark.slow
-def test_outcomes_are_bars_with_their_numbers_beside(heads: SweepReport, of_heads: list[Picture]) -> None:
-    [picture] = _of(of_heads, "outcomes")
-    (panel,) = picture.figure.axes
-    assert bars(panel) == [each.rate.share for each in heads.outcomes]
-    bounds = [row[2:] for row in intervals(panel, "x")]
-    assert bounds == [pytest.approx((each.rate.low, each.rate.high)) for each in heads.outcomes]
-    assert tick_labels(panel, "y") == [each.outcome.replace("_", " ") for each in heads.outcomes]
-    assert texts(panel) == [*(str(each.rate.k) for each in heads.outcomes), "trainings"]
-    assert panel.get_xlabel() == "share of trainings"
-
-
-def test_cells_show_shares_and_intervals(heads: SweepReport, of_heads: list[Picture]) -> None:
-    assert heads.regions is not None
-    _, stuck, solved = _of(of_heads, "cells")
-    (panel,) = stuck.figure.axes
-    known = [each for each in heads.regions.cells if each.asked.share is not None]
-    assert texts(panel)[::2] == [f"{each.asked.share:.2f}" for each in known]
-    assert texts(panel)[1::2] == [f"{each.asked.low:.2f}–{each.asked.high:.2f}" for each in known]
-    patches = [each for each in panel.patches if isinstance(each, Rectangle)]
-    assert len(patches) == len(heads.regions.cells) + 1
-    faces = [
-        face.get_facecolor() for face, each in zip(patches[:-1], heads.regions.cells, strict=True) if each in known
+def test_choices_and_whole_numbers_are_places_not_a_continuum(tmp_path: Path) -> None:
+    space = {
+        "n_steps": 8,
+        "n_categories": Int(low=2, high=5),
+        "variant": Categorical(choices=("combined", "solution_1")),
+    }
+    trials = [
+        trial_rows(
+            at, ["solved", "marginal"], param_n_categories=2 + at % 4, param_variant=("combined", "solution_1")[at % 2]
+        )
+        for at in range(16)
     ]
-    assert [text.get_color() for text in panel.texts[::2]] == [letters_on(face) for face in faces]
-    assert heads.regions.best is not None
-    assert patches[-1].get_xy() == pytest.approx([place - 0.47 for place in heads.regions.best.place])
-    first = heads.regions.cells[0]
-    assert f"stuck {first.asked.share:.2f} [" in stuck.hover["cell-stuck-0-0"]
-    assert texts(solved.figure.axes[0])[0] == f"{first.solved.share:.2f}"
-    # A colour that means bad in one figure must not mean good in the other.
-    of_solved = [patch.get_facecolor() for patch in solved.figure.axes[0].patches[:-1]]
-    for face, each in zip(of_solved, heads.regions.cells, strict=True):
-        if each.solved.share is not None:
-            assert to_hex(face) == to_hex(colormaps["Greens"](each.solved.share))
+    sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("places", trials=16, space=space), *trials)
+    report = read_sweep_report(sweep)
+    assert report.diagram is None
+    assert len(_drawn(report, "phase")) == 1
+    labels = [{text.text for text in each.iter("text")} for each in _drawn(report, "rates")]
+    assert {"2", "3", "4", "5"} <= labels[0]
+    assert {"combined", "solution_1"} <= labels[1]
+    first, second, _loss = present(report.trials)["axes"]
+    assert first["whole"]
+    assert second["choices"] == ["combined", "solution_1"]
 
 
 @pytest.mark.slow
-def test_learning_curves_show_median_quartiles_and_levels(curves: SweepReport, of_curves: list[Picture]) -> None:
-    drawn = _of(of_curves, "curves")
-    assert len(drawn) == len(curves.curves) == 6
-    for picture, curve in zip(drawn, curves.curves, strict=True):
-        (panel,) = picture.figure.axes
-        median = panel.get_lines()[0]
-        assert lines(panel)[0] == [[point.step, point.median] for point in curve.points]
-        assert median.get_color() == OUTCOMES[curve.outcome].colour
-        assert bands(panel) == [{(point.step, end) for point in curve.points for end in (point.low, point.high)}]
-        name = curve.outcome.replace("_", " ")
-        assert panel.get_title() == f"{name}, {curve.n_trainings} trainings"
-        bottom, top = panel.get_ylim()
-        seen = [level for level in curves.levels if bottom <= level.median <= top]
-        if curve.outcome != "diverged":
-            assert sorted(line[0][1] for line in lines(panel)[1:]) == sorted(level.median for level in seen)
-            assert set(texts(panel)) == {level.name for level in seen}
+def test_bins_can_be_chosen(tmp_path: Path) -> None:
+    trials = [trial_rows(at, ["solved"], param_init_sigma=10 ** (-at / 5)) for at in range(1, 20)]
+    sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("bins", trials=20), *trials)
+    rates = read_sweep_report(sweep, bins=6).by_parameter[0]
+    assert len(rates.bins) == 6
+    assert sum(bin_.n_trials for bin_ in rates.bins) == 19
+    ratios = {round(present(bin_.high) / present(bin_.low), 6) for bin_ in rates.bins}
+    assert len(ratios) == 1
+
+
+def test_the_page_has_the_trials_values_outcomes_and_curves(report: SweepReport) -> None:
+    data = json.loads(as_script(present(report.trials)))
+    assert data["of"] == len(data["trials"]) == 40
+    counts = np.frombuffer(base64.b64decode(data["counts"]), "<f4").reshape(40, -1)
+    assert counts.sum() == 160
+    assert [name for name, _ in data["outcomes"]] == [share.outcome for share in report.outcomes]
+    assert counts.sum(axis=0).tolist() == [share.rate.k for share in report.outcomes]

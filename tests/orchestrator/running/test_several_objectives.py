@@ -71,7 +71,8 @@ def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_
         metrics = in_mlflow[trial].metrics
         assert [metrics["objective/rate of stuck"], metrics["objective/loss_quantile 0.9"]] == values
         assert metrics["constraints_met"] == (excess["loss_quantile <= 0.95"] <= 0)
-    page, pictures = make_report([tmp_path / "s"])
+    made = make_report([tmp_path / "s"])
+    page, pictures = made.text, made.pictures
     assert f"{len(stored['pareto_front'])} of 6 complete trials meet the constraints and are on the front" in page
     assert "pareto_front" in [each.name for each in pictures]
     screen = io.StringIO()
