@@ -105,7 +105,7 @@ def fit_logit(
     weight_T, share_T = n_T if weight_T is None else weight_T, k_T / n_T
     _, place = np.unique(np.floor((x_TD + 1) / 2 * _N_CELLS), axis=0, return_inverse=True)
     x_PD = np.column_stack([np.bincount(place, column) for column in x_TD.T]) / np.bincount(place)[:, None]
-    n_P, k_P = np.bincount(place, weight_T), np.bincount(place, weight_T * share_T)
+    n_P, k_P = (np.bincount(place, each).astype(np.float64) for each in (weight_T, weight_T * share_T))
     n_landmarks = np.clip((2.5 * len(n_T) ** 0.25 + 3) ** 2, _FEWEST_LANDMARKS, _MOST_LANDMARKS)
     landmarks_MD = _spread_out(x_PD, min(int(n_landmarks), len(x_PD)))
     jitter = 1e-8 * np.eye(len(landmarks_MD))

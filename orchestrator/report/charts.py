@@ -17,7 +17,7 @@ STYLE = (
 )
 _LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND_ROW, _LETTER = 54, 12, 24, 42, 17, 6.2
 _MOST_TICKS, _MOST_PLACES = 6, 8
-_NAMES = {"class_": "class"}
+_NAMES = {"class_": "class", "dash": "stroke-dasharray"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Axis:
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = self.scale(np.array([self.low, self.high]))
             share = (self.scale(np.asarray(values, dtype=np.float64)) - low) / ((high - low) or 1.0)
-        return np.clip(share, 0, 1)
+        return np.asarray(np.clip(share, 0, 1))
 
 
 def linear_axis(low: float, high: float, label: str = "", *, whole: bool = False) -> Axis:
@@ -211,10 +211,7 @@ def _escaped(text: object) -> str:
     return html.escape(without_folders(str(text)))
 
 
-def _tag(tag: str, title: str = "", inside: str = "", /, *, dash: str = "", **attributes: object) -> str:
-    if dash:
-        attributes["stroke_dasharray"] = dash
-    written = "".join(
-        f' {_NAMES.get(name) or name.replace("_", "-")}="{_escaped(each)}"' for name, each in attributes.items()
-    )
+def _tag(tag: str, title: str = "", inside: str = "", /, **attributes: object) -> str:
+    named = ((_NAMES.get(name) or name.replace("_", "-"), each) for name, each in attributes.items() if each != "")
+    written = "".join(f' {name}="{_escaped(each)}"' for name, each in named)
     return f"<{tag}{written}>{_title(title)}{inside}</{tag}>"

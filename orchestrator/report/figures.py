@@ -49,6 +49,7 @@ _MOST_DOTS = 400
 """Up to this many trials are drawn on the surface; the figure below the phase diagram has all."""
 _MOST_WRITTEN = 60
 """Up to this many cells have their share written in."""
+_MOST_COUNTED = 10
 _HIGHEST, _BEYOND_LEVELS, _LEVELS_APART, _DECADES, _MANYFOLD = 1e30, 30, 0.06, 1.3, 100.0
 
 
@@ -205,19 +206,18 @@ def _cell_title(regions: Regions, cell: Cell) -> str:
 
 def _rates(rates: ParameterRates, ending: Ending, colour: str) -> str:
     label = f"{plain_label(rates.parameter)} ({rates.where})" if rates.where else plain_label(rates.parameter)
-    low, high = rates.bins[0].low, rates.bins[-1].high
-    is_range = isinstance(rates.dimension, Float) and low is not None and high is not None
-    if is_range:
-        x = (log_axis if rates.dimension.log else linear_axis)(low, high, label)
-    else:
-        x = places_axis([bin_label(bin_.label) for bin_ in rates.bins], label)
-    chart = Chart(x, share_axis(ending.share_label))
-    for at, bin_ in enumerate(rates.bins):
-        ends = (bin_.low, bin_.high) if is_range else (at, at)
-        _interval(chart, ends, bin_.rate, f"{bin_.label}, {bin_.n_trials} trials", colour)
-        if bin_.n_trials and len(rates.bins) <= 10:
-            middle = ends[0] if not is_range else math.sqrt(ends[0] * ends[1]) if rates.dimension.log else sum(ends) / 2
-            chart.note(middle, 1, f"{bin_.n_trials:,}", dy=-5)
+    axis = places_axis([bin_label(bin_.label) for bin_ in rates.bins], label)
+    ends = [(float(at), float(at)) for at in range(len(rates.bins))]
+    if isinstance(rates.dimension, Float):
+        ends = [(bin_.low, bin_.high) for bin_ in rates.bins if bin_.low is not None and bin_.high is not None]
+        axis = (log_axis if rates.dimension.log else linear_axis)(ends[0][0], ends[-1][1], label)
+    chart = Chart(axis, share_axis(ending.share_label))
+    for (low, high), bin_ in zip(ends, rates.bins, strict=True):
+        _interval(chart, (low, high), bin_.rate, f"{bin_.label}, {bin_.n_trials} trials", colour)
+        if bin_.n_trials and len(rates.bins) <= _MOST_COUNTED:
+            chart.note(
+                math.sqrt(low * high) if axis.scale is np.log10 else (low + high) / 2, 1, f"{bin_.n_trials:,}", dy=-5
+            )
     numbers = "; ".join(f"{bin_.label}: {rate_label(bin_.rate)}" for bin_ in rates.bins)
     return chart.svg(f"{ending.share_label} by {rates.title}: {numbers}")
 

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.analysis.labels import GREY, outcome_order, plain_la
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.views import outcomes_of, param_column
 from attnsweep.orchestrator.report.templating import without_folders
-from attnsweep.search_spaces.dimensions import Categorical, Conditional, Int
+from attnsweep.search_spaces.dimensions import Categorical, Float, Int
 from attnsweep.search_spaces.sweep import Sweep
 
 MOST_TRIALS = 5000
@@ -53,10 +53,10 @@ def read_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> dict[str,
     } | _curves(connection, place, outcomes)
 
 
-def _axis(spec: Sweep, name: str, values: Sequence[object]) -> dict[str, Any]:
-    dimension = spec.parameters()[name]
-    parts = (dimension.then, dimension.otherwise) if isinstance(dimension, Conditional) else (dimension,)
-    ranges = [part for part in parts if hasattr(part, "log")]
+def _axis(spec: Sweep, name: str, values: Sequence[Any]) -> dict[str, Any]:
+    condition = spec.conditional().get(name)
+    parts = [spec.varied()[name]] if condition is None else [condition.then, condition.otherwise]
+    ranges = [part for part in parts if isinstance(part, Float | Int)]
     if not ranges or any(isinstance(value, str | bool) for value in values):
         declared = [choice for part in parts if isinstance(part, Categorical) for choice in part.choices]
         labels = [value_label(value) for value in (*declared, *values)]
