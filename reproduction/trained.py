@@ -20,9 +20,10 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine
-from attnsweep.workloads.engine.contract import Evidence, P, Training, Workload
+from attnsweep.workloads.engine.contract import P, Training, Workload
 from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import UserError

@@ -41,11 +41,6 @@ class SpecError(UserError):
     """Raised for a sweep, search space or parameter that is not valid, so that no training can be made from it."""
 
 
-class LabelError(SpecError):
-    """Raised if a workload's `judge` gives an outcome that the workload does not declare, or a label that contradicts
-    another label or the loss."""
-
-
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
     """Returns advice for an unknown name: the most similar name among `names`, or the text `otherwise` if none is
     similar."""

@@ -167,7 +167,7 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
     """Runs a module with trained parameters on a batch. Returns the attention weights of each layer, from first to
     last, (n_sentences, n_heads, n_queries, n_keys)."""
-    return seen_weights(module, lambda: workload.eval_loss(module, batch | workload.answers(module, batch)))
+    return seen_weights(module, lambda: workload.evaluate(module, batch))
 
 
 def maps_of_batch(

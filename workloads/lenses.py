@@ -29,12 +29,14 @@ class Lenses:
             (n_sentences, n_tokens).
         maps: Returns complete maps of the sentence of a given number, or of a default one, where `attention` and
             `vocabulary` do not suffice. If it returns `None`, `attention` and `vocabulary` are used.
+        layer_names: Names by which layers 0, 1, ... are shown; a layer without a name is shown by its number.
         least_examples: The smallest `batch_size` for which means over examples are meaningful.
     """
 
     attention: Callable[[nn.Module, Batch], Sequence[Tensor]] | None = None
     vocabulary: Callable[[Any], Sequence[str]] = lambda _: ()
     maps: Callable[[Workload[Any], nn.Module, Lanes[Any], int | None], SentenceMaps | None] | None = None
+    layer_names: tuple[str, ...] = ()
     least_examples: int = 1
 
 

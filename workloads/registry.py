@@ -9,16 +9,18 @@ import typing
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import combinations
 from types import ModuleType
 from typing import Any
 
-from attnsweep.workloads.conditions import terms_of
+from attnsweep.workloads.conditions import implies, terms_of
 from attnsweep.workloads.declaration import check_spelling
 from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean, in_words
 from attnsweep.workloads.parameters import KINDS, Parameter, TrainingParameters
 from attnsweep.workloads.user_code import UserCode, read_user_code, user_file, users_code
-from attnsweep.workloads.vocabulary import OUTCOMES, Outcome
+from attnsweep.workloads.vocabulary import OUTCOMES, Outcome, with_own
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
 _LABEL = re.compile("[a-z][a-z0-9_]{0,39}")
@@ -135,8 +137,7 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
         SpecError: For the first declaration or method that is missing or has the wrong type.
     """
     subject = kind.__name__
-    is_judged = kind.judge is not Workload.judge or kind.verdicts is not Workload.verdicts
-    if missing := sorted(kind.__abstractmethods__ | (set() if is_judged else {"judge"})):
+    if missing := sorted(kind.__abstractmethods__):
         methods = ", ".join(missing)
         raise SpecError(
             subject,
@@ -147,9 +148,10 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
             raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a class attribute that is a string")
-    for name in ("files", "level_names", "head_score_names", "head_layer_names"):
+    for name in ("files", "level_names", "head_score_names"):
         _check_names(f"{subject}.{name}", getattr(kind, name, None))
     _check_outcomes(f"{subject}.outcomes", kind.outcomes)
+    _check_verdicts(subject, getattr(kind, "verdicts", None), kind.outcomes)
     _check_events(f"{subject}.events", kind.events)
     _check_parameters(f"{subject}.parameters", getattr(kind, "parameters", None))
 
@@ -183,8 +185,35 @@ def _check_outcomes(subject: str, own: object) -> None:
             raise _refused(
                 f"{subject}, {label}",
                 "is_judged=False",
-                "is_judged=True, because the workload's own `judge` gives this outcome",
+                "is_judged=True, because the workload's table of verdicts gives this outcome",
             )
+
+
+def _check_verdicts(subject: str, verdicts: object, own: Mapping[str, Outcome]) -> None:
+    tables = [*verdicts.values()] if isinstance(verdicts, Mapping) else [verdicts]
+    if not tables or not all(isinstance(table, VerdictTable) for table in tables):
+        raise _refused(f"{subject}.verdicts", verdicts, "an attnsweep.VerdictTable, or one by variant")
+    known = [name for name, outcome in with_own(own).items() if outcome.is_judged]
+    given = {row.outcome for table in tables for row in table.rows}
+    for label in sorted(given - {*known}):
+        raise SpecError(
+            f"{subject}.verdicts",
+            given=label,
+            expected=f"outcomes that the workload declares: {', '.join(known)}",
+            fix=did_you_mean(label, known, f"declare it: outcomes = {{{label!r}: attnsweep.Outcome(...)}}"),
+        )
+    for label in (label for label in own if label not in given):
+        raise _refused(f"{subject}.outcomes", label, "outcomes that a row of the table of verdicts gives")
+    for table in tables:
+        texts = [(row.outcome, row.when) for row in table.rows if isinstance(row, Rule) and isinstance(row.when, str)]
+        for (outcome, when), (later, later_when) in combinations(texts, 2):
+            if implies(later_when, when):
+                raise SpecError(
+                    f"the outcome {later} of {subject}",
+                    given=later_when,
+                    expected=f"a condition that does not imply {when}, that of the earlier row {outcome}",
+                    fix="exchange the rows or change a condition: the first that holds decides",
+                )
 
 
 def _check_events(subject: str, events: object) -> None:

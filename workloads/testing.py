@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
-from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur, check_near_levels
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
 from attnsweep.workloads.engine.construction import seeded_generators, starting_state
 from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
@@ -34,8 +33,9 @@ from attnsweep.workloads.engine.layout import in_type
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms, said_of_places
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import LabelError, SpecError, UserError, in_words
+from attnsweep.workloads.errors import SpecError, UserError, in_words
 from attnsweep.workloads.parameters import Value
+from attnsweep.workloads.registry import check_declarations
 
 RELATIVE_TOLERANCE = 1e-5
 """The largest accepted relative difference between the losses of a training in two packs."""
@@ -154,7 +154,7 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
         difference = _difference(_rows(fused, lanes), other, RELATIVE_TOLERANCE)
         assert not difference, (
             f"{workload.name}: lanes {lanes} differ between packs: {difference} (at most {RELATIVE_TOLERANCE:g}); does "
-            "`loss` or `batch` mix lanes, does `judge` compare them, or does a static parameter vary?"
+            "`loss` or `batch` mix lanes, does a condition compare them, or does a static parameter vary?"
         )
 
 
@@ -214,18 +214,15 @@ def check_engine_equals_plain_pytorch(
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Checks that trainings get only outcomes and reference levels that the workload declares.
 
-    Every training must have a known outcome at every measured step, and every level a declared name. Where the loss
-    cannot tell two levels apart, a label must name both of them or none. Losses must not be negative unless the
-    workload allows it. Each outcome that the workload declares must be able to occur, as far as conditions are given as
-    text.
+    Every level must have a declared name, and losses must not be negative unless the workload allows it. Each outcome
+    that the workload declares must be able to occur, as far as conditions are given as text.
     """
+    check_declarations(type(workload))
     result = Pack(workload, trainings, device).train_to_end()
     try:
         judged(workload, trainings[0].parameters, result.evidence)
         first_held(workload, trainings[0].parameters, result.evidence, result.last_probe)
-        check_near_levels(workload, trainings[0].parameters, result.evidence)
-        check_each_can_occur(workload, trainings[0].parameters)
-    except (TypeError, ValueError, LabelError) as error:
+    except (SpecError, ValueError) as error:
         raise AssertionError(f"{workload.name}: the labels of trainings are wrong: {error}") from error
     loss = result.evidence.metrics["eval_loss"]
     impossible = loss[loss < least_losses(workload, result.evidence.levels)[:, None]]

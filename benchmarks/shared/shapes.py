@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attnsweep import (
+    AtLevel,
     Batch,
     Embedding,
-    Evidence,
     Linear,
+    Rule,
     Sight,
     TransformerBlock,
-    Verdicts,
-    judge_by_levels,
+    VerdictTable,
 )
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.construction import starting_state
@@ -80,14 +80,19 @@ class Classifies(Workload[TrainingParameters]):
     """A problem whose module has the logits of its `head`; without input all words are equally likely."""
 
     parameters, level_names = TrainingParameters, ("zero",)
+    verdicts = VerdictTable(
+        (
+            Rule.diverged(),
+            Rule.solved(),
+            AtLevel(outcome="degenerate_zero", level="zero", says="equal logits"),
+            Rule.moving(),
+        )
+    )
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
         bias = cast(nn.Linear, module.head).bias
         zero = torch.full_like(bias[0], len(bias)).log()
         return {"zero": zero, "solved": 0.1 * zero}
-
-    def judge(self, parameters: TrainingParameters, evidence: Evidence) -> Verdicts:  # noqa: ARG002
-        return judge_by_levels(evidence, {"zero": "degenerate_zero"})
 
 
 class NextToken(Classifies):

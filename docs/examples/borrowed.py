@@ -109,6 +109,15 @@ def transformer_lens(n_words: int, width: int, n_tokens: int) -> nn.Module:
 class Borrowed(at.Workload[BorrowedParameters]):
     name, summary, parameters = "borrowed", "a repeated random segment, for a borrowed model", BorrowedParameters
     level_names, head_score_names = ("zero", "context"), at.PATTERN_SCORE_NAMES
+    verdicts = at.VerdictTable(
+        (
+            at.Rule.diverged(),
+            at.Rule.solved(),
+            at.AtLevel(outcome="marginal", level="context", says="knows the segment's words, not their order"),
+            at.AtLevel(outcome="degenerate_zero", level="zero", says="all words are equally likely"),
+            at.Rule.moving(),
+        )
+    )
 
     def build(self, parameters: BorrowedParameters) -> nn.Module:
         sizes = parameters.n_words, parameters.width, 2 * parameters.n_words - 1
@@ -138,9 +147,6 @@ class Borrowed(at.Workload[BorrowedParameters]):
         context = ((length - 1.0).log() * batch["counts"]).sum() / batch["counts"].sum()  # knows the segment's tokens
         zero = context.new_tensor((batch["token"].shape[-1] + 1) / 2).log()
         return {"zero": zero, "context": context, "solved": 0.1 * context}
-
-    def judge(self, parameters: BorrowedParameters, evidence: at.Evidence) -> at.Verdicts:
-        return at.judge_by_levels(evidence, {"context": "marginal", "zero": "degenerate_zero"})
 
     def score_heads(self, lanes: at.Lanes[BorrowedParameters], state: at.State) -> at.HeadScores:
         return at.score_patterns(self.build(lanes.shared), at.attention_weights, lanes, state, self.eval_batch(lanes))

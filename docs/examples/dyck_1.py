@@ -21,6 +21,15 @@ class Reader(nn.Module):
 class Dyck1(at.Workload[at.TrainingParameters]):
     name, summary = "dyck_1", "may the next of 16 brackets close?"
     parameters, level_names = at.TrainingParameters, ("zero", "position")
+    verdicts = at.VerdictTable(
+        (
+            at.Rule.diverged(),
+            at.Rule.solved(),
+            at.AtLevel(outcome="marginal", level="position", says="knows the position only"),
+            at.AtLevel(outcome="degenerate_zero", level="zero", says="both answers are equally likely"),
+            at.Rule.moving(),
+        )
+    )
 
     def build(self, parameters: at.TrainingParameters) -> nn.Module:
         return Reader()
@@ -41,9 +50,6 @@ class Dyck1(at.Workload[at.TrainingParameters]):
         share = (batch["sign"] > 0).to(batch["sign"]).mean(0)  # at each position
         position = (torch.special.entr(share) + torch.special.entr(1 - share)).mean()
         return {"zero": torch.full_like(position, 2).log(), "position": position, "solved": 0.1 * position}
-
-    def judge(self, parameters: at.TrainingParameters, evidence: at.Evidence) -> at.Verdicts:
-        return at.judge_by_levels(evidence, {"position": "marginal", "zero": "degenerate_zero"})
 
 
 def sweep() -> at.Sweep:

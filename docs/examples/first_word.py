@@ -43,7 +43,7 @@ VERDICTS = at.VerdictTable(
 class FirstWord(at.Workload[at.TrainingParameters]):
     name, summary = "first_word", "which word was the first?"
     parameters, level_names = at.TrainingParameters, ("zero",)
-    head_score_names = ("first_share",)
+    head_score_names, verdicts = ("first_share",), VERDICTS
     lenses = at.Lenses(
         attention=lambda module, batch: [module.logits.softmax(-1).expand(len(batch["token"]), 1, -1, -1)],
         vocabulary=lambda _: WORDS,
@@ -67,9 +67,6 @@ class FirstWord(at.Workload[at.TrainingParameters]):
 
     def levels(self, module: nn.Module, batch: at.Batch) -> dict[str, Tensor]:
         return {"zero": module.value.new_tensor(math.log(len(WORDS))), "solved": module.value.new_tensor(0.1)}
-
-    def verdicts(self, parameters: at.TrainingParameters) -> at.VerdictTable:
-        return VERDICTS
 
     def score_heads(self, lanes: at.Lanes[at.TrainingParameters], state: at.State) -> at.HeadScores:
         share = state["logits"].softmax(-1)[:, :, 0].mean(-1).double().cpu().numpy()[:, None, None]

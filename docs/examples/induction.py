@@ -32,6 +32,15 @@ class TwoBlocks(nn.Module):
 class Induction(at.Workload[InductionParameters]):
     name, summary, parameters = "induction", "the next token of a repeated random segment", InductionParameters
     level_names, head_score_names = ("zero", "context"), at.PATTERN_SCORE_NAMES
+    verdicts = at.VerdictTable(
+        (
+            at.Rule.diverged(),
+            at.Rule.solved(),
+            at.AtLevel(outcome="marginal", level="context", says="knows the segment's words, not their order"),
+            at.AtLevel(outcome="degenerate_zero", level="zero", says="all words are equally likely"),
+            at.Rule.moving(),
+        )
+    )
 
     def build(self, parameters: InductionParameters) -> TwoBlocks:
         return TwoBlocks(parameters.n_words, parameters.layer_norm_eps)
@@ -56,9 +65,6 @@ class Induction(at.Workload[InductionParameters]):
         context = ((length - 1.0).log() * batch["counts"]).sum() / batch["counts"].sum()  # knows the segment's tokens
         zero = context.new_tensor(module.word.num_embeddings).log()
         return {"zero": zero, "context": context, "solved": 0.1 * context}
-
-    def judge(self, parameters: InductionParameters, evidence: at.Evidence) -> at.Verdicts:
-        return at.judge_by_levels(evidence, {"context": "marginal", "zero": "degenerate_zero"})
 
     def score_heads(self, lanes: at.Lanes[InductionParameters], state: at.State) -> at.HeadScores:
         module, batch = self.build(lanes.shared), self.eval_batch(lanes)

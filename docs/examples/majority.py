@@ -23,6 +23,14 @@ class Reader(nn.Module):
 class Majority(at.Workload[at.TrainingParameters]):
     name, summary = "majority", "are most of 15 bits ones?"
     parameters, level_names = at.TrainingParameters, ("zero",)
+    verdicts = at.VerdictTable(
+        (
+            at.Rule.diverged(),
+            at.Rule.solved(),
+            at.AtLevel(outcome="degenerate_zero", level="zero", says="both answers are equally likely"),
+            at.Rule.moving(),
+        )
+    )
 
     def build(self, parameters: at.TrainingParameters) -> nn.Module:
         return Reader()
@@ -39,9 +47,6 @@ class Majority(at.Workload[at.TrainingParameters]):
 
     def levels(self, module: nn.Module, batch: at.Batch) -> dict[str, Tensor]:
         return {"zero": torch.full_like(batch["sign"][0], math.log(2)), "solved": batch["sign"].new_tensor(0.1)}
-
-    def judge(self, parameters: at.TrainingParameters, evidence: at.Evidence) -> at.Verdicts:
-        return at.judge_by_levels(evidence, {"zero": "degenerate_zero"})
 
 
 def sweep() -> at.Sweep:

@@ -175,9 +175,10 @@ def layer_names_of(workload: str) -> tuple[str, ...]:
     A workload that a sweep directory names by its file is not loaded: reading a sweep runs none of its code.
     """
     # The workload registry is imported only if there are attention heads, because it imports PyTorch.
+    from attnsweep.workloads.lenses import lenses_of
     from attnsweep.workloads.registry import load_workload, registered_names
 
-    return load_workload(workload).head_layer_names if workload in registered_names() else ()
+    return lenses_of(load_workload(workload)).layer_names if workload in registered_names() else ()
 
 
 LAYER = "layer"

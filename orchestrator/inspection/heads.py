@@ -19,7 +19,7 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps
-from attnsweep.workloads.lenses import head_maps
+from attnsweep.workloads.lenses import head_maps, lenses_of
 from attnsweep.workloads.user_code import users_code
 
 _EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.check_workload"
@@ -149,4 +149,4 @@ def joined(
     last = max((scores["step"] for scores in scored), default=None)
     at_last = {(scores["layer"], scores["head"]): scores for scores in scored if scores["step"] == last}
     heads = tuple(head for layer in maps.layers for head in heads_of_layer(layer, at_last))
-    return Heads(row=row, maps=maps, layer_names=workload.head_layer_names, heads=heads, note=note)
+    return Heads(row=row, maps=maps, layer_names=lenses_of(workload).layer_names, heads=heads, note=note)

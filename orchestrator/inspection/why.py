@@ -190,7 +190,7 @@ def _objectives(workload: Workload[Any], training: Training[Any], state: State) 
     parameters = {name: value.detach().clone().unsqueeze(0) for name, value in module.named_parameters()}
 
     def held_out(module: nn.Module, batch: Batch) -> Tensor:
-        return workload.eval_loss(module, batch | workload.answers(module, batch))
+        return workload.evaluate(module, batch)["eval_loss"]
 
     eval_batch = {
         name: value.double() if value.is_floating_point() else value

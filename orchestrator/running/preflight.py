@@ -16,12 +16,12 @@ from attnsweep.search_spaces.numbered_draws import drawn_parameters
 from attnsweep.search_spaces.sweep import Sampler, Sweep
 from attnsweep.workloads.declaration import check_spelling
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
-from attnsweep.workloads.diagnostics.verdicts import check_near_levels
 from attnsweep.workloads.engine.construction import built_alone, check_alike, seeded_generators, starting_state
-from attnsweep.workloads.engine.contract import Evidence, Lanes, Training, Workload
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.layout import measurable
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
@@ -213,7 +213,6 @@ def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> ND
     check_spelling(f"{workload.name}: metrics", evidence.metrics)
     judged(workload, trainings[0].parameters, evidence)
     first_held(workload, trainings[0].parameters, evidence, np.zeros(len(trainings), np.int64))
-    check_near_levels(workload, trainings[0].parameters, evidence)
     _, again = _measured(workload, trainings, seed=1)
     for subject, value in values.items():
         if not np.array_equal(value, again[subject], equal_nan=True):

@@ -13,12 +13,13 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.training.messages import Rows, Standing
 from attnsweep.orchestrator.training.tasks import Task, training_id
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
-from attnsweep.workloads.diagnostics.outcomes import onset_probe
 from attnsweep.workloads.diagnostics.promotion import certify_stuck
-from attnsweep.workloads.engine.contract import Certificate, Verdicts, Workload, Written
+from attnsweep.workloads.engine.contract import Certificate, Workload
 from attnsweep.workloads.engine.judging import first_held, is_stuck, judged, least_losses
+from attnsweep.workloads.engine.outcomes import onset_probe
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import HeadProbe, PackResult
+from attnsweep.workloads.engine.verdicts import Verdicts
 from attnsweep.workloads.vocabulary import NEGATIVE_LOSS, PRUNED
 
 _MOST_STEPS = 2**31 - 1
@@ -45,7 +46,7 @@ def ended_rows(
     escapes = predicted_escapes(workload, trainings, state)
     return Rows(
         trainings=trained_rows(workload, tasks, result, verdicts, certificates, context, escapes),
-        curves=curve_rows(workload, tasks, result, score_written(workload, pack, result) | _measured_by(certificates)),
+        curves=curve_rows(workload, tasks, result, _final_metrics(workload, pack, result) | _measured_by(certificates)),
         heads=head_rows(workload, tasks, result),
     )
 
@@ -62,6 +63,15 @@ def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -
             outcome.tolist(), is_stuck(workload, outcome).tolist(), losses.tolist(), strict=True
         )
     ]
+
+
+def _final_metrics(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
+    ended = np.flatnonzero(~result.is_cut_short)
+    metrics: dict[str, NDArray[np.float64]] = {}
+    for name, values in workload.final_metrics(*pack.final_state(ended)).items() if ended.size else ():
+        metrics[name] = np.full(len(result.is_cut_short), np.nan)
+        metrics[name][ended] = values
+    return metrics
 
 
 def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArray[np.float64]]:
@@ -265,32 +275,3 @@ def _steps_at(steps: NDArray[np.int64], probes: NDArray[np.int64]) -> list[int |
 def _whole(step: float) -> int | None:
     """At most `_MOST_STEPS`; null if not finite."""
     return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None
-
-
-def score_written(workload: Workload[Any], pack: Pack[Any], result: PackResult) -> dict[str, NDArray[np.float64]]:
-    """BLEU of what trainings wrote, (n_trainings,) for each set of sentences."""
-    ended = np.flatnonzero(~result.is_cut_short)
-    scores: dict[str, NDArray[np.float64]] = {}
-    if not ended.size:
-        return scores
-    for lane, sets in zip(ended, workload.write(*pack.final_state(ended)), strict=True):
-        for written in sets:
-            score = scores.setdefault(f"bleu_{written.name}", np.full(len(result.diverged_step), np.nan))
-            score[lane] = bleu(written)
-    return scores
-
-
-def bleu(written: Written) -> float:
-    """Corpus BLEU by sacrebleu, 0 to 100; NaN for an empty set.
-
-    Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call
-    for clarity in reporting BLEU scores".
-    """
-    if not written.references:
-        return float("nan")
-    # sacrebleu is imported only here, because most trainers do not need it: their workloads write no texts.
-    from sacrebleu import corpus_bleu
-
-    # `force=True` suppresses sacrebleu's warning that the text is already tokenized.
-    score = corpus_bleu(list(written.hypotheses), [list(written.references)], tokenize="none", force=True)
-    return float(score.score)

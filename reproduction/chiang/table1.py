@@ -21,8 +21,8 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_fi
 from attnsweep.reproduction.rows import mean_difference_row, mean_interval, mean_row
 from attnsweep.reproduction.trained import queried, swept
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.engine.contract import Written
 from attnsweep.workloads.registry import load_workload
+from attnsweep.workloads.translation.writing import Written, write
 
 _CELLS = {("all", "all"): ("32.6", "32.5"), ("short", "long"): ("11.4", "12.4")}
 """The published BLEU of the baseline and of log-length scaling, by the sentences trained on and tested on."""
@@ -165,7 +165,8 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
     """Returns translations of the long test sentences."""
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
-    [sets] = load_workload("translation").write(lanes, state)
+    template = load_workload("translation").build(lanes.shared).to(lanes.device, lanes.dtype)
+    [sets] = write(template, lanes, state)
     return next(written for written in sets if written.name == "long")
 
 

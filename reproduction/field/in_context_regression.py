@@ -21,9 +21,9 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed,
 from attnsweep.reproduction.rows import median_row, share_row
 from attnsweep.reproduction.trained import Trained, one_thread, queried, trained
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
-from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL, at_level
-from attnsweep.workloads.engine.contract import Evidence, Lanes, Training, Workload
+from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.judging import first_held
+from attnsweep.workloads.engine.outcomes import AT_LEVEL, Evidence, at_level
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.field.in_context_regression import IN_CONTEXT_REGRESSION, data, loss, second_moment
 from attnsweep.workloads.parameters import TrainingParameters, Value

@@ -28,9 +28,10 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs import outcomes as full_outcomes
 from attnsweep.workloads.category_pairs.certificates import split
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.diagnostics import outcomes
 from attnsweep.workloads.diagnostics.kicks import KICKS, MOST_TELLING, kick_and_train
-from attnsweep.workloads.engine.contract import Evidence
+from attnsweep.workloads.engine import outcomes
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.vocabulary import STUCK_OUTCOMES
 
 
@@ -107,7 +108,7 @@ class Judged:
         metrics = {name: table[chosen] for name, table in self.metrics.items()}
         evidence = Evidence(steps=self.steps.astype(np.int64), metrics=metrics, levels=levels)
         with np.errstate(invalid="ignore"):
-            verdicts = CategoryPairs().judge(parameters_of(self.rows[chosen[0]]), evidence)
+            verdicts = judged(CategoryPairs(), parameters_of(self.rows[chosen[0]]), evidence)
         outcome: NDArray[np.str_] = verdicts.outcome[np.arange(chosen.size), self._last[chosen]]
         return outcome
 

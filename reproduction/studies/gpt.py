@@ -248,8 +248,8 @@ class ChangedGPT(GPTWorkload):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return super().loss(self._as_read(module), batch)
 
-    def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        return super().answers(self._as_read(module), batch)
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        return super().evaluate(self._as_read(module), batch)
 
     def score_heads(self, lanes: Lanes[GPTParameters], state: State) -> HeadScores:
         return super().score_heads(lanes, self.read(state))

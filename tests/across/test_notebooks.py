@@ -14,7 +14,7 @@ FOLDER = ROOT / "docs" / "notebooks"
 
 @pytest.mark.scale
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("emergence", marks=pytest.mark.ray), "own_workload", "stuck_rates"])
+@pytest.mark.parametrize("name", [pytest.param("emergence", marks=pytest.mark.ray), "stuck_rates"])
 def test_a_notebook_runs(name: str, tmp_path: Path, mlflow_database: str) -> None:
     del mlflow_database
     subprocess.run([sys.executable, FOLDER / "execute.py", "--into", tmp_path, FOLDER / f"{name}.ipynb"], check=True)

@@ -19,8 +19,9 @@ FRAGILE = """
 from dataclasses import dataclass
 import numpy as np
 import torch
-from attnsweep import Int, Sweep
+from attnsweep import Int, Rule, Sweep, VerdictTable
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
+from attnsweep.workloads.category_pairs.outcomes import REDUCED
 from attnsweep.workloads.parameters import parameter
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,11 @@ class Parameters(CategoryPairsParameters):
 
 class Panic(BaseException):
     pass
+
+def _raises_later(parameters, evidence):
+    if parameters.fate == 6 and np.isfinite(evidence.metrics["eval_loss"][:, 1:]).any():
+        raise ZeroDivisionError("planted")
+    return np.zeros(evidence.metrics["eval_loss"].shape, bool)
 
 class Fragile(CategoryPairs):
     name = "fragile"
@@ -53,10 +59,7 @@ class Fragile(CategoryPairs):
                 next(iter(state.values()))[lane] = torch.nan
         return state
 
-    def judge(self, parameters, evidence):
-        if parameters.fate == 6 and np.isfinite(evidence.metrics["eval_loss"][:, 1:]).any():
-            raise ZeroDivisionError("planted")
-        return super().judge(parameters, evidence)
+    verdicts = VerdictTable((Rule(outcome="runaway", when=_raises_later), *REDUCED.rows))
 
 def sweep():
     return Sweep(name="fragile", workload="fragile.py:Fragile", sampler="grid", trials=4, replicates=4,

@@ -17,12 +17,12 @@ FAULTY = r"""
 from dataclasses import dataclass
 import numpy as np
 import torch
-from attnsweep import Categorical, Sweep
+from attnsweep import Categorical, Rule, Sweep, VerdictTable
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Verdicts
+from attnsweep.workloads.category_pairs.outcomes import REDUCED
 from attnsweep.workloads.parameters import parameter
 
-FAULTS = ("none", "surrogate", "unspeakable", "panic", "no_verdict", "unknown", "misshapen", "complex", "negative")
+FAULTS = ("none", "surrogate", "unspeakable", "panic", "misshapen", "complex", "negative")
 
 class UnspeakableError(Exception):
     def __str__(self):
@@ -35,9 +35,14 @@ class PanicException(BaseException):
 class Parameters(CategoryPairsParameters):
     fault: str = parameter("none", "what it does wrong", choices=FAULTS, static=True)
 
+def misshapen(parameters, evidence):
+    none = np.zeros(evidence.metrics["eval_loss"].shape, dtype=bool)
+    return none[:, :1] if parameters.fault == "misshapen" else none
+
 class Faulty(CategoryPairs):
     name = "faulty"
     parameters = Parameters
+    verdicts = VerdictTable((Rule(outcome="runaway", when=misshapen), *REDUCED.rows))
 
     def build(self, parameters):
         match parameters.fault:
@@ -51,25 +56,14 @@ class Faulty(CategoryPairs):
         module.fault = parameters.fault
         return module
 
-    def eval_loss(self, module, batch):
-        loss = super().eval_loss(module, batch)
+    def evaluate(self, module, batch):
+        loss = super().evaluate(module, batch)["eval_loss"]
         match module.fault:
             case "complex":
-                return torch.complex(loss, loss)
+                loss = torch.complex(loss, loss)
             case "negative":
-                return loss - 5.0
-        return loss
-
-    def judge(self, parameters, evidence):
-        none = np.zeros(evidence.metrics["eval_loss"].shape, dtype=bool)
-        match parameters.fault:
-            case "no_verdict":
-                return None
-            case "unknown":
-                return Verdicts.first_of({"solved": none}, "won")
-            case "misshapen":
-                return Verdicts.first_of({"solved": none[:, :1]})
-        return super().judge(parameters, evidence)
+                loss = loss - 5.0
+        return {"eval_loss": loss}
 
 def sweep():
     return Sweep(
@@ -82,9 +76,7 @@ ERRORS = {
     "surrogate": "ValueError: \\ud800",
     "unspeakable": "UnspeakableError: <exception str() failed>",
     "panic": "PanicException: index out of bounds",
-    "no_verdict": "TypeError: faulty.judge: got a result of the type NoneType, expected a Verdicts object",
-    "unknown": "an outcome of judge: got 'won', expected an outcome that the workload declares: solved",
-    "misshapen": "ValueError: faulty.judge: got labels of the shape (1, 1), expected the shape (1, ",
+    "misshapen": "the outcome runaway: got a bool array of the shape (1, 1), expected a bool array of the shape (1, ",
     "complex": "TypeError: eval_loss: got complex128 of shape () for each training, expected one real number",
 }
 

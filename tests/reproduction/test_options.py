@@ -11,13 +11,12 @@ from rich.console import Console
 
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.orchestrator.training.rows import bleu
 from attnsweep.reproduction.catalog import REPRODUCTIONS
 from attnsweep.reproduction.chiang import table1
 from attnsweep.reproduction.chiang.table1 import paired_bootstrap
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.engine.contract import Written
+from attnsweep.workloads.translation.writing import Written, bleu
 from tests.orchestrator.commands import command
 
 QUIET = Console(quiet=True)

@@ -20,7 +20,7 @@ from attnsweep.reproduction.studies import (
 from attnsweep.reproduction.studies.full_models import Judged, by_sigma_figure, clusters_figure, cut_off
 from attnsweep.reproduction.studies.gpt import CHANGES, Change, ChangedGPT, reproduce_changes
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.diagnostics import outcomes
+from attnsweep.workloads.engine import outcomes
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack

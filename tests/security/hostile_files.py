@@ -14,7 +14,7 @@ DIGITS = "1" + "0" * 5000
 _SPEC_HEAD = """
 import sys
 from dataclasses import dataclass
-from attnsweep import Categorical, Float, Int, LossQuantile, Sequential, Sweep
+from attnsweep import Categorical, Float, Int, LossQuantile, Rule, Sequential, Sweep, VerdictTable
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.parameters import TrainingParameters, parameter
 
@@ -38,10 +38,10 @@ class W(Workload):
     parameters = P
     summary = "s"
     level_names = ()
+    verdicts = VerdictTable((Rule.solved(),))
     def build(self, parameters): ...
     def loss(self, module, batch): ...
     def levels(self, module, batch): ...
-    def judge(self, parameters, evidence): ...
 
 def sweep():
     return spec(workload="{file}:W")
@@ -74,14 +74,14 @@ BODIES = {
     "storage": "return spec(storage='postgresql://[::1')",
 }
 _KEPT = 'kept: int = parameter(1, "kept")'
-_JUDGE = "    def judge(self, parameters, evidence): ...\n"
+_LEVELS = "    def levels(self, module, batch): ...\n"
 WORKLOADS = {
-    "abstract": (_JUDGE, ""),
+    "abstract": (_LEVELS, ""),
     "parameters_none": ("parameters = P", "parameters = None"),
     "levels_text": ("level_names = ()", "level_names = 'abc'"),
     "levels_twice": ("level_names = ()", "level_names = ('a', 'a')"),
     "name_none": ('name = "w"', "name = None"),
-    "init_raises": (_JUDGE, _JUDGE + "    def __init__(self): 1 / 0\n"),
+    "init_raises": (_LEVELS, _LEVELS + "    def __init__(self): 1 / 0\n"),
     "field_plain": (_KEPT, "kept: int = 5"),
     "field_unknown": (_KEPT, _KEPT.replace("int", "'Nope'")),
     "no_dataclass": ("@dataclass(frozen=True, kw_only=True)", ""),

@@ -94,7 +94,7 @@ def _ended(workload: Workload[Any], trainings: list[Training[Any]], device: str)
     begun.advance(2)
     pack = Pack.resumed(workload, trainings, begun.checkpoint(), device)
     pack.train_to_end()
-    workload.write(*pack.final_state(np.arange(len(trainings))))
+    workload.final_metrics(*pack.final_state(np.arange(len(trainings))))
     return pack
 
 

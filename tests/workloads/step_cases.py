@@ -145,18 +145,18 @@ def test_a_probe_of_a_full_model_waits_a_few_times_whatever_it_measures() -> Non
 class ReadsALength(CategoryPairs):
     """Reads a number of the device for each batch, as a branch on a value does."""
 
-    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        text = super().batch(lanes, step)["text"]
-        return {"text": text[:, : int(text.max()) + 1]}  # waits here
+    def batches(self, lanes: Lanes[Any], steps: range) -> list[Batch]:
+        text = self.batch(lanes, steps[0])["text"]
+        return [{"text": text[:, : int(text.max()) + 1]}]  # waits here
 
 
 class PicksTexts(CategoryPairs):
     """Picks texts by a condition."""
 
-    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        text = super().batch(lanes, step)["text"]
+    def batches(self, lanes: Lanes[Any], steps: range) -> list[Batch]:
+        text = self.batch(lanes, steps[0])["text"]
         is_kept = torch.ones_like(text[0, :, 0], dtype=torch.bool)
-        return {"text": text[:, is_kept]}  # waits here
+        return [{"text": text[:, is_kept]}]  # waits here
 
 
 @pytest.mark.parametrize(("workload", "kind"), [(ReadsALength(), NUMBER_READ), (PicksTexts(), SHAPE_FROM_DATA)])
@@ -164,7 +164,7 @@ def test_a_wait_is_found_with_its_line(workload: Workload[Any], kind: str) -> No
     watch = steps_of(workload, P | ADAM | {"expectation": "sampled"}, n_steps=8)
     found = [note for note in watch.notes if "step_cases.py" in note.place]
     assert [note.kind for note in found] == [kind]
-    lines, first = inspect.getsourcelines(type(workload).batch)
+    lines, first = inspect.getsourcelines(type(workload).batches)
     place = int(found[0].place.rpartition(":")[2]) - first
     assert "waits here" in lines[place]
 

@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.lbfgs import Lbfgs
 from attnsweep.workloads.engine.optimizers import Evaluate, State
+from attnsweep.workloads.engine.outcomes import Evidence
+from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import (
     check_fused_equals_alone,
@@ -103,14 +106,15 @@ def test_a_wrong_backward_is_found_and_what_autograd_cannot_know_is_said() -> No
     assert "RuntimeError" in _said_of(lambda weight: weight @ torch.ones(3))
 
 
+def _is_best(evidence: Evidence) -> NDArray[np.bool_]:
+    loss = evidence.metrics["eval_loss"]
+    return np.asarray(loss == loss.min(axis=0))
+
+
 class Ranked(CategoryPairs):
     """A workload that labels the best training of a pack as solved."""
 
-    def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Verdicts:
-        del parameters
-        level = evidence.metrics["eval_loss"]
-        outcome = np.where(level == level.min(axis=0), "solved", "plateau")
-        return Verdicts(outcome=outcome, detail=np.full(outcome.shape, ""))
+    verdicts = VerdictTable((Rule(outcome="solved", when=lambda _, evidence: _is_best(evidence)),))
 
 
 class Crowded(CategoryPairs):
@@ -142,9 +146,9 @@ class Accumulating(CategoryPairs):
     def __init__(self) -> None:
         self._n_drawn = 0
 
-    def batch(self, lanes: Lanes[CategoryPairsParameters], step: int) -> Batch:
-        self._n_drawn = self._n_drawn + 1 if step else 0
-        return super().batch(lanes, self._n_drawn)
+    def batches(self, lanes: Lanes[CategoryPairsParameters], steps: range) -> list[Batch]:
+        self._n_drawn = self._n_drawn + 1 if steps[0] else 0
+        return [self.batch(lanes, self._n_drawn)]
 
 
 @pytest.mark.slow

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.func import grad_and_value
 
 from attnsweep.workloads.category_pairs.full_model import FullModel
-from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
-from attnsweep.workloads.diagnostics import outcomes
-from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
-from attnsweep.workloads.engine.contract import Batch, Evidence
+from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, REDUCED_VARIANTS, CategoryPairsParameters
+from attnsweep.workloads.engine import outcomes
+from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.outcomes import Evidence
+from attnsweep.workloads.engine.verdicts import AtLevel, Rule, VerdictTable
 
 MATCHED = ("mean", "cur", "prev", "additive")
 """The predictors with which a training's answers are compared (docs/outcomes.md)."""
@@ -243,3 +244,5 @@ FULL = VerdictTable(
         Rule.moving(),
     )
 )
+
+VERDICTS = dict.fromkeys(REDUCED_VARIANTS, REDUCED) | dict.fromkeys(FULL_VARIANTS, FULL)

@@ -10,11 +10,10 @@ from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.certificates import certify
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.head_scores import SCORE_NAMES, score_full_heads
-from attnsweep.workloads.category_pairs.outcomes import FULL, REDUCED, full_measures, reference_levels
+from attnsweep.workloads.category_pairs.outcomes import VERDICTS, full_measures, reference_levels
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
-from attnsweep.workloads.diagnostics.verdicts import VerdictTable
 from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
@@ -40,6 +39,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     head_score_names = SCORE_NAMES
     lenses: ClassVar[object] = "attnsweep.workloads.category_pairs.lenses"
     level_names = ("zero", "mean", "centred_shift", "valley", "marginal", "cur", "prev", "additive", "unordered")
+    verdicts = VERDICTS
 
     def build(self, parameters: CategoryPairsParameters) -> nn.Module:
         if parameters.is_full:
@@ -79,29 +79,23 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         by categories only, it is summed over the predicted positions; in models with a feed-forward part it is their
         mean.
 
-        The loss is taken over the batch. If the batch is empty, the loss of systems P and C is exact, and that of full
-        models is taken over the training's own sample. Full models add the flavour's loss.
+        The loss is taken over the texts of the batch. Without them, the loss of systems P and C is exact, and that of
+        full models is taken over the training's own sample. Full models add the flavour's loss.
         """
+        text_BM = batch.get("text")
         if isinstance(module, FullModel):
-            text_BM = batch["text"] if batch else module.text_BM
-            return module(text_BM)[0] + module.leaning_loss()
+            return module(module.text_BM if text_BM is None else text_BM)[0] + module.leaning_loss()
         system = cast(System, module)
-        return system.sampled_loss(batch["text"]) if batch else system.population_loss()
+        return system.population_loss() if text_BM is None else system.sampled_loss(text_BM)
 
-    def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the mean squared error as `error` and the predictions (n_texts, n_predicted) as `answer`, for a model
-        with a feed-forward part; nothing for a model that is attention alone."""
-        if not isinstance(module, FullModel):
-            return {}
-        error, answer_BK = module(batch["text"])
-        return {"error": error, "answer": answer_BK}
-
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
         """Returns the loss per predicted position: the expectation over all texts where a formula gives it, else the
-        mean over the evaluation batch."""
+        mean over the evaluation batch. Full models also return their predictions as `answer`, (n_texts,
+        n_predicted)."""
         if isinstance(module, FullModel):
-            return batch["error"]
-        return self.loss(module, batch) / (cast(System, module).n_positions - 1)
+            error, answer_BK = module(batch["text"])
+            return {"eval_loss": error, "answer": answer_BK}
+        return {"eval_loss": self.loss(module, batch) / (cast(System, module).n_positions - 1)}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         if isinstance(module, FullModel):
@@ -117,9 +111,6 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         if isinstance(module, CategoriesOnly):
             return module.reference_levels(batch.get("text"))
         return cast(PositionsOnly, module).reference_levels()
-
-    def verdicts(self, parameters: CategoryPairsParameters) -> VerdictTable:
-        return FULL if parameters.is_full else REDUCED
 
     def score_heads(self, lanes: Lanes[CategoryPairsParameters], state: State) -> HeadScores | None:
         return score_full_heads(lanes.shared, state) if lanes.shared.is_full else None

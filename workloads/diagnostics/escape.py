@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import descent, over_lanes
 from attnsweep.workloads.engine.layout import Layout, in_type
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.outcomes import AT_LEVEL
 from attnsweep.workloads.parameters import TrainingParameters
 
 _RATIO = 3.0

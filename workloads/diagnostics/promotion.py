@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload
 from attnsweep.workloads.engine.judging import is_stuck, judged
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
+from attnsweep.workloads.engine.verdicts import Verdicts
 from attnsweep.workloads.parameters import TrainingParameters
 
 

@@ -1,20 +1,20 @@
 """The interface between the engine and a training problem (workload). Axes: L lane, P probe."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.conditions import holds
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.engine.verdicts import VerdictTable, When
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import Outcome
 
@@ -24,9 +24,6 @@ training this axis is missing."""
 
 STEPS_AT_ONCE, BYTES_AT_ONCE = 64, 2**23
 """The data of at most so many steps are drawn together; fewer if they take more bytes."""
-
-Label: TypeAlias = str | tuple[str, str]
-"""A label of a training: an outcome, or an outcome and its detail."""
 
 P = TypeVar("P", bound=TrainingParameters)
 
@@ -103,94 +100,6 @@ class Lanes(Generic[P]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
-    """The measurements of several trainings at their probes. NaN where a training had ended or the value was not
-    finite.
-
-    Attributes:
-        metrics: Arrays (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
-        levels: Arrays (L,) by name: each training's reference levels, which are losses of simple predictors.
-    """
-
-    steps: NDArray[np.int64]
-    metrics: dict[str, NDArray[np.float64]]
-    levels: dict[str, NDArray[np.float64]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdicts:
-    """The labels of all trainings at all probes: the outcome that each training would get if it ended at the probe.
-
-    Attributes:
-        detail: What the outcome leaves open, such as the name of the loss level at which the training is stuck, in the
-            same shape; empty where there is nothing to add.
-        possible: All outcomes that could have been given, whether or not they were; empty if they are not known.
-
-    Raises:
-        TypeError: If `outcome` or `detail` is not an array of text.
-        ValueError: If the shapes of the two differ.
-    """
-
-    outcome: NDArray[np.str_]
-    detail: NDArray[np.str_]
-    possible: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, labels in (("outcome", self.outcome), ("detail", self.detail)):
-            if not isinstance(labels, np.ndarray) or labels.dtype.kind != "U":
-                kind = f"array of {labels.dtype}" if isinstance(labels, np.ndarray) else type(labels).__name__
-                raise TypeError(f"Verdicts.{name}: got {kind}, expected a NumPy array of str")
-        if self.outcome.shape != self.detail.shape:
-            raise ValueError(
-                f"Verdicts: got `outcome` of the shape {self.outcome.shape} and `detail` of the shape"
-                f" {self.detail.shape}, expected equal shapes"
-            )
-
-    @classmethod
-    def first_of(cls, cases: Mapping[Label, NDArray[np.bool_]], otherwise: Label = "plateau") -> "Verdicts":
-        """Labels each training at each measured step: with the first of the labels in `cases` whose condition holds
-        there, or with `otherwise` if none holds.
-
-        Args:
-            cases: For every label, an array (n_trainings, n_probes), true where it holds; in order of precedence.
-        """
-        labels = [(label, "") if isinstance(label, str) else label for label in (*cases, otherwise)]
-        holds = list(cases.values())
-        outcome, detail = (np.select(holds, names[:-1], names[-1]) for names in zip(*labels, strict=True))
-        return cls(outcome=outcome, detail=detail, possible=tuple(outcome for outcome, _ in labels))
-
-
-Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
-"""The signature of a condition. From the first training's parameters (read only static ones) and the evidence it
-returns where it holds, (n_trainings, n_probes) bool."""
-
-
-When: TypeAlias = Condition | str
-"""A condition as a function, or as a text such as `accuracy >= 0.99`."""
-
-
-def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Returns a mask (n_trainings, n_probes) of the probes at which a condition holds. The condition is a text such as
-    `accuracy >= 0.99`, or a function.
-
-    Raises:
-        SpecError: If a text is not a condition, or names a metric that is not measured.
-    """
-    return holds(when, evidence.metrics, subject) if isinstance(when, str) else when(parameters, evidence)
-
-
-class Judge(Protocol):
-    """An object that labels trainings with outcomes, such as `attnsweep.VerdictTable`."""
-
-    def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training with an outcome at each measured step.
-
-        The arguments are those of `Workload.judge`.
-        """
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class HeadScores:
     """The scores of all attention heads of several trainings at one measured step, and what each head does (its role),
     such as attending to the previous token.
@@ -216,34 +125,13 @@ class Certificate:
     measured: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The texts, such as translations, that one ended training wrote for one set of test sentences.
-
-    Attributes:
-        hypotheses: The texts that the training wrote, tokens separated by spaces.
-        references: The correct texts, in the order of the hypotheses.
-    """
-
-    name: str
-    hypotheses: tuple[str, ...]
-    references: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.hypotheses) != len(self.references):
-            raise ValueError(
-                f"Written {self.name}: got {len(self.hypotheses)} hypotheses and {len(self.references)} references, "
-                "expected one reference per hypothesis"
-            )
-
-
 class Workload(ABC, Generic[P]):
     """A training problem: model, data and losses. The engine runs many of its trainings in one program, each as if
     alone.
 
     Implementers: `build` makes a module for ONE training, and may draw from PyTorch's, NumPy's or Python's global
-    generator, which are seeded for every training; all other randomness comes from `lanes.streams`; `loss`, `answers`,
-    `eval_loss`, `measure` and `levels` see one training and the engine vectorizes them over trainings (`torch.vmap`),
+    generator, which are seeded for every training; all other randomness comes from `lanes.streams`; `loss`,
+    `evaluate`, `measure` and `levels` see one training and the engine vectorizes them over trainings (`torch.vmap`),
     so they branch on static parameters only; every parameter that changes a shape or the graph is declared static.
     `attnsweep.workloads.testing` checks these duties.
     """
@@ -255,6 +143,8 @@ class Workload(ABC, Generic[P]):
     """One line that describes the workload in the output of `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
     """The names of the reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
+    verdicts: ClassVar[VerdictTable | Mapping[str, VerdictTable]]
+    """The table that gives trainings their outcomes, or one by the value of the parameter `variant_field`."""
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
     """The outcomes that only this workload has, by label, in addition to those of docs/outcomes.md."""
     events: ClassVar[Mapping[str, When]] = {}
@@ -266,8 +156,6 @@ class Workload(ABC, Generic[P]):
     head_score_names: ClassVar[tuple[str, ...]] = ()
     """The names of the scores of attention heads: columns `score_<name>` of the ledger's table `heads`; empty for
     models without heads."""
-    head_layer_names: ClassVar[tuple[str, ...]] = ()
-    """Names by which the ledger's layers 0, 1, ... are shown; a layer without a name is shown by its number."""
     lenses: ClassVar[object] = None
     """The `attnsweep.Lenses` that help `heads` and `why` to read a trained model whose attention or tokens they cannot
     find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
@@ -337,30 +225,17 @@ class Workload(ABC, Generic[P]):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Computes the loss that one training minimizes, a scalar."""
 
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the held-out loss of one training, a scalar. The training is labelled by comparing this loss with
-        reference levels, such as the losses of simple predictors.
-
-        Args:
-            batch: The evaluation batch, with the entries of `answers` added.
-        """
-        return self.loss(module, batch)
-
-    def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes, once per measurement, tensors that `eval_loss` and `measure` both need, such as the module's
-        outputs.
-
-        The result's entries are added to the batch that these two methods get.
-        """
-        del module, batch
-        return {}
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        """Computes, once per measurement, the held-out loss of one training as `eval_loss`, a scalar, which is compared
+        with the levels, and further tensors for `measure`, such as the module's outputs."""
+        return {"eval_loss": self.loss(module, batch)}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Computes metrics of one training other than its losses, as scalars by name. No gradients are computed.
 
         Args:
-            batch: The evaluation batch, with the entries of `answers` added; and, if the optimizer has computed them,
-                the scalars `train_loss` and `train_grad_norm` (norm of its gradient).
+            batch: The evaluation batch with what `evaluate` returned, and, if the optimizer has computed them, the
+                scalars `train_loss` and `train_grad_norm` (norm of its gradient).
         """
         del module, batch
         return {}
@@ -377,22 +252,6 @@ class Workload(ABC, Generic[P]):
             batch: The evaluation batch. If `eval_loss` is estimated on it, estimate the levels on it too: against the
                 exact level of the data's distribution, the loss would be off by the batch's sampling noise.
         """
-
-    def verdicts(self, parameters: P) -> Judge | None:
-        """Returns the table of conditions and outcomes (`VerdictTable`) that labels trainings; `None` if the workload
-        defines `judge` instead."""
-        del parameters
-        return None
-
-    def judge(self, parameters: P, evidence: Evidence) -> Verdicts:
-        """Gives each training an outcome at each probe. A workload must define this method or `verdicts`.
-
-        Args:
-            parameters: The parameters of the first training; read only static ones.
-        """
-        table = self.verdicts(parameters)
-        assert table is not None
-        return table.judge(parameters, evidence)
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
         """Scores the attention heads of all trainings at a measured step, from parameters and buffers with trainings as
@@ -412,11 +271,8 @@ class Workload(ABC, Generic[P]):
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 
-    def write(self, lanes: Lanes[P], state: State) -> list[tuple[Written, ...]]:
-        """Returns the texts that ended trainings write, such as translations, which are then scored by BLEU. By default
-        there are none.
-
-        The names of the sets must be the same for all trainings.
-        """
-        del state
-        return [()] * len(lanes.trainings)
+    def final_metrics(self, lanes: Lanes[P], state: State) -> dict[str, NDArray[np.float64]]:
+        """Measures trainings that have ended, (n_trainings,) by metric name, such as BLEU of what they write: their
+        last points in `curves`."""
+        del lanes, state
+        return {}

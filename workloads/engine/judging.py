@@ -1,5 +1,4 @@
-"""Applies a workload's `judge` and its conditions to measurements, and checks the resulting labels. Axes: L training, P
-probe."""
+"""Applies a workload's table of verdicts and its events to measurements. Axes: L training, P probe."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Evidence, P, Verdicts, Workload, where_held
-from attnsweep.workloads.errors import LabelError, did_you_mean
+from attnsweep.workloads.engine.contract import P, Workload
+from attnsweep.workloads.engine.outcomes import Evidence
+from attnsweep.workloads.engine.verdicts import Verdicts, VerdictTable, where_held
 from attnsweep.workloads.vocabulary import with_own
 
 _ROUNDING = 1e-5
@@ -16,43 +16,12 @@ _ROUNDING = 1e-5
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """Labels all trainings at all measured steps with the workload's `judge`, and checks the labels against those that
-    the workload declares.
-
-    Raises:
-        TypeError: If `judge` does not return `Verdicts`.
-        ValueError: If the verdicts are not of shape (n_trainings, n_probes).
-        LabelError: If an outcome that `judge` could give, whether or not it does, is neither a shipped one nor declared
-            by the workload.
-    """
-    verdicts = workload.judge(parameters, evidence)
-    if not isinstance(verdicts, Verdicts):
-        raise TypeError(
-            f"{workload.name}.judge: got a result of the type {type(verdicts).__name__}, expected a Verdicts object"
-        )
-    expected = evidence.metrics["eval_loss"].shape
-    if verdicts.outcome.shape != expected:
-        raise ValueError(
-            f"{workload.name}.judge: got labels of the shape {verdicts.outcome.shape}, expected the shape {expected}, "
-            "which is one label for each training and each probe (step with a measurement)"
-        )
-    known = [name for name, outcome in with_own(workload.outcomes).items() if outcome.is_judged]
-    for label in verdicts.possible or np.unique(verdicts.outcome).tolist():
-        if label not in known:
-            outcomes = ", ".join(known)
-            raise LabelError(
-                "an outcome of judge",
-                given=label,
-                expected=f"an outcome that the workload declares: {outcomes}",
-                fix=did_you_mean(
-                    label,
-                    known,
-                    f"declare the outcome: outcomes = {{{label!r}: attnsweep.Outcome(...)}}; or return a known"
-                    " outcome with a"
-                    " detail of your own: (outcome, detail)",
-                ),
-            )
-    return verdicts
+    """Labels all trainings at all measured steps by the workload's table of verdicts."""
+    tables = workload.verdicts
+    if isinstance(tables, VerdictTable):
+        return tables.judge(parameters, evidence)
+    assert parameters.variant_field is not None
+    return tables[getattr(parameters, parameters.variant_field)].judge(parameters, evidence)
 
 
 def first_held(
@@ -63,24 +32,12 @@ def first_held(
 
     Args:
         last_probe: For each training the last probe that it reached; later probes are ignored.
-
-    Raises:
-        ValueError: If an event's condition is a function that does not return an array of bool of shape (n_trainings,
-            n_probes).
-        SpecError: If the condition is a text that is not a condition, or names a metric that is not measured.
     """
-    expected = evidence.metrics["eval_loss"].shape
     first = {}
     for name, when in workload.events.items():
-        holds = np.asarray(where_held(when, parameters, evidence, f"{workload.name}.events, {name}"))
-        if holds.dtype != np.bool_ or holds.shape != expected:
-            raise ValueError(
-                f"{workload.name}.events, {name}: got a {holds.dtype} array of the shape {holds.shape}, expected a"
-                f" bool array of the shape {expected}: one value for each training and each probe (step with a"
-                " measurement)"
-            )
-        holds = holds & (np.arange(expected[1]) <= last_probe[:, None])
-        first[name] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)
+        held = where_held(when, parameters, evidence, f"{workload.name}.events, {name}")
+        held = held & (np.arange(held.shape[1]) <= last_probe[:, None])
+        first[name] = np.where(held.any(axis=1), held.argmax(axis=1), -1)
     return first
 
 

@@ -182,10 +182,9 @@ def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Te
     """Computes, without keeping gradients, the `eval_loss` of one training and the metrics of `Workload.measure`."""
     descended = under(_DESCENDED, batch)
     data = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
-    data |= workload.answers(module, data)
-    eval_loss = workload.eval_loss(module, data)
+    evaluated = workload.evaluate(module, data)
     with torch.no_grad():
-        measures = workload.measure(module, data | descended)
+        measures = workload.measure(module, data | evaluated | descended)
     if taken := [name for name in measures if name in RESERVED_METRICS]:
         raise SpecError(
             f"{workload.name}.measure",
@@ -193,4 +192,4 @@ def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Te
             expected=f"a metric that is not called {', '.join(RESERVED_METRICS)}",
             fix="rename the metric",
         )
-    return eval_loss, measures
+    return evaluated["eval_loss"], measures

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.engine.contract import Evidence, HeadScores
+from attnsweep.workloads.engine.contract import HeadScores
 from attnsweep.workloads.engine.layout import prefixed, under
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.vocabulary import RESERVED_METRICS
 
 T = TypeVar("T", bound=np.generic)

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from attnsweep.workloads.attention.transformer import Norm, Positions, Transformer
-from attnsweep.workloads.engine.contract import Condition, Evidence
+from attnsweep.workloads.engine.outcomes import Evidence
+from attnsweep.workloads.engine.verdicts import Condition
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 

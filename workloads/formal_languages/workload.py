@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Workload
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.engine.verdicts import AtLevel, Rule, VerdictTable, below_solved
 from attnsweep.workloads.formal_languages.data import (
     LanguageLanes,
     evaluation_batch,
@@ -115,6 +115,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     head_score_names = SCORE_NAMES
     lenses: ClassVar[object] = "attnsweep.workloads.formal_languages.lenses"
     level_names = ("zero", "constant", "count")
+    verdicts = VERDICTS
 
     def build(self, parameters: FormalLanguagesParameters) -> Encoder:
         shape = EncoderShape(
@@ -152,13 +153,10 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         """Returns the cross-entropy in nats, averaged over strings."""
         return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
 
-    def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        return {"logit": cast(Encoder, module)(tokens_of(batch))}
-
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in bits per string. A constant logit of 0 has the loss 1."""
-        del module
-        return _NAT * _cross_entropy(batch["logit"], batch["sign"])
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        """Returns the logits, and the cross-entropy in bits per string: 1 for a constant logit of 0."""
+        logit = cast(Encoder, module)(tokens_of(batch))
+        return {"logit": logit, "eval_loss": _NAT * _cross_entropy(logit, batch["sign"])}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Measures a model on strings of the training length (accuracy and the standard deviation of its logits) and on
@@ -199,10 +197,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         if "odds" in batch:
             levels["count"] = -_NAT * torch.where(sign_B > 0, batch["odds"], 1.0 - batch["odds"]).log().mean()
         return levels
-
-    def verdicts(self, parameters: FormalLanguagesParameters) -> VerdictTable:
-        del parameters
-        return VERDICTS
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
         """Scores the attention heads of trained encoders on strings of training length, (n_trainings, n_layers,

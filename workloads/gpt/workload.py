@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.diagnostics.outcomes import OVERFIT_SHARE, is_overfit
 from attnsweep.workloads.diagnostics.roles.scores import PATTERN_SCORE_NAMES, score_patterns
-from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable
-from attnsweep.workloads.engine.contract import Batch, Evidence, HeadScores, Lanes, Workload
+from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.outcomes import OVERFIT_SHARE, Evidence, is_overfit
 from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.engine.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, OwnText, Sequences
@@ -84,6 +84,7 @@ class GPTWorkload(Workload[GPTParameters]):
     head_score_names = PATTERN_SCORE_NAMES
     lenses: ClassVar[object] = "attnsweep.workloads.gpt.lenses"
     level_names = ("zero", "constant", "current", "context")
+    verdicts = VERDICTS
 
     def build(self, parameters: GPTParameters) -> GPT:
         return GPT(
@@ -116,12 +117,9 @@ class GPTWorkload(Workload[GPTParameters]):
         """Returns the cross-entropy in nats, averaged over the predictions that the task judges."""
         return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
 
-    def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        return {"logit": cast(GPT, module)(batch["token"])}
-
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        del module
-        return _cross_entropy(batch["logit"], batch)
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        logit = cast(GPT, module)(batch["token"])
+        return {"logit": logit, "eval_loss": _cross_entropy(logit, batch)}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Returns `accuracy`: the fraction, among the predictions that the task judges, in which the target gets the
@@ -145,10 +143,6 @@ class GPTWorkload(Workload[GPTParameters]):
         zero = torch.full_like(optimum, math.log(shape.n_words))
         solved = optimum + SOLVED_SHARE * (levels["current"] - optimum)
         return levels | {"zero": zero, "solved": torch.where(levels["current"] > optimum, solved, math.nan)}
-
-    def verdicts(self, parameters: GPTParameters) -> VerdictTable:
-        del parameters
-        return VERDICTS
 
     def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
         """Scores the attention heads of trained GPTs on held-out sequences, (n_trainings, n_blocks, n_heads), and

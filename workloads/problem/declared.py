@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.conditions import terms_of
 from attnsweep.workloads.declaration import parameter
-from attnsweep.workloads.diagnostics.outcomes import DIVERGED_FACTOR, has_diverged
-from attnsweep.workloads.diagnostics.verdicts import AtLevel, Rule, VerdictTable, below_solved
-from attnsweep.workloads.engine.contract import Condition, When
+from attnsweep.workloads.engine.outcomes import DIVERGED_FACTOR, has_diverged
+from attnsweep.workloads.engine.verdicts import AtLevel, Condition, Rule, VerdictTable, When, below_solved
 from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.head_maps import attention_weights
 from attnsweep.workloads.lenses import Lenses
@@ -171,7 +170,7 @@ def problem(
         "weights_of_heads": weights_call,
         "head_score_names": tuple(roles),
         "solved_below": float(solved) if isinstance(solved, int | float) else None,
-        "table_of_verdicts": VerdictTable((_diverged(has_table), *_rules(solved, outcomes, level_names))),
+        "verdicts": VerdictTable((_diverged(has_table), *_rules(solved, outcomes, level_names))),
         "eval_batch_size": eval_batch_size,
         "eval_step": eval_step,
         "loss_may_be_negative": loss_may_be_negative,

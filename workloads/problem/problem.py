@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from attnsweep.workloads.diagnostics.roles.scores import ROLE_SHARE
-from attnsweep.workloads.diagnostics.verdicts import VerdictTable
 from attnsweep.workloads.engine.contract import BYTES_AT_ONCE, Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.layout import in_type, prefixed, under
@@ -56,7 +55,6 @@ class Problem(Workload[Any]):
     own_initial: ClassVar[Call | None]
     certificates: ClassVar[Mapping[str, Call]]
     solved_below: ClassVar[float | None]
-    table_of_verdicts: ClassVar[VerdictTable]
     eval_batch_size: ClassVar[int | None]
     eval_step: ClassVar[int | None]
     own_probe_steps: ClassVar[int | Sequence[int] | Call | None]
@@ -145,11 +143,9 @@ class Problem(Workload[Any]):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return self.training_loss.of(self._values(module, batch))
 
-    def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        return {"output": output_of(module(*_inputs_in(batch)))}
-
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return self.training_loss.of(self._known(module, batch))
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        output = output_of(module(*_inputs_in(batch)))
+        return {"output": output, "eval_loss": self.training_loss.of(self._known(module, batch | {"output": output}))}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Computes metrics on held-out data. For a table those of the loss are computed on the training rows too, with
@@ -163,16 +159,12 @@ class Problem(Workload[Any]):
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Computes the losses of simple predictors, such as the constant output 0, on held-out data."""
-        held_out = self._known(module, batch | self.answers(module, batch))
+        held_out = self._known(module, batch | {"output": output_of(module(*_inputs_in(batch)))})
         blind = held_out | {"output": torch.zeros_like(held_out["output"])}
         zero = self.training_loss.of(blind)
         levels = {"zero": zero, **self.training_loss.levels(blind)}
         levels |= {name: zero.new_zeros(()) + call(held_out) for name, call in self.own_levels.items()}
         return levels | {"solved": torch.full_like(zero, torch.nan if self.solved_below is None else self.solved_below)}
-
-    def verdicts(self, parameters: Any) -> VerdictTable:
-        del parameters
-        return self.table_of_verdicts
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
         """Computes the scores of attention heads that the user defined, one for each role. A head gets the role of its

@@ -49,4 +49,4 @@ def _text(side: Side, tokens_T: Tensor) -> str:
     return " ".join(side.words[token] for token in tokens_T.tolist() if token not in (PAD, SOS, EOS))
 
 
-LENSES = Lenses(maps=_maps)
+LENSES = Lenses(maps=_maps, layer_names=LAYERS)

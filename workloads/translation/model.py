@@ -6,23 +6,19 @@ Axes: L lane, B sentence, S source token, T target token, V word, H head, Q quer
 """
 
 import math
-from itertools import compress
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.attention.attention import Sight
 from attnsweep.workloads.engine.constants import per_lane
-from attnsweep.workloads.engine.contract import Batch, Written
-from attnsweep.workloads.engine.functional import over_lanes, parted
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.functional import over_lanes
 from attnsweep.workloads.engine.initialization import StartingLaw
-from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST, Side
-from attnsweep.workloads.translation.data import StudiedCorpus, TranslationLanes, by_length, pairs_of, studied_corpus
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS
+from attnsweep.workloads.translation.data import StudiedCorpus
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import Translator, TranslatorShape, masks_of
 
@@ -187,59 +183,3 @@ def greedy_words(
             has_ended_LB = has_ended_LB | (word_LB == EOS)
             read_LBT = torch.cat([read_LBT, word_LB.masked_fill(has_ended_LB, PAD).unsqueeze(-1)], dim=-1)
     return read_LBT[..., 1:]
-
-
-_LANES_AT_ONCE = 16
-
-
-def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Translates the test sentences with each training, and returns the translations with the reference translations,
-    for three sets of sentences: all, short and long ones.
-
-    `template` is the model of any of the trainings; `state` has parameters and buffers, (n_trainings, ...) by name.
-    """
-    all_lanes = torch.arange(len(lanes.trainings))
-    written: list[tuple[Written, ...]] = []
-    for few in torch.split(all_lanes, _LANES_AT_ONCE):
-        chosen = few.to(lanes.device)
-        written += _write(template, lanes.select(chosen), selected(state, chosen))
-    return written
-
-
-def _write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    studied = studied_corpus(lanes.shared)
-    target = studied.corpus.target
-    pairs = studied.held_out(TEST, lanes.shared.test_sentences)
-    if not pairs.size:
-        return [()] * len(lanes.trainings)
-    # All sentences go into one bucket (a group with the same padded length), because all translations are padded to the
-    # same length, however long their sources are.
-    bucket = by_length(studied.corpus, pairs, 1)[0]
-    numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
-    words = pairs_of(studied, numbers.to(lanes.device), bucket)
-    sources: Batch = {name: words[name] for name in ("source", "source_rarity")}
-    words_LBT = greedy_words(
-        template,
-        *parted(template, state),
-        sources,
-        torch.as_tensor(studied.target_rarity, device=lanes.device),
-        target.tokens.shape[1],
-    )
-    references = _texts(target, target.tokens[bucket.pairs])
-    is_short = studied.is_short[bucket.pairs]
-    sets = {"all": np.ones_like(is_short), "short": is_short, "long": ~is_short}
-    written = []
-    for words_BT in words_LBT.cpu().numpy():
-        hypotheses = _texts(target, words_BT)
-        written.append(
-            tuple(
-                Written(name, tuple(compress(hypotheses, chosen)), tuple(compress(references, chosen)))
-                for name, chosen in sets.items()
-                if chosen.any()
-            )
-        )
-    return written
-
-
-def _texts(side: Side, tokens_BT: NDArray[np.int64]) -> list[str]:
-    return [" ".join(side.words[token] for token in tokens if token not in (PAD, EOS)) for tokens in tokens_BT]

@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.diagnostics import outcomes
-from attnsweep.workloads.diagnostics.verdicts import Rule, VerdictTable
-from attnsweep.workloads.engine.contract import Batch, Condition, Evidence, HeadScores, Lanes, Workload, Written
+from attnsweep.workloads.engine import outcomes
+from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.engine.verdicts import Condition, Rule, VerdictTable
 from attnsweep.workloads.translation.corpus import PAD
 from attnsweep.workloads.translation.data import evaluation_batch, parts_of, studied_corpus, training_batches
 from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
-from attnsweep.workloads.translation.model import TranslationModel, write, xaviers_law
+from attnsweep.workloads.translation.model import TranslationModel, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters
-from attnsweep.workloads.translation.translator import LAYERS
+from attnsweep.workloads.translation.writing import scores_of, write
 
 SOLVED_SHARE = 0.05
 """A training is solved if its loss exceeds the achievable loss by less than this share of the information in the
@@ -100,7 +101,7 @@ class Translation(Workload[TranslationParameters]):
     level_names = ("uniform", "unigram", "bigram", "language_model", "grammar")
     head_score_names = SCORE_NAMES
     lenses: ClassVar[object] = "attnsweep.workloads.translation.lenses"
-    head_layer_names = LAYERS
+    verdicts = VERDICTS
 
     def build(self, parameters: TranslationParameters) -> TranslationModel:
         return TranslationModel(parameters, studied_corpus(parameters))
@@ -134,23 +135,19 @@ class Translation(Workload[TranslationParameters]):
         model = cast(TranslationModel, module)
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
-    def answers(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns for each bucket the model's logits, and the negative log-probability of each target word.
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        """Returns the cross-entropy in nats per token, without label smoothing, on the held-out sentences whose lengths
+        also occur in training; and for each bucket the model's logits and the negative log-probability of each target
+        word.
 
-        They are named `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and `<bucket>/nats`, (n_sentences,
-        n_target_tokens).
+        The latter are named `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and `<bucket>/nats`,
+        (n_sentences, n_target_tokens).
         """
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
             answers |= {f"{index}/logit": logit, f"{index}/nats": word_nats(logit, part["target"])}
-        return answers
-
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats per token, without label smoothing, on the held-out sentences whose lengths
-        also occur in training."""
-        del module
-        return mean_over(parts_of(batch), "nats", "is_judged")
+        return answers | {"eval_loss": mean_over(parts_of(batch | answers), "nats", "is_judged")}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Returns the cross-entropy on short and on long held-out sentences, and the accuracy on short, long and all
@@ -205,17 +202,14 @@ class Translation(Workload[TranslationParameters]):
             levels["solved"] = levels["grammar"] + SOLVED_SHARE * source_nats
         return levels
 
-    def verdicts(self, parameters: TranslationParameters) -> VerdictTable:
-        del parameters
-        return VERDICTS
-
     def score_heads(self, lanes: Lanes[TranslationParameters], state: State) -> HeadScores | None:
         if not lanes.shared.head_sentences:
             return None
         return score_heads(self._template(lanes), lanes, state)
 
-    def write(self, lanes: Lanes[TranslationParameters], state: State) -> list[tuple[Written, ...]]:
-        return write(self._template(lanes), lanes, state)
+    def final_metrics(self, lanes: Lanes[TranslationParameters], state: State) -> dict[str, NDArray[np.float64]]:
+        """Returns the BLEU of what trainings write."""
+        return scores_of(write(self._template(lanes), lanes, state))
 
     def _template(self, lanes: Lanes[TranslationParameters]) -> TranslationModel:
         return self.build(lanes.shared).to(lanes.device, lanes.dtype)

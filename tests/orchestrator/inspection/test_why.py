@@ -76,13 +76,14 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from attnsweep import TrainingParameters, Verdicts, Workload
+from attnsweep import AtLevel, Rule, TrainingParameters, VerdictTable, Workload
 
 class Own(Workload[TrainingParameters]):
     name = "own"
     summary = "a product of two weights"
     parameters = TrainingParameters
     level_names = ("zero",)
+    verdicts = VerdictTable((Rule.solved(), AtLevel(outcome="degenerate_zero", level="zero", says="the output 0")))
 
     def build(self, parameters):
         module = nn.Module()
@@ -94,10 +95,6 @@ class Own(Workload[TrainingParameters]):
 
     def levels(self, module, batch):
         return {"zero": module.u.new_tensor(5 / 3), "solved": module.u.new_tensor(1e-3)}
-
-    def judge(self, parameters, evidence):
-        level = evidence.metrics["eval_loss"]
-        return Verdicts.first_of({"solved": level < 1e-3, ("degenerate_zero", "zero"): level > 1.6})
 """
 
 

@@ -134,15 +134,15 @@ def test_on_a_gpu_replays_have_the_width_that_was_recorded(device: str, sizes: l
 
 
 UNSEEDED = """
-from attnsweep import Sweep, Verdicts
+from attnsweep import Rule, Sweep, VerdictTable
 from attnsweep.workloads.category_pairs import CategoryPairs
+
+def alone(_, evidence):
+    return evidence.metrics["eval_loss"] * (len(evidence.metrics["eval_loss"]) == 1) > 0
 
 class Unseeded(CategoryPairs):
     name = "unseeded"
-
-    def judge(self, parameters, evidence):
-        alone = len(evidence.metrics["eval_loss"]) == 1
-        return Verdicts.first_of({"marginal": evidence.metrics["eval_loss"] * alone > 0})
+    verdicts = VerdictTable((Rule(outcome="marginal", when=alone),))
 
 def sweep():
     return Sweep(

@@ -3,20 +3,18 @@
 BLEU of trainings' translations: the published definition, stored in `curves` at a training's last step.
 """
 
-import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
 from attnsweep.orchestrator.training.rows import (
     PackContext,
-    bleu,
     curve_rows,
     ended_rows,
     failed_rows,
@@ -26,7 +24,7 @@ from attnsweep.orchestrator.training.rows import (
 from attnsweep.orchestrator.training.tasks import Task, training_id
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload, Written
+from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -124,44 +122,12 @@ def test_a_training_that_ended_by_itself_before_its_trial_was_pruned_is_pruned_t
     assert row["n_steps"] < step
 
 
-REFERENCES = ("the cat sat on the mat .", "there is no dog in here .")
+class Counting(CategoryPairs):
+    """Trainings that count the others of their pack at their end."""
 
-
-class Writers(CategoryPairs):
-    """Trainings that write the reference without its last words; their seeds say how many."""
-
-    def write(self, lanes: Lanes[CategoryPairsParameters], state: State) -> list[tuple[Written, ...]]:
+    def final_metrics(self, lanes: Lanes[CategoryPairsParameters], state: State) -> dict[str, NDArray[np.float64]]:
         assert all(len(tensor) == len(lanes.trainings) for tensor in state.values())
-        return [(Written("test", _cut(each.seed), REFERENCES), Written("none", (), ())) for each in lanes.trainings]
-
-
-def _cut(n_words: int) -> tuple[str, ...]:
-    return tuple(" ".join(each.split()[: 7 - n_words]) for each in REFERENCES)
-
-
-def _papineni(hypotheses: tuple[str, ...], references: tuple[str, ...]) -> float:
-    """BLEU without smoothing, for texts with a match of every order of n-grams."""
-    lines = [(first.split(), second.split()) for first, second in zip(hypotheses, references, strict=True)]
-    precisions = []
-    for order in range(1, 5):
-        grams = [[Counter(zip(*(side[i:] for i in range(order)), strict=False)) for side in line] for line in lines]
-        matches = sum((first & second).total() for first, second in grams)
-        precisions.append(matches / sum(first.total() for first, _ in grams))
-    written, asked = (sum(len(line[side]) for line in lines) for side in range(2))
-    return 100 * min(1.0, math.exp(1 - asked / written)) * math.prod(precisions) ** 0.25
-
-
-@pytest.mark.parametrize(
-    "hypotheses",
-    [
-        REFERENCES,
-        _cut(2),
-        ("the cat sat on a mat .", "there is no dog in here . ."),
-        ("The cat sat on the mat .", "there is no dog in here ."),
-    ],
-)
-def test_the_score_is_the_formula_on_the_tokens_as_they_are(hypotheses: tuple[str, ...]) -> None:
-    assert bleu(Written("test", hypotheses, REFERENCES)) == pytest.approx(_papineni(hypotheses, REFERENCES))
+        return {"seeds": np.array([float(each.seed) for each in lanes.trainings])}
 
 
 def _train(workload: Workload[CategoryPairsParameters], tasks: list[Task]) -> Trained:
@@ -174,24 +140,12 @@ def _train(workload: Workload[CategoryPairsParameters], tasks: list[Task]) -> Tr
 
 
 @pytest.mark.slow
-def test_a_trainer_scores_what_its_trainings_wrote_where_they_ended() -> None:
+def test_what_is_measured_at_the_end_is_the_last_point_of_what_ended() -> None:
     tasks = _tasks(*THREE)
-    curves = _train(Writers(), tasks).rows.curves.to_pandas()
-    scores = curves[curves["metric"].str.startswith("bleu_")]
-    assert scores["metric"].tolist() == ["bleu_test"] * 2
-    assert scores["trial"].tolist() == [0, 2]
-    assert scores["value"].tolist() == pytest.approx([100, _papineni(_cut(2), REFERENCES)])
+    curves = _train(Counting(), tasks).rows.curves.to_pandas()
+    found = curves[curves["metric"] == "seeds"]
+    assert found["trial"].tolist() == [0, 2]
+    assert found["value"].tolist() == [tasks[0].training.seed, tasks[2].training.seed]
     last = curves[curves["metric"] == "eval_loss"].groupby("trial")["step"].max()
-    assert scores["step"].tolist() == [last[0], last[2]]
-    plain = _train(CategoryPairs(), tasks).rows.curves.to_pandas()
-    assert len(plain) == len(curves) - 2
-    assert not plain["metric"].str.startswith("bleu_").any()
-
-
-@pytest.mark.slow
-def test_a_score_is_of_its_own_training_whatever_the_pack() -> None:
-    tasks = _tasks(*THREE)
-    whole = _train(Writers(), tasks).rows.curves.to_pandas().query("metric == 'bleu_test'")
-    for trial in (0, 2):
-        alone = _train(Writers(), [tasks[trial]]).rows.curves.to_pandas().query("metric == 'bleu_test'")
-        np.testing.assert_array_equal(alone["value"], whole[whole["trial"] == trial]["value"])
+    assert found["step"].tolist() == [last[0], last[2]]
+    assert len(_train(CategoryPairs(), tasks).rows.curves) == len(curves) - 2

@@ -4,7 +4,9 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from attnsweep.orchestrator.training import trainer
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext, Trained
@@ -12,8 +14,10 @@ from attnsweep.orchestrator.training.rows import PackContext, failed_rows
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Batch, Evidence, Lanes, Training, Verdicts
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
 from attnsweep.workloads.testing import defaults
 
 WORKLOAD = CategoryPairs()
@@ -126,11 +130,13 @@ def test_memory_that_is_wanting_is_told_from_other_errors(error: Exception) -> N
 def test_a_pack_is_judged_once_when_it_has_ended() -> None:
     n_judged = 0
 
+    def never(_: Any, evidence: Evidence) -> NDArray[np.bool_]:
+        nonlocal n_judged
+        n_judged += 1
+        return np.zeros(evidence.metrics["eval_loss"].shape, np.bool_)
+
     class Counted(CategoryPairs):
-        def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-            nonlocal n_judged
-            n_judged += 1
-            return super().judge(parameters, evidence)
+        verdicts = VerdictTable((Rule(outcome="runaway", when=never),))
 
     worker = Trainer(Counted(), RunContext("s"), "cpu")
     report = worker.start(_order(3))

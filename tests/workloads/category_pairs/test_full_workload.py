@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Evidence
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
@@ -103,5 +104,5 @@ def _evidence(test: list[float], **metrics: float) -> Evidence:
 )
 def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str]) -> None:
     parameters = CategoryPairsParameters(variant="solution_3", expectation="fixed_sample")
-    verdicts = WORKLOAD.judge(parameters, evidence)
+    verdicts = judged(WORKLOAD, parameters, evidence)
     assert (verdicts.outcome[0, -1], verdicts.detail[0, -1]) == wanted

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Evidence, Training
+from attnsweep.workloads.engine.contract import Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
@@ -40,7 +42,7 @@ def test_conformance(mode: dict[str, str]) -> None:
 def _outcomes(n_seeds: int, **values: float | int | str) -> list[tuple[str, str]]:
     parameters = defaults(WORKLOAD, **values)
     result = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)]).train_to_end()
-    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    verdicts = judged(WORKLOAD, parameters, result.evidence)
     return [
         (str(verdicts.outcome[at, last]), str(verdicts.detail[at, last])) for at, last in enumerate(result.last_probe)
     ]
@@ -71,7 +73,7 @@ def test_levels_are_taken_where_the_loss_is_estimated() -> None:
     pack.advance(10)
     result = pack.result()
     np.testing.assert_allclose(result.evidence.metrics["eval_loss"][:, 0], result.evidence.levels["zero"], rtol=1e-12)
-    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    verdicts = judged(WORKLOAD, parameters, result.evidence)
     assert (verdicts.outcome[:, -1] == "degenerate_zero").all()
 
 
@@ -111,5 +113,5 @@ def _evidence(levels: list[float], alpha: float = 1.0, beta: float = 1.0, gamma:
     ],
 )
 def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str]) -> None:
-    verdicts = WORKLOAD.judge(CategoryPairsParameters(), evidence)
+    verdicts = judged(WORKLOAD, CategoryPairsParameters(), evidence)
     assert (verdicts.outcome[0, -1], verdicts.detail[0, -1]) == wanted

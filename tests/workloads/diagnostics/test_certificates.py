@@ -15,10 +15,11 @@ from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvatur
 from attnsweep.workloads.diagnostics.objective import Objective, reset_valley, solves_after_reset
 from attnsweep.workloads.diagnostics.promotion import certify_by_promotion
 from attnsweep.workloads.engine.constants import per_lane
-from attnsweep.workloads.engine.contract import Batch, Certificate, Evidence, Lanes, Training, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes, Training, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
 from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
 from attnsweep.workloads.testing import defaults
 from tests.workloads.diagnostics.lanes import Point, system_lanes
@@ -152,6 +153,7 @@ class Hills(Workload[HillParameters]):
     """Loss 1 at the top x = 1 of a hill, from which descent leads to 0; where `curvature` is negative, of a bowl."""
 
     name, parameters, summary, level_names = "hills", HillParameters, "a hill", ("zero",)
+    verdicts = VerdictTable((Rule.solved(), Rule(outcome="degenerate_zero", when="eval_loss >= 0.5")))
 
     def build(self, parameters: HillParameters) -> nn.Module:
         return Hill(parameters)
@@ -167,9 +169,6 @@ class Hills(Workload[HillParameters]):
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
         assert isinstance(module, Hill)
         return {"zero": torch.ones_like(module.tilt), "solved": torch.full_like(module.tilt, 0.5)}
-
-    def judge(self, parameters: HillParameters, evidence: Evidence) -> Verdicts:  # noqa: ARG002
-        return Verdicts.first_of({"solved": evidence.metrics["eval_loss"] < 0.5}, "degenerate_zero")
 
 
 def _certificates(**values: float | str) -> list[Certificate | None]:

@@ -1,26 +1,28 @@
 """Accepted labels and losses of a workload."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Batch, Evidence, Training, Verdicts
+from attnsweep.workloads.engine.contract import Batch, Training
 from attnsweep.workloads.engine.judging import first_held, is_stuck, judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
-from attnsweep.workloads.errors import LabelError, SpecError
+from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_verdicts, defaults
 from attnsweep.workloads.vocabulary import Outcome, with_own
 from tests.refusals import refused
 
-NO, YES = np.array([[False, False]]), np.array([[False, True]])
+YES = np.array([[False, True]])
 
 
 def _trainings(n_lanes: int = 2, **values: Value) -> list[Training[CategoryPairsParameters]]:
@@ -32,70 +34,28 @@ def _trained(workload: CategoryPairs, trainings: list[Training[CategoryPairsPara
     return Pack(workload, trainings).train_to_end()
 
 
-def test_the_first_case_that_holds_is_the_verdict() -> None:
-    verdicts = Verdicts.first_of({"diverged": NO, ("marginal", "mean"): YES, "solved": YES, ("runaway", "valley"): ~NO})
-    assert verdicts.outcome.tolist() == [["runaway", "marginal"]]
-    assert verdicts.detail.tolist() == [["valley", "mean"]]
+def _by(*rules: Rule, **attributes: Any) -> CategoryPairs:
+    return type("Own", (CategoryPairs,), {"verdicts": VerdictTable(rules), **attributes})()
 
 
-@pytest.mark.parametrize(
-    ("outcome", "detail", "text"),
-    [
-        (None, np.array([[""]]), r"Verdicts\.outcome: got NoneType, expected a NumPy array of str"),
-        (np.array([["solved"]]), np.array([[None]]), r"Verdicts\.detail: got array of object, expected a NumPy array"),
-        (
-            np.array([["solved"]]),
-            np.array([""]),
-            r"got `outcome` of the shape \(1, 1\) and `detail` of the shape \(1,\), expected equal"
-            r" shapes",
-        ),
-    ],
-)
-def test_labels_that_are_none_are_refused(outcome: Any, detail: Any, text: str) -> None:
-    with pytest.raises((TypeError, ValueError, LabelError), match=text):
-        Verdicts(outcome=outcome, detail=detail)
-
-
-def _judging(answer: Callable[[Evidence], Any]) -> CategoryPairs:
-    class Own(CategoryPairs):
-        def judge(self, parameters: CategoryPairsParameters, evidence: Evidence) -> Any:
-            del parameters
-            return answer(evidence)
-
-    return Own()
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (lambda _: None, r"category_pairs\.judge: got a result of the type NoneType, expected a Verdicts object"),
-        (
-            lambda _: Verdicts.first_of({"solved": NO}),
-            r"category_pairs\.judge: got labels of the shape \(1, 2\), expected the shape \(2,"
-            r" 9\), which is one label for each training and each probe",
-        ),
-    ],
-)
-def test_an_answer_that_is_no_verdict_is_refused(answer: Callable[[Evidence], Any], text: str) -> None:
+@pytest.mark.parametrize("held", [np.ones((2, 9)), np.ones((1, 9), bool), np.ones(2, bool)])
+def test_a_condition_that_gives_no_mask_of_trainings_and_probes_is_refused(held: NDArray[Any]) -> None:
     trainings = _trainings(stop_when_solved=False)
-    workload = _judging(answer)
-    evidence = _trained(workload, trainings).evidence
-    with pytest.raises((TypeError, ValueError), match=text):
+    workload = _by(Rule(outcome="solved", when=lambda *_: held))
+    evidence = _trained(CategoryPairs(), trainings).evidence
+    with pytest.raises(ValueError, match=r"the outcome solved: got a .* expected a bool array of the shape \(2, 9\)"):
         judged(workload, trainings[0].parameters, evidence)
-    with pytest.raises(AssertionError, match=text):
+    with pytest.raises(AssertionError, match=r"the outcome solved: got a "):
         check_verdicts(workload, trainings)
-    # `judge` is also called during training, at the first probe, with one probe and not nine.
-    with pytest.raises((TypeError, ValueError), match=text.partition(", expected")[0]):
-        _trained(workload, _trainings(stop_when_solved=True))
 
 
 _EVIDENCE = Evidence(steps=np.arange(2), metrics={"eval_loss": np.ones((1, 2))}, levels={})
 
 
-def test_an_outcome_of_the_workloads_own_is_accepted_and_may_count_as_stuck() -> None:
-    workload = _judging(lambda _: Verdicts.first_of({"memorized": YES}, "generalized"))
+def test_an_outcome_of_the_workloads_own_may_count_as_stuck() -> None:
     own = {"memorized": Outcome("fits its pairs only", is_stuck=True), "generalized": Outcome("fits all pairs")}
-    type(workload).outcomes = own
+    rules = Rule(outcome="memorized", when=lambda *_: YES), Rule(outcome="generalized", when="eval_loss > 0")
+    workload = _by(*rules, outcomes=own)
     verdicts = judged(workload, defaults(workload), _EVIDENCE)
     assert verdicts.outcome.tolist() == [["generalized", "memorized"]]
     assert is_stuck(workload, verdicts.outcome).tolist() == [[False, True]]
@@ -104,7 +64,7 @@ def test_an_outcome_of_the_workloads_own_is_accepted_and_may_count_as_stuck() ->
 
 
 def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
-    workload = _judging(lambda _: None)
+    workload = _by()
     held = np.array([[False, True, False, True], [False, False, False, True], [False] * 4])
     evidence = Evidence(steps=np.arange(4), metrics={"eval_loss": np.ones((3, 4))}, levels={})
     type(workload).events = {"fits": lambda *_: held}
@@ -124,16 +84,17 @@ def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
 
 
 class Complex(CategoryPairs):
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return torch.complex(super().eval_loss(module, batch), super().eval_loss(module, batch))
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        loss = super().evaluate(module, batch)["eval_loss"]
+        return {"eval_loss": torch.complex(loss, loss)}
 
 
 class OneForEachPosition(CategoryPairs):
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return super().loss(module, batch) * torch.ones(3)
 
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return self.loss(module, batch).mean()
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        return {"eval_loss": self.loss(module, batch).mean()}
 
 
 class ComplexMetric(CategoryPairs):
@@ -159,8 +120,8 @@ class Shifted(CategoryPairs):
 
     by = (0.25, 0.0)
 
-    def eval_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return super().eval_loss(module, batch) - self.by[0]
+    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
+        return {"eval_loss": super().evaluate(module, batch)["eval_loss"] - self.by[0]}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return {name: level - self.by[1] for name, level in super().levels(module, batch).items()}

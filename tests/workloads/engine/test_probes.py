@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.search_spaces.catalog.category_pairs import shin_flavours
@@ -17,10 +18,12 @@ from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.engine import probing
 from attnsweep.workloads.engine.checkpoint import from_bytes, to_bytes
-from attnsweep.workloads.engine.contract import Batch, Training, Verdicts, Workload
+from attnsweep.workloads.engine.contract import Batch, Training, Workload
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.probing import probe_steps_of
 from attnsweep.workloads.engine.schedule import dense_probe_steps, probe_steps, tail_start
+from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from attnsweep.workloads.gpt.workload import GPTWorkload
@@ -106,15 +109,17 @@ def test_a_training_looked_at_at_every_step_ends_as_one_that_is_not(name: str, s
     _assert_same_end(pack, undisturbed, own_steps)
 
 
+def _is_thirteenth(evidence: Evidence) -> NDArray[np.bool_]:
+    held = np.zeros(evidence.metrics["loss"].shape, np.bool_)
+    held[:, 12:] = True
+    return held
+
+
 def test_who_is_solved_is_judged_by_the_own_probes_alone() -> None:
     class Patient(CategoryPairs):
         """A workload that labels a training as solved at its thirteenth probe."""
 
-        def judge(self, parameters, evidence):  # type: ignore[no-untyped-def]
-            del parameters
-            outcome = np.full(evidence.metrics["loss"].shape, "plateau")
-            outcome[:, 12:] = "solved"
-            return Verdicts(outcome=outcome, detail=np.full(outcome.shape, ""))
+        verdicts = VerdictTable((Rule(outcome="solved", when=lambda _, evidence: _is_thirteenth(evidence)),))
 
     workload, (_, trainings) = Patient(), _case("pairs, adam")
     undisturbed = _ended(Pack(workload, trainings))

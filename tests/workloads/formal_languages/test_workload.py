@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.formal_languages import FormalLanguages, FormalLanguagesParameters
+from attnsweep.workloads.formal_languages.workload import _cross_entropy
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import check_workload, defaults
 from tests.refusals import refused
@@ -89,7 +92,7 @@ def test_new_test_strings_do_not_depend_on_the_pack() -> None:
 def test_the_loss_has_a_gradient_at_every_margin(margin: float) -> None:
     for sign in (1.0, -1.0):
         logit = torch.tensor([sign * margin], requires_grad=True)
-        bits = WORKLOAD.eval_loss(torch.nn.Identity(), {"logit": logit, "sign": torch.tensor([sign])})
+        bits = _cross_entropy(logit, torch.tensor([sign])) / math.log(2)
         bits.backward()
         assert bits.dtype == torch.float32
         exact = math.log1p(math.exp(-margin)) / math.log(2)
@@ -158,7 +161,7 @@ def _evidence(bits: list[float], accuracy: float = 0.6, logit_std: float = 1.0, 
     ],
 )
 def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str]) -> None:
-    verdicts = WORKLOAD.judge(FormalLanguagesParameters(), evidence)
+    verdicts = judged(WORKLOAD, FormalLanguagesParameters(), evidence)
     assert (verdicts.outcome[0, -1], verdicts.detail[0, -1]) == wanted
 
 
@@ -176,7 +179,7 @@ SHORT: dict[str, Value] = {
 def test_first_is_learned_and_its_head_is_found() -> None:
     trainings = [Training(defaults(WORKLOAD, **SHORT, attention_scale="log_n_inv_sqrt_d"), seed) for seed in range(4)]
     result = _train(*trainings)
-    verdicts = WORKLOAD.judge(trainings[0].parameters, result.evidence)
+    verdicts = judged(WORKLOAD, trainings[0].parameters, result.evidence)
     assert (verdicts.outcome[np.arange(4), result.last_probe] == "solved").sum() >= 3
     assert (result.last("accuracy_10") > 0.9).sum() >= 3
     heads = result.heads[-1].heads
@@ -193,5 +196,5 @@ def test_uniform_attention_has_the_largest_entropy() -> None:
         np.testing.assert_allclose(probe.heads.scores["attention_entropy"], 1.0, atol=1e-5)
         np.testing.assert_allclose(probe.heads.scores["first_attention"], 1 / 11, atol=1e-5)
         assert (probe.heads.role == "none").all()
-    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    verdicts = judged(WORKLOAD, parameters, result.evidence)
     assert (verdicts.outcome == "degenerate_zero").all()

@@ -17,7 +17,9 @@ from attnsweep.orchestrator.storage.stored_code import named_files
 from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
 from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text
 from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Unit
-from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import UserError
@@ -110,7 +112,7 @@ def test_a_text_is_never_solved_and_may_be_overfit(tmp_path: Path) -> None:
         metrics={"eval_loss": np.array(held_out), "loss": np.array(train)},
         levels={name: np.full(4, value) for name, value in levels.items()},
     )
-    found = WORKLOAD.judge(parameters(prepared(tmp_path)), evidence)
+    found = judged(WORKLOAD, parameters(prepared(tmp_path)), evidence)
     assert list(zip(found.outcome[:, -1], found.detail[:, -1], strict=True)) == [
         ("overfit", ""),
         ("plateau", ""),

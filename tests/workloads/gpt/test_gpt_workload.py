@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from attnsweep.workloads.diagnostics.roles.scores import label_patterns
-from attnsweep.workloads.engine.contract import Evidence, Lanes, Training
+from attnsweep.workloads.engine.contract import Lanes, Training
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
@@ -93,7 +95,7 @@ def test_outcomes_by_level() -> None:
         metrics={"eval_loss": loss},
         levels={name: np.array([value]) for name, value in levels.items()},
     )
-    found = WORKLOAD.judge(defaults(WORKLOAD, **INDUCTION), evidence)
+    found = judged(WORKLOAD, defaults(WORKLOAD, **INDUCTION), evidence)
     assert list(zip(found.outcome[0, 1:], found.detail[0, 1:], strict=True)) == [
         ("degenerate_zero", "zero"),
         ("degenerate_zero", "constant"),

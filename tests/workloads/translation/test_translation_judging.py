@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from attnsweep.workloads.engine.contract import Evidence
+from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.translation.workload import VERDICTS
 
 LEVELS = {"uniform": 5.0, "unigram": 4.0, "bigram": 3.0, "language_model": 2.0, "grammar": 0.1, "solved": 0.2}

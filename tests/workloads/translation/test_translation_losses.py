@@ -156,7 +156,7 @@ def test_reference_laws_pay_their_levels(values: dict[str, Value]) -> None:
     levels = WORKLOAD.levels(Law(laws["uniform"], parameters), batch)
     for name, law in laws.items():
         model = Law(law, parameters)
-        paid = WORKLOAD.eval_loss(model, batch | WORKLOAD.answers(model, batch))
+        paid = WORKLOAD.evaluate(model, batch)["eval_loss"]
         assert paid.item() == pytest.approx(levels[name].item(), rel=1e-12), name
 
 
@@ -222,14 +222,14 @@ def test_measures_are_over_the_sentences_that_they_name(train_on: str) -> None:
         "token_accuracy_short": mean(right, is_short),
         "token_accuracy_long": mean(right, is_long),
     }
-    batch |= WORKLOAD.answers(model, batch)
+    batch |= WORKLOAD.evaluate(model, batch)
     found = {name: value.item() for name, value in WORKLOAD.measure(model, batch).items()}
     assert found == pytest.approx(expected)
-    assert WORKLOAD.eval_loss(model, batch).item() == pytest.approx(mean(nats, judged))
+    assert batch["eval_loss"].item() == pytest.approx(mean(nats, judged))
 
 
 def test_a_law_of_the_target_gains_nothing_by_the_source() -> None:
     parameters = small(dtype="float64")
     model, batch = Law(_bigram(parameters), parameters), _eval_batch(parameters)
-    measured = WORKLOAD.measure(model, batch | WORKLOAD.answers(model, batch))
+    measured = WORKLOAD.measure(model, batch | WORKLOAD.evaluate(model, batch))
     assert measured["source_gain"].item() == 0.0

@@ -8,6 +8,7 @@ import torch
 
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.initialization import draw_parameters
+from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.parameters import Value
@@ -72,7 +73,7 @@ def test_it_learns_and_uses_the_source() -> None:
     assert (result.last("source_gain") > 0.1).all()
     assert (result.last("token_accuracy") > 0.4).all()
     assert (result.evidence.metrics["source_gain"][:, 0] < 0.1).all()
-    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    verdicts = judged(WORKLOAD, parameters, result.evidence)
     assert (verdicts.outcome[:, -1] == "plateau").all()
 
 
@@ -82,7 +83,7 @@ def test_without_weights_nothing_is_learned_of_the_source() -> None:
     """Zero embeddings: words differ only in their positions."""
     parameters = small(init_sigma=0.0, learning_rate=0.1, n_steps=120, head_sentences=0)
     result = _train(Training(parameters, 0), Training(parameters, 1))
-    verdicts = WORKLOAD.judge(parameters, result.evidence)
+    verdicts = judged(WORKLOAD, parameters, result.evidence)
     assert (verdicts.outcome[:, 0] == "degenerate_zero").all()
     assert (verdicts.detail[:, 0] == "unigram").all()
     assert (verdicts.outcome[:, -1] == "marginal").all()

@@ -1,8 +1,12 @@
 """Greedy decoding of models with known outputs, and the references. Axes: L lane, B sentence."""
 
+import math
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
+from sacrebleu import corpus_bleu
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
@@ -11,6 +15,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST
 from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.model import greedy_words
+from attnsweep.workloads.translation.writing import Written, bleu, write
 from tests.workloads.translation.small_translation import (
     STRUCTURES,
     WORKLOAD,
@@ -107,7 +112,7 @@ def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
     some = lanes(*parameters)
     states = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
     state = {name: torch.stack([each[name].detach() for each in states]) for name in states[0]}
-    written = WORKLOAD.write(some, state)
+    written = write(WORKLOAD.build(some.shared), some, state)
     assert len(written) == 2
     studied = studied_corpus(parameters[0])
     target = studied.corpus.target
@@ -146,13 +151,54 @@ def test_many_trainings_write_in_parts_what_each_writes() -> None:
         name: value.expand(18, *value.shape).float() if value.is_floating_point() else value.expand(18, *value.shape)
         for name, value in module.named_buffers()
     }
-    written = WORKLOAD.write(some, state)
+    written = write(WORKLOAD.build(some.shared), some, state)
     assert len(written) == 18
     for lane in (0, 15, 16, 17):
         chosen = torch.tensor([lane])
-        (alone,) = WORKLOAD.write(some.select(chosen), {name: value[chosen] for name, value in state.items()})
+        (alone,) = write(module, some.select(chosen), {name: value[chosen] for name, value in state.items()})
         assert alone == written[lane]
 
 
 def test_nothing_is_written_where_nothing_is_asked_for() -> None:
-    assert WORKLOAD.write(lanes(small(test_sentences=0), small(test_sentences=0)), {}) == [(), ()]
+    assert WORKLOAD.final_metrics(lanes(small(test_sentences=0), small(test_sentences=0)), {}) == {}
+
+
+REFERENCES = ("the cat sat on the mat .", "there is no dog in here .")
+
+
+def _cut(n_words: int) -> tuple[str, ...]:
+    return tuple(" ".join(each.split()[: 7 - n_words]) for each in REFERENCES)
+
+
+def _papineni(hypotheses: tuple[str, ...], references: tuple[str, ...]) -> float:
+    """BLEU without smoothing, for texts with a match of every order of n-grams."""
+    lines = [(first.split(), second.split()) for first, second in zip(hypotheses, references, strict=True)]
+    precisions = []
+    for order in range(1, 5):
+        grams = [[Counter(zip(*(side[i:] for i in range(order)), strict=False)) for side in line] for line in lines]
+        matches = sum((first & second).total() for first, second in grams)
+        precisions.append(matches / sum(first.total() for first, _ in grams))
+    written, asked = (sum(len(line[side]) for line in lines) for side in range(2))
+    return 100 * min(1.0, math.exp(1 - asked / written)) * math.prod(precisions) ** 0.25
+
+
+@pytest.mark.parametrize(
+    "hypotheses",
+    [
+        REFERENCES,
+        _cut(2),
+        ("the cat sat on a mat .", "there is no dog in here . ."),
+        ("The cat sat on the mat .", "there is no dog in here ."),
+    ],
+)
+def test_the_score_is_the_formula_on_the_tokens_as_they_are(hypotheses: tuple[str, ...]) -> None:
+    assert bleu(Written("test", hypotheses, REFERENCES)) == pytest.approx(_papineni(hypotheses, REFERENCES))
+
+
+@pytest.mark.parametrize(
+    "hypotheses", [("the dog", "no cat is here"), ("x", "y"), ("", ""), ("a b c", "no dog in here")]
+)
+def test_the_score_of_few_matches_is_sacrebleus(hypotheses: tuple[str, ...]) -> None:
+    expected = corpus_bleu(list(hypotheses), [list(REFERENCES)], tokenize="none", force=True).score
+    assert bleu(Written("test", hypotheses, REFERENCES)) == pytest.approx(expected)
+    assert math.isnan(bleu(Written("none", (), ())))

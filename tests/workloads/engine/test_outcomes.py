@@ -1,20 +1,26 @@
 """Judging by levels, in the order of precedence that docs/outcomes.md gives. Axes: L lane, P probe."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep import AtLevel, Evidence, Rule, VerdictTable, judge_by_levels
-from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.diagnostics.outcomes import at_level, has_diverged, is_moving, is_overfit, standing
-from attnsweep.workloads.diagnostics.verdicts import check_each_can_occur
+from attnsweep import AtLevel, Evidence, Rule, VerdictTable
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.outcomes import at_level, has_diverged, is_moving, is_overfit, standing
 from attnsweep.workloads.engine.schedule import tail_start
-from attnsweep.workloads.errors import LabelError
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.registry import check_declarations
 from attnsweep.workloads.vocabulary import Outcome
 from tests.refusals import refused
+
+ZERO, CONTEXT = (
+    AtLevel(outcome=outcome, level=level, says=level)
+    for outcome, level in (("degenerate_zero", "zero"), ("marginal", "context"))
+)
+BY_LEVELS = VerdictTable((Rule.diverged(), Rule.solved(), CONTEXT, ZERO, Rule.moving()))
 
 
 def test_a_loss_is_judged_by_the_level_at_which_it_stands() -> None:
@@ -29,7 +35,7 @@ def test_a_loss_is_judged_by_the_level_at_which_it_stands() -> None:
     )
     levels = {"zero": np.ones(5), "context": np.full(5, 0.5), "solved": np.full(5, 0.1)}
     evidence = Evidence(steps=np.array([0, 50, 100]), metrics={"eval_loss": loss_LP}, levels=levels)
-    verdicts = judge_by_levels(evidence, {"context": "marginal", "zero": "degenerate_zero"})
+    verdicts = BY_LEVELS.judge(None, evidence)
     found = list(zip(verdicts.outcome[:, -1].tolist(), verdicts.detail[:, -1].tolist(), strict=True))
     assert found == [("diverged", ""), ("solved", ""), ("marginal", "context"), ("plateau", "moving"), ("plateau", "")]
     assert set(zip(verdicts.outcome[:, 0].tolist(), verdicts.detail[:, 0].tolist(), strict=True)) == {
@@ -48,7 +54,7 @@ def _judged(loss_P: list[float], **levels: float) -> tuple[str, str]:
         metrics={"eval_loss": np.array([loss_P])},
         levels={name: np.array([level]) for name, level in levels.items()},
     )
-    verdicts = judge_by_levels(evidence, {"zero": "degenerate_zero"})
+    verdicts = VerdictTable((Rule.diverged(), Rule.solved(), ZERO, Rule.moving())).judge(None, evidence)
     return str(verdicts.outcome[0, -1]), str(verdicts.detail[0, -1])
 
 
@@ -89,7 +95,7 @@ def _stands(loss: float, **levels: float) -> list[str]:
     level = {name: np.array([value]) for name, value in levels.items()}
     outcomes = {"zero": "degenerate_zero", "mean": "marginal"}
     stands = standing(np.array([[loss]]), level, outcomes)
-    return [label if isinstance(label, str) else "/".join(label) for label, holds in stands.items() if holds.all()]
+    return ["/".join(label) for label, holds in stands.items() if holds.all()]
 
 
 def test_a_loss_stands_at_the_nearest_level() -> None:
@@ -165,24 +171,29 @@ def test_the_first_row_that_holds_decides() -> None:
 
 
 class Judged(CategoryPairs):
-    """Two rows by text, of which `later` is the second."""
+    """Two rows by text."""
 
     outcomes: ClassVar[dict[str, Outcome]] = {"memorized": Outcome("knows its pairs only")}
-    later = "eval_loss < 0.5"
-
-    def verdicts(self, parameters: CategoryPairsParameters) -> VerdictTable:
-        del parameters
-        solved = Rule(outcome="solved", when="eval_loss <= 0.5")
-        return VerdictTable((solved, Rule(outcome="memorized", when=self.later)))
+    verdicts = VerdictTable(
+        (Rule(outcome="solved", when="eval_loss <= 0.5"), Rule(outcome="memorized", when="eval_loss < 0.6"))
+    )
 
 
-def test_an_outcome_that_cannot_occur_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload, parameters = Judged(), CategoryPairsParameters()
-    assert workload.verdicts(parameters).rows[0].says == "eval_loss <= 0.5"
-    with refused("the outcome memorized of category_pairs", LabelError):
-        check_each_can_occur(workload, parameters)
-    monkeypatch.setattr(Judged, "later", "eval_loss < 0.6")
-    check_each_can_occur(workload, parameters)
-    monkeypatch.setattr(Judged, "outcomes", Judged.outcomes | {"copied": Outcome("repeats its input")})
-    with refused("category_pairs.outcomes", LabelError):
-        check_each_can_occur(workload, parameters)
+@pytest.mark.parametrize(
+    ("subject", "changed"),
+    [
+        ("the outcome memorized of Changed", {"later": "eval_loss < 0.5"}),
+        ("Changed.outcomes", {"own": {"copied": Outcome("repeats its input")}}),
+        ("Changed.verdicts", {"label": "copied"}),
+    ],
+)
+def test_a_table_with_an_outcome_that_cannot_occur_or_is_unknown_is_refused(
+    subject: str, changed: dict[str, Any]
+) -> None:
+    check_declarations(Judged)
+    first, later = Judged.verdicts.rows
+    assert first.says == "eval_loss <= 0.5"
+    later = Rule(outcome=changed.get("label", "memorized"), when=changed.get("later", "eval_loss < 0.6"))
+    own = Judged.outcomes | changed.get("own", {})
+    with refused(subject, SpecError):
+        check_declarations(type("Changed", (Judged,), {"outcomes": own, "verdicts": VerdictTable((first, later))}))

@@ -2,19 +2,57 @@
 probe."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import combinations
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.conditions import implies
-from attnsweep.workloads.diagnostics.outcomes import AT_LEVEL, DIVERGED_FACTOR, OR, has_diverged, is_moving, standing
-from attnsweep.workloads.engine.contract import Evidence, Label, Verdicts, When, Workload, where_held
-from attnsweep.workloads.engine.judging import judged
-from attnsweep.workloads.errors import LabelError
+from attnsweep.workloads.conditions import holds
+from attnsweep.workloads.engine.outcomes import (
+    AT_LEVEL,
+    DIVERGED_FACTOR,
+    Evidence,
+    Label,
+    has_diverged,
+    is_moving,
+    standing,
+)
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.vocabulary import MOVING_SHARE
+
+Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
+"""From the first training's parameters (read only static ones) and the evidence: where it holds, (n_trainings,
+n_probes)."""
+When: TypeAlias = Condition | str
+"""A condition as a function, or as a text such as `accuracy >= 0.99`."""
+
+
+def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
+    """Returns a mask (n_trainings, n_probes) of the probes at which a condition holds.
+
+    Raises:
+        SpecError: If a text is not a condition, or names a metric that is not measured.
+        ValueError: If a function does not return such a mask.
+    """
+    if isinstance(when, str):
+        return holds(when, evidence.metrics, subject)
+    held, expected = np.asarray(when(parameters, evidence)), evidence.metrics["eval_loss"].shape
+    if held.dtype != np.bool_ or held.shape != expected:
+        raise ValueError(
+            f"{subject}: got a {held.dtype} array of the shape {held.shape}, expected a bool array of the shape"
+            f" {expected}: one value for each training and each probe (step with a measurement)"
+        )
+    return held
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdicts:
+    """The labels of all trainings at all probes, (L, P): the outcome that each would get if it ended at the probe, and
+    what it leaves open, such as the level at which the training is stuck."""
+
+    outcome: NDArray[np.str_]
+    detail: NDArray[np.str_]
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
@@ -83,11 +121,11 @@ class Rule:
 
         The keys are labels: the outcome and its detail.
         """
-        holds = where_held(self.when, parameters, evidence)
+        held = where_held(self.when, parameters, evidence, f"the condition of the outcome {self.outcome}")
         if self.which is None:
-            return {(self.outcome, self.details[0]): holds}
+            return {(self.outcome, self.details[0]): held}
         detail = self.which(evidence)
-        return {(self.outcome, name): holds & (detail == name) for name in self.details}
+        return {(self.outcome, name): held & (detail == name) for name in self.details}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +156,15 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of conditions and reference levels that labels trainings. `Workload.verdicts` returns it.
-
-    Where no row holds, the label is `plateau`.
+    """An ordered table of conditions and reference levels that labels trainings. Where no row
+    holds, the label is `plateau`.
 
     Attributes:
         rows: The rows in the order in which they are tried. All rows `AtLevel` are tried together, in the place of the
             first of them.
 
     Raises:
-        LabelError: If two rows give the same label.
+        SpecError: If two rows give the same label.
     """
 
     rows: tuple[Rule | AtLevel, ...]
@@ -135,7 +172,7 @@ class VerdictTable:
     def __post_init__(self) -> None:
         labels = [(row.outcome, detail) for row in self.rows for detail in row.details]
         if twice := [label for label in labels if labels.count(label) > 1]:
-            raise LabelError(
+            raise SpecError(
                 "the table of verdicts (rules that label trainings)",
                 given=f"the label {twice[0]} in two rows",
                 expected="each label in one row only",
@@ -156,7 +193,9 @@ class VerdictTable:
                     row.level: where_held(row.when, parameters, evidence) for row in levels if row.when is not None
                 }
                 cases |= standing(evidence.metrics["eval_loss"], evidence.levels, stuck, where)
-        return Verdicts.first_of(cases)
+        labels, held = [*cases, ("plateau", "")], list(cases.values())
+        outcome, detail = (np.select(held, names[:-1], names[-1]) for names in zip(*labels, strict=True))
+        return Verdicts(outcome=outcome, detail=detail)
 
     def markdown(self) -> str:
         """Formats the table of rules by which trainings get their outcomes as Markdown, for the documentation."""
@@ -171,72 +210,3 @@ class VerdictTable:
             "| `plateau` | | none of these | the loss falls no longer, at no reference level; or hardly moved |"
         )
         return "\n".join(lines).replace("|  |", "| |")
-
-
-def check_each_can_occur(workload: Workload[Any], parameters: Any) -> None:
-    """Raises if the workload declares an outcome that no training can ever get, judging by the workload's table of
-    verdicts (the ordered rules that label trainings).
-
-    Raises:
-        LabelError: If no row of the table gives an outcome that the workload declares, or if a condition given as text
-            implies that of an earlier row, so that the earlier row always gives the label.
-    """
-    table = workload.verdicts(parameters)
-    if not isinstance(table, VerdictTable):
-        return
-    table_outcomes = {row.outcome for row in table.rows}
-    for outcome in workload.outcomes:
-        if outcome not in table_outcomes:
-            raise LabelError(
-                f"{workload.name}.outcomes",
-                given=outcome,
-                expected="an outcome that a row of the workload's table of verdicts gives",
-                fix="add a Rule with this outcome to the table, or remove it from `outcomes`",
-            )
-    texts = [(row.outcome, row.when) for row in table.rows if isinstance(row, Rule) and isinstance(row.when, str)]
-    for (outcome, when), (later, later_when) in combinations(texts, 2):
-        if implies(later_when, when):
-            raise LabelError(
-                f"the outcome {later} of {workload.name}",
-                given=later_when,
-                expected=f"a condition that does not imply {when}, the condition of the earlier row {outcome}",
-                fix="exchange the two rows or change one condition: the first row whose condition holds gives the"
-                " label, so the later row would never give its label",
-            )
-
-
-def check_near_levels(workload: Workload[Any], parameters: Any, evidence: Evidence) -> None:
-    """Raises an error if a workload's own `judge` says that a training has reached one of two reference levels (losses
-    known in advance), although the two are nearly equal, so that the loss cannot tell which of them it is.
-
-    Two levels are so close if they differ by at most twice `AT_LEVEL`. A table of verdicts needs no check, because its
-    rows `AtLevel` name both levels.
-
-    Args:
-        evidence: Measurements of some trainings. `judge` gets them again with losses equal to the levels that are too
-            close.
-
-    Raises:
-        LabelError: If a loss equals one of two such levels and the detail is the name of only one of the two.
-    """
-    if type(workload).judge is Workload.judge:
-        return
-    levels = {name: level_L for name, level_L in evidence.levels.items() if name != "solved"}
-    for first, second in combinations(levels, 2):
-        size_L = np.maximum(np.abs(levels[first]), np.abs(levels[second]))
-        near_L = np.abs(levels[first] - levels[second]) <= 2.0 * AT_LEVEL * size_L
-        for level_L in (levels[first], levels[second]) if near_L.any() else ():
-            loss_LP = np.where(near_L, level_L, np.nan)[:, None] + np.zeros_like(evidence.metrics["eval_loss"])
-            at_level = replace(evidence, metrics=evidence.metrics | {"eval_loss": loss_LP})
-            detail_L = judged(workload, parameters, at_level).detail[:, -1]
-            if (wrong_L := near_L & ((detail_L == first) | (detail_L == second))).any():
-                lane = int(wrong_L.argmax())
-                raise LabelError(
-                    f"{workload.name}.judge",
-                    given=f"the detail {detail_L[lane]} at a loss of {level_L[lane]:.4g}",
-                    expected=f"a detail that names both, such as {first}{OR}{second}: the losses of these two simple"
-                    f" predictors, {levels[first][lane]:.4g} and {levels[second][lane]:.4g}, differ by less than"
-                    f" {2 * AT_LEVEL:.0%}",
-                    fix="use `judge_by_levels` or `standing` in `judge`; or, if another quantity than the loss tells"
-                    f" the two predictors apart, name the quantity in the detail, such as `{first} by accuracy`",
-                )

@@ -7,16 +7,19 @@ The thresholds are our choices; docs/notes/zeros_tests.md shows how much each th
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.workloads.engine.contract import Evidence, Label, Verdicts
 from attnsweep.workloads.engine.schedule import tail_start
 from attnsweep.workloads.vocabulary import AT_LEVEL as AT_LEVEL
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
+Label: TypeAlias = tuple[str, str]
+"""An outcome and its detail."""
 OR = " or "
 """The text between the names of reference levels that a loss does not tell apart."""
 STATIONARY_GAMMA = 1e-2
@@ -29,6 +32,21 @@ If that loss z is negative, the bound is z + 2 |z| instead. For a positive z the
 OVERFIT_SHARE = 0.05
 """A training on a finite text is overfit if its held-out loss has risen by this share above its minimum while its
 training loss kept falling."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """The measurements of several trainings at their probes. NaN where a training had ended or the value was not
+    finite.
+
+    Attributes:
+        metrics: Arrays (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
+        levels: Arrays (L,) by name: each training's reference levels, which are losses of simple predictors.
+    """
+
+    steps: NDArray[np.int64]
+    metrics: dict[str, NDArray[np.float64]]
+    levels: dict[str, NDArray[np.float64]]
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
@@ -117,36 +135,6 @@ def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
     train_loss_at_minimum = np.take_along_axis(train_loss, probe_of_minimum, axis=1)
     risen: NDArray[np.bool_] = eval_loss > _raised(minimum, OVERFIT_SHARE)
     return risen & (train_loss < train_loss_at_minimum)
-
-
-def judge_by_levels(
-    evidence: Evidence,
-    stuck: Mapping[str, str],
-    before_levels: Mapping[str | tuple[str, str], NDArray[np.bool_]] = MappingProxyType({}),
-) -> Verdicts:
-    """Labels each training at each measured step by its `eval_loss` alone. A workload's `judge` may consist of just
-    this call.
-
-    The label is the first of these that holds: `diverged`; `solved`, if the loss is below the level `solved`; an
-    outcome of `before_levels`; the outcome of the reference level that the loss is at, with the detail of `standing`;
-    `plateau`, with the detail `moving` while the loss still falls.
-
-    Args:
-        stuck: The outcome at each level, such as `{"context": "marginal", "zero": "degenerate_zero"}`; of equal levels
-            the first counts.
-        before_levels: Further outcomes, each with where it holds (n_trainings, n_probes), such as `{"overfit":
-            is_overfit(evidence)}`.
-    """
-    loss, levels = evidence.metrics["eval_loss"], evidence.levels
-    return Verdicts.first_of(
-        {
-            "diverged": has_diverged(loss, levels["zero"]),
-            "solved": loss < levels["solved"][:, None],
-            **before_levels,
-            **standing(loss, levels, stuck),
-            ("plateau", "moving"): is_moving(evidence.steps, loss),
-        }
-    )
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
