@@ -16,6 +16,7 @@ from attnsweep.workloads.errors import UserError
 TESTED = "2.60"
 
 _CONTROL_STORE_WAIT = "RAY_gcs_server_port_wait_time_s"
+_NODE_LOOK_SECONDS = 0.02
 _ARE_YOU_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _VITAL = frozenset({"gcs_server", "raylet"})
 
@@ -24,7 +25,7 @@ try:
     from ray._private import node as ray_node
     from ray._private import services as ray_services
     from ray._private import utils as ray_utils
-    from ray._raylet import Config  # type: ignore[attr-defined]
+    from ray._raylet import Config, GcsClient  # type: ignore[attr-defined]
 
     _NEEDED = (
         grpc_utils.init_grpc_channel,
@@ -37,6 +38,7 @@ try:
         worker.global_worker,
         worker._global_node,
         Config.initialize,
+        GcsClient,
     )
 except (ImportError, AttributeError) as error:
     raise UserError(
@@ -87,19 +89,18 @@ def starting_few_processes() -> Iterator[None]:
 def up_within(seconds: float) -> Iterator[None]:
     """The control store gets this many seconds to start, and then this machine's node.
 
-    By default Ray waits 30 s for each; it has a setting for the control store only.
+    By default Ray waits 30 s for each; it has a setting for the control store only. It looks for the node once a
+    second.
     """
     look = ray_services.get_node
 
-    def get_node(*arguments: object) -> object:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                return look(*arguments)  # type: ignore[no-untyped-call]
-            except RuntimeError as error:
-                # No pause is needed between attempts, because each call of Ray's `get_node` itself waits for a second.
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"Ray's node on this machine did not start within {seconds:g} s") from error
+    def get_node(address: str, node: str) -> object:
+        deadline, store = time.monotonic() + seconds, GcsClient(address=address)
+        while all(each.hex() != node for each in store.get_all_node_info(timeout=seconds)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Ray's node on this machine did not start within {seconds:g} s")
+            time.sleep(_NODE_LOOK_SECONDS)
+        return look(address, node)  # type: ignore[no-untyped-call]
 
     ray_services.get_node = get_node
     before = os.environ.get(_CONTROL_STORE_WAIT)
