@@ -174,10 +174,9 @@ class _QuasiRandomDraws(RandomDraws):
             return []
         # Where trials are drawn, PyTorch is loaded; SciPy's sequence would take half a second to import.
         import torch
-        from torch.quasirandom import SobolEngine
 
         if self._sequence is None or self._sequence.num_generated > number:
-            self._sequence = SobolEngine(len(self._drawn), scramble=True, seed=self._sweep.seed)
+            self._sequence = torch.quasirandom.SobolEngine(len(self._drawn), scramble=True, seed=self._sweep.seed)
         if ahead := number - self._sequence.num_generated:
             self._sequence.fast_forward(ahead)
         shares: list[float] = self._sequence.draw(dtype=torch.float64)[0].tolist()

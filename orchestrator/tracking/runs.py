@@ -11,7 +11,6 @@ from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import MOST_RUNS, TrialContent, has_runs_of_trials
 from attnsweep.orchestrator.tracking.store import experiment, open_client
-from attnsweep.orchestrator.tracking.view import links, view_of_trials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -181,10 +180,7 @@ class SweepRuns:
         }
         metrics = [Metric(name, float(value), ended, 0) for name, value in numbers.items() if value is not None]
         self._fill(parent, metrics, {})
-        client.set_tag(
-            parent, "mlflow.note.content", _description(self._directory, self._experiment, findings.markdown())
-        )
-        client.set_experiment_tag(self._experiment, *view_of_trials(self._directory.spec, self._parent.info.start_time))
+        client.set_tag(parent, "mlflow.note.content", _description(self._directory, findings.markdown()))
         client.set_terminated(parent, "FINISHED", ended)
         if self._directory.retried:
             client.set_tag(parent, _N_RETRIED, n_retried)
@@ -212,7 +208,7 @@ class SweepRuns:
             "attnsweep.workload": spec.workload,
             "attnsweep.sampler": spec.sampler,
             "mlflow.source.git.commit": provenance.get("git_commit"),
-            "mlflow.note.content": _description(self._directory, self._experiment, ""),
+            "mlflow.note.content": _description(self._directory, ""),
         }
         known = {name: value for name, value in tags.items() if value is not None}
         created = provenance.get("created_at")
@@ -283,7 +279,7 @@ def _role_metrics(findings: SweepResults) -> dict[str, float | None]:
     return metrics
 
 
-def _description(directory: SweepDirectory, experiment: str, result: str) -> str:
+def _description(directory: SweepDirectory, result: str) -> str:
     spec = directory.spec
     lines = [
         spec.description or spec.name,
@@ -294,7 +290,7 @@ def _description(directory: SweepDirectory, experiment: str, result: str) -> str
         "",
         result or "No summary yet.",
         "",
-        links(spec, experiment)
+        "The trials are the runs below this one."
         if has_runs_of_trials(spec)
         else f"The trials are in the table `trials.csv` among the artifacts: more than {MOST_RUNS:,} have no runs.",
         "Report with all figures: `report/report.html` among the artifacts.",

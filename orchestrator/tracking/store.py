@@ -23,9 +23,8 @@ _SCHEME = "sqlite:///"
 
 _DESCRIPTION = """Sweeps of the workload `{name}`: a parent run per sweep, a child run per trial.
 
-*Views*, at the upper right, has the trials of each sweep with their rates and swept parameters. In the list of all runs
-``tags.`attnsweep.kind` = 'sweep'`` shows sweeps alone, ``metrics.stuck_rate > 0.5`` trials that are mostly stuck. The
-ledger, in each sweep's directory, has every training.
+In the search box ``tags.`attnsweep.kind` = 'sweep'`` shows sweeps alone, ``metrics.stuck_rate > 0.5`` trials that are
+mostly stuck. The ledger, in each sweep's directory, has every training.
 """
 
 _ENVIRONMENT = {

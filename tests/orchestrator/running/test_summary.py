@@ -38,4 +38,4 @@ def test_the_parameters_whose_rates_differ_most_are_shown(tmp_path: Path) -> Non
 
 
 def test_a_note_in_mlflow_has_the_length_that_mlflow_keeps(tmp_path: Path) -> None:
-    assert len(_description(_swept(tmp_path / "s"), "experiment", "x" * 10_000)) == 8_000
+    assert len(_description(_swept(tmp_path / "s"), "x" * 10_000)) == 8_000

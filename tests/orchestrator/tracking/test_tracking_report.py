@@ -1,4 +1,4 @@
-"""The report among a sweep's artifacts, and the saved view of its trials."""
+"""The report among a sweep's artifacts."""
 
 import logging
 from pathlib import Path
