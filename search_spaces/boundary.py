@@ -1,6 +1,6 @@
-"""An Optuna sampler that searches, instead of an optimum, the boundary at which half of a trial's trainings end stuck.
+"""An Optuna sampler that searches the boundary at which half of a trial's trainings end stuck.
 
-Axes: T trial, D coordinate of the unit cube (the search space scaled to 0..1).
+Axes: T trial, D coordinate of the unit cube.
 """
 
 import functools
@@ -23,24 +23,14 @@ _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Draws trials near the boundary of being stuck, where about half of a trial's trainings end stuck.
+    """Draws trials where about half of the trainings may end stuck.
 
-    A surface (`surface.py`) is fitted to the finished trials, over parameters scaled to the unit cube: logarithmic ones
-    by their logarithm, categorical ones as one-hot vectors. Among quasi-random candidates the sampler chooses the one
-    with the largest `1.96 * deviation - |mean logit|` (the "straddle"): its rate is uncertain and may be above or below
-    one half. Running trials count as if they had ended as expected, so that the points of a batch spread out. Until
-    enough trials have finished, points are quasi-random. Conditional parameters are drawn at random.
-
-    The surface models the objective's value, in which a diverged training counts as stuck under `minimize` and as not
-    stuck under `maximize`. Draws depend on the seeds, on the finished trials and on the running ones.
-
-    Args:
-        space: The unconditional parameters.
-        seed: The seed of this trial's candidates.
-        layout_seed: The seed of the quasi-random sequence, from which the first trials are drawn; the same for all
-            trials of a sweep.
-        n_replicates: The number of trainings of trials without the attribute `N_JUDGED`.
-        n_startup: The number of finished trials from which on the surface is used.
+    The surface (`surface.py`) of finished trials is over the unit cube: logarithmic parameters by their logarithm,
+    choices as one-hot vectors. Of quasi-random candidates the one with the largest `1.96 * deviation - |mean logit|`
+    (the "straddle") is drawn: its rate is uncertain and may be above or below one half. Running trials count as if
+    they had ended as expected, so that a batch spreads out. The first `n_startup` trials are quasi-random, by
+    `layout_seed`; conditional parameters are random. A diverged training counts as stuck under `minimize` and as not
+    stuck under `maximize`.
 
     Source: Bryan et al. 2005, NeurIPS 18 (the straddle); compared with its successors for noisy observations by Lyu,
     Binois & Ludkovski 2021, Stat. Comput. 31.
@@ -62,14 +52,11 @@ class BoundarySampler(BaseSampler):
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, *_: object) -> dict[str, BaseDistribution]:
-        """Returns all parameters that are drawn together. The sweep determines them, not past trials."""
         return self._space
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draws all unconditional parameters of a trial: in the first trials from a quasi-random sequence, later where
-        the predicted share of trainings that get stuck is near one half or uncertain."""
         if not search_space:
             return {}
         cube = _Cube(search_space)
@@ -92,7 +79,6 @@ class BoundarySampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Draws at random a value for a conditional parameter (one that depends on another parameter)."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 
@@ -117,7 +103,6 @@ class _Cube:
         self._n, self._places = sum(sizes), np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def points(self, trials: Sequence[FrozenTrial]) -> Floats:
-        """Returns the points of the given trials in the unit cube, (n_trials, n_coordinates)."""
         rows = [
             [share for name, each in self._space.items() for share in _shares(each, trial.params[name])]
             for trial in trials
@@ -125,12 +110,11 @@ class _Cube:
         return np.array(rows, dtype=np.float64).reshape(len(rows), self._n)
 
     def values(self, point: Floats) -> dict[str, Any]:
-        """Converts a point of the unit cube, (n_coordinates,), back to parameter values."""
         places = zip(self._space.items(), self._places, strict=True)
         return {name: _value(distribution, point[place]) for (name, distribution), place in places}
 
     def quasi_random(self, n: int, seed: int) -> Floats:
-        """Returns the first `n` points of a scrambled Sobol' sequence in the unit cube, (n, n_coordinates)."""
+        """Of a scrambled Sobol' sequence, (n, D)."""
         exponent = max(n - 1, 1).bit_length()
         uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]
         points = np.zeros((n, self._n))

@@ -99,26 +99,17 @@ class Claim(SpecModel):
         )
 
     def next_size(self, n: int) -> int | None:
-        """Returns how many trainings each group will have at the next evaluation of the claim; `None` if the budget is
-        used up.
-
-        Args:
-            n: The number of trainings of each group at the latest evaluation.
-        """
+        """How many trainings each group, of `n` now, has at the next evaluation; `None` if the budget is used up."""
         most = self.budget // len(self.groups)
         return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """Returns whether another claim makes the same statements about the same groups of trainings. It may differ
-        only in its sentence in prose, its source and its largest number of trainings."""
+        """May differ in its sentence in prose, its source and its largest number of trainings."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """Returns the claim (about rates or medians of groups of trainings) in the form in which a sweep directory
-        stores it. The path of a user's workload file is cut to the file's name, because the directory contains a copy
-        of the file.
-        """
+        """As a sweep directory stores it, which holds the user's workload file: without the file's folder."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
@@ -149,11 +140,7 @@ class Claim(SpecModel):
 
 
 def load_claim(path: Path) -> Claim:
-    """Loads a claim from a YAML file. Without a field `name`, the claim is named like the file.
-
-    Raises:
-        UserError: If there is no such file, or it is not a claim.
-    """
+    """Without a field `name`, a claim has its file's name. Raises a `UserError`."""
     text = given_file(path, "CLAIM", "a claim as YAML, or a directory that `attnsweep verify` has made").read_text()
     try:
         fields = read_yaml(text)

@@ -27,12 +27,9 @@ _TINY = 1e-300
 
 @functools.lru_cache(maxsize=65536)
 def sequential_interval(k: float, n: float, error_rate: float = ERROR_RATE) -> tuple[float, float]:
-    """Returns the two ends of the anytime-valid interval of a rate after `n` trainings of which `k` are stuck; (0, 1)
-    if `n` is 0.
+    """The anytime-valid interval of a rate after `n` trainings of which `k` are stuck: numbers that need not be whole.
 
-    Args:
-        k, n: Need not be whole numbers: a training that was observed only for a time may count in part.
-        error_rate: An upper bound on the chance that any of the successive intervals of one rate misses it.
+    `error_rate` bounds the chance that any of the successive intervals of one rate misses it.
     """
     if n == 0:
         return 0.0, 1.0

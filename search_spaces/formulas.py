@@ -45,11 +45,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def names_in(formula: str, subject: str) -> set[str]:
-    """Returns the names of the parameters that a formula uses.
-
-    Raises:
-        SpecError: If the text is no formula.
-    """
+    """The parameters that a formula uses. Raises a `SpecError` if the text is none."""
     try:
         tree = ast.parse(formula, mode="eval").body
         names: set[str] = set()
@@ -66,11 +62,7 @@ def names_in(formula: str, subject: str) -> set[str]:
 
 
 def evaluated(formula: str, values: Mapping[str, Value], subject: str) -> Any:
-    """Returns the value of a formula.
-
-    Raises:
-        SpecError: If it has none for these values, such as 1 / 0.
-    """
+    """Raises a `SpecError` if a formula has no value for these values, such as 1 / 0."""
     try:
         return _value(ast.parse(formula, mode="eval").body, values)
     except (ArithmeticError, ValueError, TypeError, KeyError) as error:

@@ -23,11 +23,7 @@ def shipped_names() -> list[str]:
 
 
 def load_sweep(reference: str) -> Sweep:
-    """Loads the sweep that the command line's argument SPEC names.
-
-    Raises:
-        UserError: If there is no such sweep, or it is not valid.
-    """
+    """The sweep that the command line's SPEC names. Raises a `UserError`."""
     if reference in SHIPPED:
         return SHIPPED[reference]
     path = Path(reference)
@@ -50,12 +46,7 @@ def load_sweep(reference: str) -> Sweep:
 
 @contextmanager
 def at_line(reference: str, but: Container[str] = ()) -> Iterator[None]:
-    """A context in which a mistake in a sweep's file names its line.
-
-    Args:
-        reference: As for `load_sweep`.
-        but: Parameters that the file does not decide.
-    """
+    """In this context a mistake in a sweep's file names its line, unless it is in a parameter of `but`."""
     try:
         yield
     except SpecError as error:
@@ -80,12 +71,7 @@ def _line(path: Path, error: SpecError, name: str) -> int | None:
 
 
 def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Splits command-line arguments of the form `name=value`. A value is read as JSON or as Python's True, False or
-    None if possible, else as text.
-
-    Raises:
-        SpecError: If a text has no name or no `=`.
-    """
+    """From texts `name=value`: values are JSON, Python's True, False or None, else text. Raises a `SpecError`."""
     values: dict[str, Any] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -125,11 +111,7 @@ def _made_by(path: Path, reference: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Makes the file's path in a workload `FILE.py:CLASS` absolute; a relative path starts at the spec's folder. Any
-    other workload is a registered name and is returned unchanged.
-
-    So the sweep can be resumed from any directory.
-    """
+    """Makes the path in a workload `FILE.py:CLASS` absolute, from the spec's folder: resumed from anywhere."""
     place, colon, class_name = workload.rpartition(":")
     return f"{(path.resolve().parent / place)}:{class_name}" if colon and place.endswith(".py") else workload
 

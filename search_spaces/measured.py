@@ -25,7 +25,6 @@ class StuckRate(SpecModel):
 
     @property
     def label(self) -> str:
-        """The name of this objective, the share of stuck trainings, in tables and figures."""
         return self.kind
 
 
@@ -46,7 +45,6 @@ class Rate(Positional):
 
     @property
     def label(self) -> str:
-        """The name of the rate in tables and figures, such as `rate of solved`."""
         return f"rate of {self.outcome}"
 
 
@@ -61,8 +59,6 @@ class LossQuantile(SpecModel):
 
     @property
     def label(self) -> str:
-        """The name of the quantile in tables and figures: `loss_quantile` for the median, else, for example,
-        `loss_quantile 0.9`."""
         return self.kind if self.quantile == 0.5 else f"{self.kind} {self.quantile:g}"
 
 
@@ -86,8 +82,6 @@ class OnsetQuantile(Positional):
 
     @property
     def label(self) -> str:
-        """The name of the objective in tables and figures, `onset of` the outcome that trainings shall reach: `onset of
-        solved` for the median step, `onset of solved 0.9` for another quantile."""
         return f"onset of {self.outcome}" + ("" if self.quantile == 0.5 else f" {self.quantile:g}")
 
 
@@ -128,13 +122,9 @@ _ONSET = re.compile(r"([A-Za-z_]\w*)_onset")
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """An upper or lower bound on a quantity that is measured for each trial, such as `stuck_rate <= 0.1`.
+    """A bound on a quantity of each trial, such as `stuck_rate <= 0.1`.
 
-    Attributes:
-        text: The constraint as the user wrote it.
-        measured: The quantity that is bounded. Its direction is the one in which the constraint is met, so that a
-            diverged training counts against the constraint.
-        bound: The number that the quantity is compared with.
+    `measured` has the direction in which the constraint is met: a diverged training counts against it.
     """
 
     text: str
@@ -142,17 +132,12 @@ class Constraint:
     bound: float
 
     def excess(self, value: float) -> float:
-        """Returns by how much `value` violates the bound. As Optuna expects, the result is at most 0 if the constraint
-        is met."""
+        """By how much `value` violates the bound; at most 0 if it is met, as Optuna expects."""
         return value - self.bound if self.measured.direction == "minimize" else self.bound - value
 
 
 def read_constraints(texts: Sequence[str], subject: str = "constraints") -> tuple[Constraint, ...]:
-    """Parses texts such as `stuck_rate <= 0.1` into constraints.
-
-    Raises:
-        SpecError: For a text that is no constraint, or one that is given twice.
-    """
+    """From texts such as `stuck_rate <= 0.1`. Raises a `SpecError`, also for one given twice."""
     constraints = []
     for index, text in enumerate(texts):
         if text in texts[:index]:
@@ -208,16 +193,10 @@ def objective_value(
     loss: Sequence[float | None],
     onset: Sequence[int | None] = (),
 ) -> float:
-    """Computes the value of an objective from a trial's trainings. The caller leaves out failed trainings.
+    """From a trial's trainings that did not fail; `loss` is `None` where not finite, `onset` where there is none.
 
-    A diverged training counts as the worst value in the objective's direction, so that the sampler avoids regions where
-    trainings diverge. Reported stuck rates count it as not stuck.
-
-    Args:
-        outcome: The outcome of each training.
-        stuck: Whether each training ended stuck.
-        loss: The `eval_loss` of each training; `None` if it was not finite.
-        onset: For each training, the step from which on its outcome held; `None` if there is no such step.
+    A diverged training counts as the worst value, so that the sampler keeps away; stuck rates that are reported count
+    it as not stuck.
     """
     if isinstance(objective, StuckRate | Rate):
         named = STUCK if isinstance(objective, StuckRate) else objective.outcome

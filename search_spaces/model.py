@@ -44,11 +44,7 @@ class SpecModel(BaseModel):
 
 
 def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecError:
-    """Converts the first of the errors in a pydantic `ValidationError` to a `SpecError`.
-
-    Args:
-        fields: The names of all valid fields. For a misspelled one, the error suggests the nearest of them.
-    """
+    """As a `SpecError`; for a misspelled name it suggests the nearest of `fields`."""
     mistakes = error.errors(include_url=False)
     # If a required field is misspelled, Pydantic reports two mistakes: an unknown field and a missing field. The
     # unknown field is shown, because it tells the user more.

@@ -47,11 +47,7 @@ class RandomDraws:
         self._allowed: list[int] = []
 
     def draw(self, trial: int) -> tuple[dict[str, Scalar], dict[str, BaseDistribution]]:
-        """Draws a trial. Returns its parameter values and their Optuna distributions, both by parameter name.
-
-        Raises:
-            SpecError: If no point that the sweep's formulas allow is found.
-        """
+        """Values and their distributions. Raises a `SpecError` if the formulas allow no point."""
         if self._points is not None:
             drawn = self._points[trial % len(self._points)]
         else:
@@ -136,12 +132,7 @@ def _value(dimension: Varied, share: float) -> Scalar:
 
 
 def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trials: int) -> list[TrainingParameters]:
-    """Draws the parameters of a sweep's first trials at random, even if the sweep names another sampler. Invalid
-    combinations are left out.
-
-    Raises:
-        SpecError: If all of them are invalid.
-    """
+    """Of the first trials, drawn at random whatever the sampler; raises a `SpecError` if all are invalid."""
     draws, accepted, refusal = RandomDraws(sweep), [], None
     for trial in range(n_trials):
         drawn, _ = draws.draw(trial)
@@ -155,8 +146,7 @@ def drawn_parameters(sweep: Sweep, parameters: type[TrainingParameters], n_trial
 
 
 def draws_of(sweep: Sweep) -> RandomDraws:
-    """Returns an object that draws each trial of a sweep from the trial's number alone, without knowing the results of
-    other trials. It serves the samplers `random`, `qmc` and `grid`."""
+    """For the samplers `random`, `qmc` and `grid`."""
     return {"qmc": _QuasiRandomDraws, "grid": GridDraws}.get(sweep.sampler, RandomDraws)(sweep)
 
 

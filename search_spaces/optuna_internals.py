@@ -33,10 +33,7 @@ def constraint_attribute(name: str) -> str:
 
 
 class InformedStudy(Study):
-    """An Optuna study whose sampler also sees the complete trials of earlier sweeps, before the study's own trials.
-
-    The earlier trials are not in the study's storage, so they have no numbers in the study.
-    """
+    """Its sampler also sees complete trials of earlier sweeps, before its own; they are not in its storage."""
 
     def __init__(self, name: str, storage: BaseStorage, sampler: BaseSampler, earlier: Sequence[FrozenTrial]) -> None:
         super().__init__(name, storage, sampler)

@@ -118,11 +118,7 @@ PatientPruner.model_rebuild()
 
 
 def make_pruner(pruner: Pruner) -> "BasePruner":
-    """Returns the Optuna pruner that corresponds to the pruner in a sweep.
-
-    Raises:
-        SpecError: If Optuna refuses the arguments.
-    """
+    """Optuna's. Raises a `SpecError` if Optuna refuses the arguments."""
     import optuna
 
     arguments = {name: getattr(pruner, name) for name in type(pruner).model_fields if name != "kind"}

@@ -48,8 +48,7 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Returns whether `n` trainings, of which `n_stuck` are stuck, tell precisely enough which share of trainings
-        gets stuck. Failed trainings are left out of `n`."""
+        """Whether `n` trainings that did not fail, `n_stuck` of them stuck, tell the stuck rate precisely enough."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
@@ -81,12 +80,10 @@ Ended: TypeAlias = Mapping[int, bool | None]
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
-    """Returns how many replicates (trainings with different seeds) a trial needs, given the results of the replicates
-    that have ended.
+    """How many replicates a trial needs, given those that have ended.
 
-    The result depends only on the results, not on the order in which trainings ended: batches are judged in the order
-    of their numbers. A further result never lowers it. Failed trainings count as ended, but not in the stuck rate. If
-    all trainings of the first batch failed, the trial needs no more.
+    It depends on results alone, batch by batch in the order of their numbers; a further result never lowers it. If all
+    of the first batch failed, it needs no more.
     """
     if isinstance(rule, int):
         return rule

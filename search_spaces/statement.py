@@ -47,8 +47,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether the fields of this quantity, about which a claim makes a statement, fit together. For example, only
-        the rate of an event may have the field `before`."""
+        """Whether its fields fit together: only the rate of an event may have `before`."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -88,9 +87,7 @@ class Statement:
 
     @property
     def is_of_values(self) -> bool:
-        """Whether the statement is about medians of a metric's final value. Otherwise it is about rates or about
-        medians of steps.
-        """
+        """Whether it is about medians of a metric's final value, not about rates or medians of steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property
@@ -102,11 +99,7 @@ class Statement:
 
 
 def read_statement(text: str) -> Statement:
-    """Parses a statement such as `rate(solved, small) < rate(solved, large)`.
-
-    Raises:
-        SpecError: If the text is no statement, or if it can be decided without a training.
-    """
+    """Raises a `SpecError` for a text that is none, or that can be decided without a training."""
     sides = re.split("[<>]", text)
     if len(sides) != 2:
         raise _refused(text)

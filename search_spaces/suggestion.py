@@ -88,7 +88,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
         case "nsga2":
             return NSGAIISampler(population_size=n_startup(sweep), seed=seed)
         case "boundary":
-            # The module is imported here because it needs scikit-learn, whose import takes seconds.
+            # Its import of SciPy takes half a second.
             from attnsweep.search_spaces.boundary import BoundarySampler
 
             return BoundarySampler(
@@ -117,13 +117,7 @@ def n_startup(sweep: Sweep) -> int:
 
 
 def group_sizes(sweep: Sweep, n_trainers: int, n_told_before: int = 0) -> tuple[int, int]:
-    """Returns how many trials a sampler that learns draws at first, and how many at a time from then on, when all
-    earlier ones have ended.
-
-    Args:
-        n_trainers: Number of packs that can train at the same time.
-        n_told_before: Number of trials of earlier sweeps that the sampler knows.
-    """
+    """How many trials a sampler that learns draws at first, and how many at a time once all earlier ones have ended."""
     return max(n_startup(sweep) - n_told_before, 0), max(n_trainers, sweep.trials // 8)
 
 
@@ -133,8 +127,7 @@ def trial_seed(sweep: Sweep, trial: int) -> int:
 
 
 def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
-    """Returns by name the Optuna distributions of all unconditional parameters and of each `Zip` (parameters that vary
-    together)."""
+    """Optuna's, of all unconditional parameters and of each `Zip`."""
     return {name: dimension.distribution() for name, dimension in sweep.drawn().items()}
 
 
@@ -147,8 +140,7 @@ def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Bas
 
 
 def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
-    """Draws all parameters of a trial that have no value yet, unconditional ones first. Returns the values of all its
-    parameters by name."""
+    """Draws what has no value yet, unconditional parameters first; returns all values."""
     while missing := undrawn(sweep, trial.params):
         for name, dimension in missing.items():
             draw(trial, name, dimension)
@@ -156,12 +148,7 @@ def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
 
 
 def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Returns by name the values that a trial gives its parameters, conditional ones included. Parameters that have
-    their default are left out.
-
-    Args:
-        drawn: All values that were drawn for the trial; no parameter may be left for which `undrawn` requests a draw.
-    """
+    """From all drawn values, by parameter, conditional ones included; those left at their defaults are left out."""
     values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
     for name, condition in sweep.conditional().items():
         branch = condition.branch(values[condition.on])
@@ -175,12 +162,7 @@ def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
-    """Returns the parameters that a trial can draw next, by name: first unconditional ones, then those that depend on a
-    parameter which has a value already.
-
-    Args:
-        drawn: The values drawn for the trial so far.
-    """
+    """What can be drawn next: unconditional parameters, then those whose condition has a value."""
     missing = {name: dimension for name, dimension in sweep.drawn().items() if name not in drawn}
     known = sweep.fixed() | sweep.unzipped(drawn)
     for name, condition in sweep.conditional().items():

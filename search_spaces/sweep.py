@@ -207,22 +207,14 @@ class Sweep(SpecModel):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parses a sweep from JSON text that `to_json` wrote.
-
-        Raises:
-            SpecError: If the text is not JSON, or not a sweep.
-        """
+        """What `to_json` wrote. Raises a `SpecError`."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise first_mistake(error) from None
 
     def sha256(self) -> str:
-        """Returns the SHA-256 of the sweep's content. It does not depend on the order of the parameters in the space.
-
-        Samplers draw parameters in the order of the space. A sweep directory stores this order, so a stored sweep draws
-        the same trials even if it is given again with another order.
-        """
+        """Of the content, whatever the order of the parameters: a stored sweep draws in its own."""
         return sha256_of(self.model_dump(mode="json"))
 
     def fixed(self) -> dict[str, Scalar]:
@@ -230,13 +222,11 @@ class Sweep(SpecModel):
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """Returns n, where stored learning curves hold every n-th of a training's probes (steps at which it is
-        measured), and always the first and the last."""
+        """n, where stored curves hold every n-th probe, and always the first and the last."""
         return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
-        """Returns by name how each parameter of the search space varies, such as its range or its choices. Parameters
-        that vary together in a `Zip` have the values in its rows as choices."""
+        """How each parameter varies; those of a `Zip` have the values in its rows as choices."""
         dimensions: dict[str, Dimension] = {}
         for name, dimension in self.space.items():
             if isinstance(dimension, Zip):
@@ -247,14 +237,11 @@ class Sweep(SpecModel):
         return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """Returns by name the search dimensions of all parameters that vary and depend on no other parameter.
-        Parameters that vary together in a `Zip` are included, one by one."""
+        """What varies and depends on no other parameter; those of a `Zip` one by one."""
         return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
-        """Returns by name the search dimensions from which a sampler draws in every trial: those of the parameters that
-        depend on no other parameter. Parameters that vary together in a `Zip` have one common dimension, the choice of
-        a row of their values."""
+        """What a sampler draws in every trial; a `Zip` is one choice of a row."""
         drawn = {
             name: dimension.drawn() if isinstance(dimension, Zip) else dimension
             for name, dimension in self.space.items()
@@ -285,11 +272,7 @@ class Sweep(SpecModel):
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Derived)}
 
     def completed(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Returns a trial's values with those of the parameters that are computed from others.
-
-        Raises:
-            SpecError: If a formula has no value, or the trial does not meet `where`.
-        """
+        """With the parameters computed from others. Raises a `SpecError` for a formula without value, or by `where`."""
         computed = {
             name: evaluated(derived.formula, values, f"{name}.formula") for name, derived in self.derived().items()
         }
@@ -301,8 +284,7 @@ class Sweep(SpecModel):
         return completed
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """Returns a copy of the sweep in which the given parameters are fixed at the given values. A parameter whose
-        condition is on one of them varies as that value says."""
+        """A copy with these values; a parameter whose condition is on one of them varies as it says."""
         space = dict(self.space)
         for name, condition in self.conditional().items():
             if condition.on in values:

@@ -24,16 +24,9 @@ _N_SAMPLED = 64
 def check_sweep(
     sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
 ) -> None:
-    """Checks each dimension of a sweep against the workload's parameters, and the number of grid points against the
-    number of trials.
+    """Checks each dimension against the workload's parameters, and the grid's points against the trials.
 
-    Args:
-        parameters: The parameter class of the sweep's workload.
-        own_outcomes: The outcomes that the workload declares besides the shipped ones.
-
-    Raises:
-        SpecError: For the first parameter that is unknown, of a wrong type or out of range; for a parameter that
-            depends on one which is missing or itself conditional; for a grid that is too large or has too few points.
+    Raises a `SpecError` for the first mistake. `own_outcomes` are those that the workload declares.
     """
     declared = parameters.declared()
     for name, dimension in sweep.parameters().items():
@@ -81,16 +74,9 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Checks that trainings of the workload can end with the outcome that a sweep or claim asks for.
+    """Raises a `SpecError` in field `subject` if the workload cannot end so.
 
-    Args:
-        subject: The field that names the outcome, for the error.
-        outcome: The outcome's label.
-        own: The outcomes that the workload declares besides the shipped ones.
-        is_one: Whether a single outcome is required. `stuck` stands for several outcomes.
-
-    Raises:
-        SpecError: If the workload never gives the outcome.
+    `own` are the outcomes that it declares; `is_one` refuses `stuck`, which stands for several.
     """
     known = (*(name for name, kind in with_own(own).items() if kind.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:

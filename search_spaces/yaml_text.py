@@ -18,12 +18,8 @@ _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
 def read_yaml(text: str) -> object:
-    """Parses YAML 1.2 into mappings, lists, texts, numbers, booleans and null.
-
-    Raises:
-        ValueError: If the text is not YAML, or if a mapping has a key twice.
-        SpecError: If a value has another type, such as a date, or is a variable of the environment.
-    """
+    """YAML 1.2. Raises a `ValueError` for a text that is none or a key given twice, a `SpecError` for another type,
+    such as a date, or a variable of the environment."""
     try:
         values: object = YAML(typ="safe", pure=True).load(text)
         _check(values, "")

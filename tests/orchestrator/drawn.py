@@ -1,4 +1,4 @@
-"""The content of a figure, read back from its artists: intervals, bars, bands, texts; and whether it is legible."""
+"""The content of a figure, read back from its artists: intervals, bands, texts; and whether it is legible."""
 
 import itertools
 from typing import Literal
@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
-from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -30,12 +30,6 @@ def intervals(panel: Axes, along: Literal["x", "y"] = "y") -> list[tuple[float, 
                 low, high = sorted(float(end) for end in segment[:, column])
                 found.append((float(place), middle, low, high))
     return found
-
-
-def bars(panel: Axes) -> list[float]:
-    """The lengths of the horizontal bars in the order of drawing."""
-    containers = [each for each in panel.containers if isinstance(each, BarContainer)]
-    return [patch.get_width() for container in containers for patch in container.patches]
 
 
 def lines(panel: Axes) -> list[list[list[float]]]:
