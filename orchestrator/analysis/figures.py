@@ -73,12 +73,6 @@ def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x"
     panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
 
 
-def draw_bar(panel: Axes, row: float, interval: Interval, height: float, colour: str, label: str = "") -> None:
-    """Draws an estimate as a horizontal bar, with its confidence interval."""
-    panel.barh(row, interval[0], height=height, color=colour, alpha=0.85, linewidth=0, label=label)
-    draw_interval(panel, row, interval, "x", fmt="none", ecolor="black", elinewidth=1)
-
-
 def reach(interval: Interval) -> list[list[float]]:
     """The interval as `Axes.errorbar` takes it; a negative distance becomes 0."""
     estimate, low, high = interval

@@ -283,9 +283,10 @@ def _reached(title: str, label: str, curves: Mapping[str, tuple[str, OnsetCurve 
     chart = Chart(step_axis(last), share_axis(label), f"{title}: 95% bands")
     for colour, each in curves.values():
         steps = np.repeat([point.step for point in each.curve], 2)[1:]
-        shares = np.array([(point.share, point.low, point.high) for point in each.curve]).reshape(-1, 3)
-        share, low, high = np.repeat(shares, 2, axis=0)[: len(steps)].T
+        shares = np.array([(point.share, point.most, point.low, point.high) for point in each.curve]).reshape(-1, 4)
+        share, most, low, high = np.repeat(shares, 2, axis=0)[: len(steps)].T
         chart.band(steps, low, high, colour)
+        chart.band(steps, share, most, colour, 0.4)
         chart.line(steps, share, colour)
     return chart.svg(f"{title}: {label}, by step", {name: colour for name, (colour, _) in curves.items()})
 

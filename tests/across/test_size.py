@@ -6,9 +6,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 27_350,
+    "orchestrator": 27_060,
     "workloads": 21_980,
-    "search_spaces": 3_950,
+    "search_spaces": 3_890,
     "reproduction": 8_000,
     "benchmarks": 2_290,
     "tests": 38_760,

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -90,20 +90,9 @@ class PhaseDiagram(DrawnAnswer):
 
     def plot(self) -> "Figure":
         """The fitted probability and, beside it, how far trials depart from it. Without a model, only the trials."""
-        return self._figure(("model",) if self.surface is None else ("model", "residuals"), self.note)
-
-    def plot_model(self) -> "Figure":
-        """The probability in colour, the line where it is 1/2 with its 95% band, and marks of observed shares."""
-        return self._figure(("model",))
-
-    def plot_residuals(self) -> "Figure":
-        """The observed share in each cell beside the one that the fit predicts."""
-        return self._figure(("residuals",))
-
-    def _figure(self, parts: Sequence[Literal["model", "residuals"]], note: str = "") -> "Figure":
         from attnsweep.orchestrator.analysis.phase.figure import phase_figure
 
-        return phase_figure((self.x, self.y), self.trials, self.surface, self.ending, parts, note)
+        return phase_figure((self.x, self.y), self.trials, self.surface, self.ending, self.note)
 
 
 def read_phase_diagram(

@@ -32,23 +32,14 @@ _ROOM = 0.14, 0.1
 
 
 @figures.house_style()
-def phase_figure(
-    plane: Plane,
-    trials: TrialCounts,
-    surface: Surface | None,
-    ending: Ending,
-    parts: Sequence[Literal["model", "residuals"]],
-    note: str = "",
-) -> Figure:
-    """Draws the panels named in `parts`, with `note` above them."""
-    figure, panels = figures.new_planes(len(parts), figures.WIDTH * len(parts), _HEIGHT + 0.3 * (len(parts) - 1))
-    for panel, part in zip(panels, parts, strict=True):
-        if part == "model":
-            _draw_model(figure, panel, plane, trials, surface, ending)
-        else:
-            _draw_residuals(figure, panel, plane, () if surface is None else surface.residuals, ending)
-    if note:
-        figure.suptitle("\n".join(textwrap.wrap(note, 60 * len(parts))), fontsize="medium")
+def phase_figure(plane: Plane, trials: TrialCounts, surface: Surface | None, ending: Ending, note: str) -> Figure:
+    """The model and, if there is one, its residuals, with `note` above them."""
+    n_panels = 1 if surface is None else 2
+    figure, panels = figures.new_planes(n_panels, figures.WIDTH * n_panels, _HEIGHT + 0.3 * (n_panels - 1))
+    _draw_model(figure, panels[0], plane, trials, surface, ending)
+    if surface is not None:
+        _draw_residuals(figure, panels[1], plane, surface.residuals, ending)
+    figure.suptitle("\n".join(textwrap.wrap(note, 60 * n_panels)), fontsize="medium")
     return figure
 
 
@@ -115,7 +106,7 @@ def _draw_observed(
 
 def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[ResidualBin], ending: Ending) -> None:
     z_colours = ScalarMappable(Normalize(-_MOST_Z, _MOST_Z), "PuOr_r")
-    for number, cell in enumerate(cells):
+    for cell in cells:
         corner, width, height = (cell.x_low, cell.y_low), cell.x_high - cell.x_low, cell.y_high - cell.y_low
         colour = "white" if cell.z is None else z_colours.to_rgba(np.array(cell.z))
         patch = Rectangle(corner, width, height, facecolor=colour, edgecolor="0.6", linewidth=0.5)
@@ -130,9 +121,6 @@ def _draw_residuals(figure: Figure, panel: Axes, plane: Plane, cells: Sequence[R
             va="center",
             color=letters_on(to_hex(patch.get_facecolor())),
             fontweight="bold" if z > _SURPRISING else "normal",
-            # The letters are black or white, whichever is easier to read on the cell's colour. In its dark mode, the
-            # report recognizes these letters by their `gid` and keeps their colour.
-            gid=f"residual-{number}",
         )
     bold = "; bold: |z| > 2" if panel.texts else ""
     _finish(figure, panel, plane, z_colours, f"z of observed less expected{bold}")

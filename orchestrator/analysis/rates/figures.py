@@ -3,24 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from matplotlib import colormaps, rcParams
+from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from attnsweep.orchestrator.analysis import figures
 from attnsweep.orchestrator.analysis.labels import BLUE, GREY, bin_label, letters_on, parameter_label
-from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
+from attnsweep.orchestrator.analysis.rates.by_parameter import ParameterRates
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals
 
 _WIDE = 10
 """A choice with more values than this gets a wider panel. A range with more bins than this has one note in place of the
 number of trials above each bin."""
 _MOST_WRITTEN = 60
-"""If there are more cells than this, no numbers are written into them: they are only coloured, beside a colour
-scale."""
+"""If there are more cells than this, no numbers are written into them."""
 _MOST_NAMES = 8
 """An axis with more bins than this names only some of them."""
 
@@ -93,23 +90,18 @@ def outcome_map_figure(
     colours: Mapping[str, str],
 ) -> Figure:
     """Each cell has the colour of its most frequent outcome, with its share and interval written in."""
-    figure, panel = new_cells(names, bins)
+    figure, panel = _new_cells(names, bins)
     handles = {}
     for place, (outcome, rate) in cells.items():
         colour = colours.get(outcome, GREY)
-        draw_cell(panel, place, rate, map_gid(place), colour)
+        _draw_cell(panel, place, rate, colour)
         handles[outcome] = Patch(color=colour)
-    figures.title_panel(panel, "most frequent outcome, its share" if are_written(panel) else "most frequent outcome")
+    figures.title_panel(panel, "most frequent outcome, its share" if _are_written(panel) else "most frequent outcome")
     figures.legend_below(figure, handles, columns=3)
     return figure
 
 
-def map_gid(place: tuple[int, ...]) -> str:
-    """A cell's id in the figure's SVG."""
-    return f"cell-outcome-{place[0]}-{place[1]}"
-
-
-def new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
+def _new_cells(names: Sequence[str], bins: Sequence[Sequence[str]]) -> tuple[Figure, Axes]:
     """The first parameter across, the second up."""
     (n_columns, n_rows), (across, up) = map(len, bins), names
     width, height = (0.62, 0.42) if n_columns * n_rows <= _MOST_WRITTEN else (0.26, 0.22)
@@ -132,40 +124,21 @@ def _some(names: Sequence[str]) -> list[str]:
     return [name if at % every == 0 else "" for at, name in enumerate(names)]
 
 
-def are_written(panel: Axes) -> bool:
-    """Whether there are few enough cells for numbers in them."""
+def _are_written(panel: Axes) -> bool:
     return len(panel.get_xticks()) * len(panel.get_yticks()) <= _MOST_WRITTEN
 
 
-def draw_scale(figure: Figure, panel: Axes, ending: Ending) -> None:
-    """A colour scale beside the map, unless the shares are written in."""
-    if not are_written(panel):
-        colours = ScalarMappable(Normalize(0, 1), figures.share_colours(ending.outcome))
-        figures.fix_tick_sizes(figure.colorbar(colours, ax=panel, fraction=0.06, pad=0.02).ax)
-
-
-def draw_cell(
-    panel: Axes, place: tuple[int, ...], rate: Rate, gid: str, colour: str | None = None, outcome: str = ""
-) -> None:
-    """Hatched if it has no trainings.
-
-    Args:
-        colour: The colour of the patch; default by the share, from the colour map of the outcome.
-    """
+def _draw_cell(panel: Axes, place: tuple[int, ...], rate: Rate, colour: str) -> None:
+    """Hatched if it has no trainings."""
     x, y = place
-    patch = Rectangle((x - 0.5, y - 0.5), 1, 1, edgecolor="white", linewidth=1, gid=gid)
+    patch = Rectangle((x - 0.5, y - 0.5), 1, 1, edgecolor="white", linewidth=1)
     panel.add_patch(patch)
     if rate.interval is None:
         patch.set(facecolor="0.93", hatch="///", edgecolor="0.8", linewidth=0)
         return
-    share, low, high = rate.interval
-    patch.set_facecolor(colour or colormaps[figures.share_colours(outcome)](share))
-    if not are_written(panel):
-        return
-    letters, digits = letters_on(to_hex(patch.get_facecolor())), decimals(low, high)
-    size = rcParams["xtick.labelsize"]
-    # The letters are black or white, whichever is easier to read on the cell's colour. In its dark mode, the report
-    # recognizes these letters by their `gid` and keeps their colour.
-    share_text, interval_text = f"{share:.{digits}f}", f"{low:.{digits}f}–{high:.{digits}f}"
-    panel.text(x, y, share_text, ha="center", va="bottom", color=letters, fontsize=size, gid=f"{gid}-share")
-    panel.text(x, y - 0.08, interval_text, ha="center", va="top", color=letters, gid=f"{gid}-interval")
+    patch.set_facecolor(colour)
+    if _are_written(panel):
+        share, low, high = rate.interval
+        letters, digits, size = letters_on(colour), decimals(low, high), rcParams["xtick.labelsize"]
+        panel.text(x, y, f"{share:.{digits}f}", ha="center", va="bottom", color=letters, fontsize=size)
+        panel.text(x, y - 0.08, f"{low:.{digits}f}–{high:.{digits}f}", ha="center", va="top", color=letters)

@@ -1,7 +1,5 @@
 """Figures of a report show the numbers; `tests/end_to_end/test_report_in_browser.py` looks whether they can be read."""
 
-import base64
-import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,10 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.report.charts import Chart, alone, linear_axis, log_axis, share_axis, step_axis
+from attnsweep.orchestrator.report.charts import alone, linear_axis, log_axis, share_axis, step_axis
 from attnsweep.orchestrator.report.figures import Section, draw_overview, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
-from attnsweep.orchestrator.report.trials import as_script
 from attnsweep.search_spaces import Categorical, Int
 from attnsweep.workloads.vocabulary import OUTCOMES
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
@@ -78,16 +75,6 @@ def test_axes_place_values_and_ticks() -> None:
     assert share_axis().at([-1, 2]).tolist() == [0, 1]
 
 
-def test_a_share_is_drawn_at_its_height() -> None:
-    chart = Chart(share_axis(), share_axis())
-    chart.interval((0.5, 0.5), (0.25, 0.0, 1.0), "#000000", "quarter <b>")
-    drawing = ElementTree.fromstring(chart.svg("alt"))
-    [(group, title)] = _titles(drawing, "g")
-    assert title == "quarter <b>"
-    dot, (top, bottom) = group.find("circle"), (24, 250 - 42)
-    assert float(present(dot).attrib["cy"]) == pytest.approx(bottom - 0.25 * (bottom - top), abs=0.1)
-
-
 def test_cells_are_divided_between_their_outcomes(report: SweepReport) -> None:
     regions = present(report.regions)
     mosaic = _drawn(report, "phase")[-1]
@@ -138,23 +125,3 @@ def test_choices_and_whole_numbers_are_places_not_a_continuum(tmp_path: Path) ->
     first, second, _loss = present(report.trials)["axes"]
     assert first["whole"]
     assert second["choices"] == ["combined", "solution_1"]
-
-
-@pytest.mark.slow
-def test_bins_can_be_chosen(tmp_path: Path) -> None:
-    trials = [trial_rows(at, ["solved"], param_init_sigma=10 ** (-at / 5)) for at in range(1, 20)]
-    sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("bins", trials=20), *trials)
-    rates = read_sweep_report(sweep, bins=6).by_parameter[0]
-    assert len(rates.bins) == 6
-    assert sum(bin_.n_trials for bin_ in rates.bins) == 19
-    ratios = {round(present(bin_.high) / present(bin_.low), 6) for bin_ in rates.bins}
-    assert len(ratios) == 1
-
-
-def test_the_page_has_the_trials_values_outcomes_and_curves(report: SweepReport) -> None:
-    data = json.loads(as_script(present(report.trials)))
-    assert data["of"] == len(data["trials"]) == 40
-    counts = np.frombuffer(base64.b64decode(data["counts"]), "<f4").reshape(40, -1)
-    assert counts.sum() == 160
-    assert [name for name, _ in data["outcomes"]] == [share.outcome for share in report.outcomes]
-    assert counts.sum(axis=0).tolist() == [share.rate.k for share in report.outcomes]

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
-import statsmodels.api as sm
 
 from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, Question, rates_by
@@ -136,39 +134,6 @@ def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     titles = {title.text.split(";")[0] for title in page.all("title")[1:] if "_sigma 1e" in title.text}
     assert len(titles) == 8
     assert "learning_rate 1e-3..1e-2, init_sigma 1e-4..1e-3: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
-
-
-@pytest.mark.scale
-def test_the_phase_diagram_agrees_with_a_regression_of_the_trainings(tmp_path: Path) -> None:
-    draws = np.random.default_rng(3)
-    trials = []
-    for at in range(64):
-        sigma, rate = 10 ** draws.uniform(-4, 0), 10 ** draws.uniform(-3, -1)
-        chance = 1 / (1 + np.exp(2 * np.log10(sigma) + np.log10(rate) + 6))
-        ends = ["solved", *draws.choice(["failed", "marginal", "solved"], 4, p=[0.1, 0.9 * chance, 0.9 - 0.9 * chance])]
-        trials.append(trial_rows(at, ends, param_init_sigma=sigma, param_learning_rate=rate))
-    sweep = sweep_on_disk(tmp_path / "sweep", small_sweep("smooth", trials=64), *trials)
-    page = read_html(make_report([sweep.place]).text)
-    counted = _rows(
-        sweep, "select param_learning_rate, param_init_sigma, stuck from trainings where outcome <> 'failed'"
-    )
-    rate, sigma, stuck = np.array(counted, dtype=np.float64).T
-    x, y = np.log10(rate), np.log10(sigma)
-    # Where the truth is a plane, held-out trials ask for hardly more.
-    expected = sm.Logit(stuck, np.column_stack([np.ones_like(x), x, y])).fit(disp=False).predict()
-    told = page.one("table", class_="residuals").rows()
-    assert len(told) == 16
-    assert f"({len(counted)} trainings of 64 trials; " in page.text
-    # Rounded as on the page; edges lie between trials.
-    rounded = [np.array([float(f"{value:.4g}") for value in values]) for values in (rate, sigma)]
-    for row in told:
-        ends = [[float(end) for end in cell.split(" to ")] for cell in row[:2]]
-        inside = np.logical_and.reduce(
-            [(low <= values) & (values <= high) for values, (low, high) in zip(rounded, ends, strict=True)]
-        )
-        assert (int(row[3]), int(row[4])) == (inside.sum(), stuck[inside].sum())
-        assert float(row[5]) == pytest.approx(expected[inside].sum(), abs=2.5)
-    assert sum(float(row[5]) for row in told) == pytest.approx(expected.sum(), rel=0.03)
 
 
 def test_cost_by_pack_size(sweep: SweepDirectory, page: Element) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.analysis.rates.bins import Bins, cell_bins, coarse_bins, fine_bins
+from attnsweep.orchestrator.analysis.rates.bins import Bins, cell_bins, coarse_bins, equal_bins, fine_bins
 from attnsweep.search_spaces import Categorical, Float, Int
 from attnsweep.search_spaces.dimensions import Varied
 
@@ -66,3 +66,9 @@ def test_halving_ends_where_it_parts_no_more_trials(dimension: Varied, values: l
     bins = fine_bins(dimension, values)
     assert _labels(bins) == labels
     assert sum(_sizes(bins, values)) == len(values)
+
+
+def test_equal_bins_are_as_many_as_asked() -> None:
+    values = _evenly(log := Float(low=0.01, high=0.5, log=True), 60)
+    assert _sizes(equal_bins(6)(log, values), values) == [10] * 6
+    assert _labels(equal_bins(6)(Int(low=1, high=4), [1, 4])) == ["1", "2", "3", "4"]
