@@ -191,7 +191,7 @@ def maps_of_batch(
 
 
 def _tokens(batch: Batch, number: int, n_tokens: int, words: Sequence[str]) -> tuple[str, ...]:
-    token_BT = batch.get("token")
+    token_BT = batch.get("token", batch.get("inputs/0"))
     if token_BT is None or token_BT.dim() != 2 or token_BT.shape[1] != n_tokens:
         return tuple(map(str, range(1, n_tokens + 1)))
     return tuple(words[token] if words else str(token) for token in token_BT[number].tolist())

@@ -1,24 +1,13 @@
 """A segment of different tokens, repeated, for models that nobody wrote for attnsweep: five, as users bring them."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import attnsweep as at
-
-MODELS = ("nanogpt", "encoder", "gpt2", "llama", "transformer_lens")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BorrowedParameters(at.TrainingParameters):
-    model: str = at.parameter("nanogpt", "whose code", choices=MODELS, static=True)
-    n_words: int = at.parameter(8, "size of the vocabulary; a segment has half of it or more", low=4, static=True)
-    width: int = at.parameter(16, "width of the model", low=4, static=True)
-    dropout: float = at.parameter(0.0, "of nanogpt, encoder and gpt2", low=0.0, high=0.9, static=True)
 
 
 class Block(nn.Module):
@@ -106,53 +95,45 @@ def transformer_lens(n_words: int, width: int, n_tokens: int) -> nn.Module:
     return TransformerBridge.boot_native({**sizes, "d_mlp": 4 * width, "act_fn": "gelu"})
 
 
-class Borrowed(at.Workload[BorrowedParameters]):
-    name, summary, parameters = "borrowed", "a repeated random segment, for a borrowed model", BorrowedParameters
-    level_names, head_score_names = ("zero", "context"), at.PATTERN_SCORE_NAMES
-    verdicts = at.VerdictTable(
-        (
-            at.Rule.diverged(),
-            at.Rule.solved(),
-            at.AtLevel(outcome="marginal", level="context", says="knows the segment's words, not their order"),
-            at.AtLevel(outcome="degenerate_zero", level="zero", says="all words are equally likely"),
-            at.Rule.moving(),
-        )
-    )
+def model(
+    model: Literal["nanogpt", "encoder", "gpt2", "llama", "transformer_lens"] = "nanogpt",
+    n_words: int = at.parameter(8, "size of the vocabulary; a segment has half of it or more", low=4),
+    width: int = at.parameter(16, "width of the model", low=4),
+    dropout: float = at.parameter(0.0, "of nanogpt, encoder and gpt2", low=0.0, high=0.9, static=True),
+) -> nn.Module:
+    sizes = n_words, width, 2 * n_words - 1
+    if model in ("llama", "transformer_lens"):
+        return {"llama": llama, "transformer_lens": transformer_lens}[model](*sizes)
+    return {"nanogpt": NanoGPT, "encoder": Encoder, "gpt2": gpt2}[model](*sizes, dropout)
 
-    def build(self, parameters: BorrowedParameters) -> nn.Module:
-        sizes = parameters.n_words, parameters.width, 2 * parameters.n_words - 1
-        if parameters.model in ("llama", "transformer_lens"):
-            return {"llama": llama, "transformer_lens": transformer_lens}[parameters.model](*sizes)
-        return {"nanogpt": NanoGPT, "encoder": Encoder, "gpt2": gpt2}[parameters.model](*sizes, parameters.dropout)
 
-    def batch(self, lanes: at.Lanes[BorrowedParameters], step: int, use: str = "train") -> at.Batch:
-        n = lanes.shared.n_words
-        length = n - lanes.streams.integers(f"{use}/length", (16, 1), n // 2 + 1, step)
-        position = torch.arange(2 * n, device=lanes.device)
-        token = lanes.streams.uniform(f"{use}/words", (16, n), step).argsort(-1).gather(-1, position % length)
-        counts, target = position[:-1] >= length, token[..., 1:]
-        return {"token": token[..., :-1], "target": target, "counts": counts, "needs_previous": ~counts}
+def data(draw: at.Draw, n_words: int, batch_size: int = 16) -> tuple[Tensor, Tensor]:
+    length = n_words - draw.integers(n_words // 2 + 1, batch_size, 1)
+    position = torch.arange(2 * n_words, device=length.device)
+    token = draw.permutation(n_words, batch_size).gather(1, position % length)
+    target = torch.where(position[1:] > length, token[:, 1:], -100)  # the first round cannot be predicted
+    return token[:, :-1], target
 
-    def eval_batch(self, lanes: at.Lanes[BorrowedParameters]) -> at.Batch:
-        return self.batch(lanes, 0, "eval")
 
-    def loss(self, module: nn.Module, batch: at.Batch) -> Tensor:
-        answer: Any = module(batch["token"])
-        logits = answer if isinstance(answer, Tensor) else answer.logits
-        nats = F.cross_entropy(logits.transpose(1, 2), batch["target"], reduction="none")
-        return (nats * batch["counts"]).sum() / batch["counts"].sum()
+def context(target: Tensor) -> Tensor:
+    """The loss of one who knows the segment's tokens, but not their order."""
+    counts = (target != -100).sum(1)  # a segment of n tokens leaves 2 * n_words - 1 - n
+    return (counts * (target.shape[1] - counts - 1.0).log()).sum() / counts.sum()
 
-    def levels(self, module: nn.Module, batch: at.Batch) -> dict[str, Tensor]:
-        length = (~batch["counts"]).sum(-1, keepdim=True)
-        context = ((length - 1.0).log() * batch["counts"]).sum() / batch["counts"].sum()  # knows the segment's tokens
-        zero = context.new_tensor((batch["token"].shape[-1] + 1) / 2).log()
-        return {"zero": zero, "context": context, "solved": 0.1 * context}
 
-    def score_heads(self, lanes: at.Lanes[BorrowedParameters], state: at.State) -> at.HeadScores:
-        return at.score_patterns(self.build(lanes.shared), at.attention_weights, lanes, state, self.eval_batch(lanes))
+borrowed = at.problem(
+    "borrowed",
+    model=model,
+    data=data,
+    loss="cross_entropy",
+    solved="accuracy >= 0.99",
+    levels={"context": context},
+    heads=("previous_token", "induction"),
+    defaults={"optimizer": "adam", "n_steps": 1000},
+    summary="a repeated random segment, for a borrowed model",
+)
 
 
 def sweep() -> at.Sweep:
-    fixed = {"init_sigma": None, "optimizer": "adam", "n_steps": 1000, "dtype": "float32"}
-    space = fixed | {"learning_rate": at.Float(1e-3, 1e-2, log=True), "dropout": at.Categorical((0.0, 0.1))}
-    return at.Sweep(name="borrowed", workload="borrowed.py:Borrowed", space=space, trials=8, replicates=2)
+    space = {"learning_rate": at.Float(1e-3, 1e-2, log=True), "dropout": at.Categorical((0.0, 0.1))}
+    return at.Sweep(name="borrowed", workload="borrowed.py:borrowed", space=space, trials=8, replicates=2)

@@ -9,37 +9,11 @@ from torch import nn
 import attnsweep as at
 
 
-class Model(nn.Module):
-    """A causal transformer of one block, built from attnsweep's parts."""
-
-    def __init__(self, n_words: int, n_tokens: int, d_model: int, layer_norm_eps: float) -> None:
-        super().__init__()
-        self.word, self.position = at.Embedding(n_words, d_model), at.Embedding(n_tokens, d_model)
-        # TransformerBlock also accepts the arguments n_heads, d_ffn, activation, qk="merged", qk_rank and
-        # attention_scale.
-        self.block = at.TransformerBlock(d_model, layer_norm_eps=layer_norm_eps)
-        self.head = at.Linear(d_model, n_words)
-
-    def trace(self, words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the logits (sequence, position, word), and the attention weights (layer, sequence, head, query,
-        key)."""
-        x = self.word(words) + self.position.weight
-        x, weights = self.block(x, at.Sight.causal(x))
-        return self.head(x), torch.stack([weights])
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        return self.trace(words)[0]
-
-    def attention(self, words: torch.Tensor) -> torch.Tensor:
-        """Returns the attention weights of all layers for the given sequences. attnsweep measures from them what each
-        head attends to."""
-        return self.trace(words)[1]
-
-
 # A sweep can vary the arguments of the functions in this file, and the parameters that every training has, such as
 # init_sigma, optimizer, learning_rate and n_steps. An argument that several functions have is one parameter.
 def model(n_words: int = 8, n_tokens: int = 12, d_model: int = 16, layer_norm_eps: float = 1e-5) -> nn.Module:
-    return Model(n_words, n_tokens, d_model, layer_norm_eps)
+    """Returns a causal transformer of one block. Any other module that reads the inputs of `data` will do."""
+    return at.Transformer(n_words, n_tokens, n_blocks=1, d_model=d_model, layer_norm_eps=layer_norm_eps)
 
 
 def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,11 +25,6 @@ def data(draw: at.Draw, n_words: int, n_tokens: int, batch_size: int = 64) -> tu
     return words, before
 
 
-def previous(weights: torch.Tensor) -> torch.Tensor:
-    """Returns each head's attention weight on the previous token, averaged over all queries, (layer, head)."""
-    return weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean((1, 3))
-
-
 look_back = at.problem(
     "look_back",
     model=model,
@@ -63,7 +32,7 @@ look_back = at.problem(
     loss="cross_entropy",
     solved="accuracy >= 0.99",
     events={"half": "accuracy >= 0.5"},
-    heads={"previous_token": previous},
+    heads=("previous_token",),
     defaults={"optimizer": "adam", "learning_rate": 1e-2, "n_steps": 400},
     summary="which word came before?",
 )

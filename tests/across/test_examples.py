@@ -28,7 +28,7 @@ def workload(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return found
 
 
-@pytest.mark.sample("majority.py")
+@pytest.mark.sample("first_word.py")
 @pytest.mark.slow
 def test_an_example_passes_the_conformance_suite(workload: Workload[Any]) -> None:
     check_workload(workload, [defaults(workload, **FEW_STEPS, init_sigma=sigma) for sigma in (0.1, None)])

@@ -44,7 +44,7 @@ def problem(
     probe_steps: int | Sequence[int] | Callable[..., Sequence[int]] | None = None,
     loss_may_be_negative: bool = False,
     files: tuple[str, ...] = (),
-    lenses: Lenses | None = None,
+    vocabulary: Sequence[str] = (),
     summary: str = "",
 ) -> type[Problem]:
     """Makes a workload class from functions that the user writes for one training.
@@ -93,7 +93,7 @@ def problem(
             negative has otherwise diverged.
         files: The files that these functions read, by path relative to the folder of the Python file. They are stored
             with the sweep; find them by `Path(__file__).with_name("table.pt")`.
-        lenses: How `attnsweep heads` reads the module and names its tokens.
+        vocabulary: The words of the tokens, for `attnsweep heads`.
         summary: One line for `attnsweep workloads`.
 
     Raises:
@@ -178,9 +178,11 @@ def problem(
         "own_initial": own_initial,
         "certificates": tests,
         "files": files,
-        "lenses": lenses,
     }
-    return type(name, (Problem,), attributes)
+    kind: type[Problem] = type(name, (Problem,), attributes)
+    maps = None if weights is None else lambda module, batch: [*kind().attention(module, batch)]
+    kind.lenses = Lenses(attention=maps, vocabulary=lambda _: vocabulary)
+    return kind
 
 
 _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(

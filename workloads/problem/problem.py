@@ -186,6 +186,11 @@ class Problem(Workload[Any]):
         is_role = [(score >= ROLE_SHARE) & (score == highest) for score in scores.values()]
         return HeadScores(scores=scores, role=np.select(is_role, [*scores], NO_ROLE))
 
+    def attention(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Returns the attention weights of one training, (layer, example, head, query, key)."""
+        weights: Tensor = self.weights_of_heads(self._known(module, batch | self.answers(module, batch)))
+        return weights
+
     def certify(
         self, lanes: Lanes[Any], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:

@@ -142,14 +142,14 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
 def test_own_roles_maps_and_verdicts_are_shown(own: SweepDirectory) -> None:
     rows = {row["param_n_steps"]: row for row in Ledger(own.place).trainings().to_pylist()}
     ended = {steps: (row["outcome"], row["outcome_detail"]) for steps, row in rows.items()}
-    assert ended == {1: ("degenerate_zero", "zero"), 100: ("solved", None)}
+    assert ended == {1: ("uniform", None), 100: ("solved", None)}
     names = {steps: f"{row['trial']}/{row['replicate']}" for steps, row in rows.items()}
 
     found = heads_of(own, names[100])
     (head,) = found.heads
-    assert (head.role, [*head.scores]) == ("first", ["first_share"])
+    assert (head.role, [*head.scores]) == ("first", ["first"])
     assert {*found.maps.layers[0].keys} <= {*"abcd"}
-    assert head.weights_QK[:, 0].mean() == pytest.approx(head.scores["first_share"])
+    assert head.weights_QK[:, 0].mean() == pytest.approx(head.scores["first"])
 
     with Ledger(own.place).connect() as connection:
         assert {each.role for each in role_rates(connection, own.spec)} == {"first"}

@@ -28,7 +28,6 @@ from attnsweep.workloads.engine.layout import prefixed
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
-from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 
 SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 5, "n_steps": 40}
@@ -60,7 +59,6 @@ class ScaledOtherwise(Scaled):
     scales = (0.25, 1.5)
 
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
     "P": (CategoryPairs(), SMALL_P),
     "P softmax, momentum, decay": (
@@ -89,7 +87,6 @@ SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
     ),
     "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
     "the template": (look_back(), SMALL_EXAMPLE | {"n_words": 3, "n_tokens": 4, "optimizer": "sgd"}),
-    "an example": (load_workload(f"{EXAMPLES / 'induction.py'}:Induction"), SMALL_EXAMPLE | {"n_words": 4}),
     "constants in the loss": (Scaled(), SMALL_P),
 }
 

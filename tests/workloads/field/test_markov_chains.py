@@ -56,7 +56,7 @@ def test_strategies_count_what_came_before() -> None:
 
 
 def test_ideal_heads_score_1() -> None:
-    token, _ = data(_draw(), n_context=16, batch_size=4)
+    token, target = data(_draw(), n_context=16, batch_size=4)
     previous, induction = torch.zeros(2, 4, 1, 16, 16)
     for b, sequence in enumerate(token.tolist()):
         for t in range(16):
@@ -64,7 +64,9 @@ def test_ideal_heads_score_1() -> None:
             places = [s for s in range(1, t + 1) if sequence[s - 1] == sequence[t]] or [0]
             induction[b, 0, t, places] = 1.0 / len(places)
     weights = torch.stack([previous, induction])
-    scores = {role: call({"weights": weights, "inputs": token}) for role, call in PROBLEM.heads.items()}
+    scores = {
+        role: call({"weights": weights, "inputs": token, "target": target}) for role, call in PROBLEM.heads.items()
+    }
     assert scores["previous_token"][0].item() == pytest.approx(1.0)
     assert scores["induction"][1].item() == pytest.approx(1.0)
     assert scores["previous_token"][1].item() < 0.6

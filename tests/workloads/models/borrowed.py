@@ -7,4 +7,4 @@ from types import ModuleType
 from attnsweep.workloads.registry import load_workload
 
 _FILE = Path(__file__).parents[3] / "docs" / "examples" / "borrowed.py"
-BORROWED: ModuleType = sys.modules[type(load_workload(f"{_FILE}:Borrowed")).__module__]
+BORROWED: ModuleType = sys.modules[type(load_workload(f"{_FILE}:borrowed")).__module__]
