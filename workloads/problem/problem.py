@@ -188,7 +188,7 @@ class Problem(Workload[Any]):
 
     def attention(self, module: nn.Module, batch: Batch) -> Tensor:
         """Returns the attention weights of one training, (layer, example, head, query, key)."""
-        weights: Tensor = self.weights_of_heads(self._known(module, batch | self.answers(module, batch)))
+        weights: Tensor = self.weights_of_heads(self._known(module, batch | self.evaluate(module, batch)))
         return weights
 
     def certify(
