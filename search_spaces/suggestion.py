@@ -71,6 +71,20 @@ class _Within(Given):
         self._sampler.before_trial(study, trial)
 
 
+class _Tpe(TPESampler):
+    """Knows the space that Optuna would read from all earlier trials before each draw."""
+
+    def __init__(self, sweep: Sweep, seed: int) -> None:
+        # The group's earlier trials count as bad ones (the "constant liar"), so that they spread out.
+        super().__init__(n_startup_trials=n_startup(sweep), constant_liar=True, seed=seed)
+        is_known = len(sweep.objectives) == 1 and not sweep.conditional()
+        varied = ((name, each) for name, each in sorted(distributions(sweep).items()) if not each.single())
+        self._known = dict(varied) if is_known else None
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return super().infer_relative_search_space(study, trial) if self._known is None else self._known
+
+
 def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
     """Returns the sampler that a sweep names, if it learns, as an Optuna sampler seeded for one trial. The others draw
     by `numbered_draws`."""
@@ -83,8 +97,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
     seed = trial_seed(sweep, trial)
     match sweep.sampler:
         case "tpe":
-            # The group's earlier trials count as bad ones (the "constant liar"), so that they spread out.
-            return TPESampler(n_startup_trials=n_startup(sweep), constant_liar=True, seed=seed)
+            return _Tpe(sweep, seed)
         case "nsga2":
             return NSGAIISampler(population_size=n_startup(sweep), seed=seed)
         case "boundary":

@@ -1,5 +1,6 @@
 """Samplers of our own beside Optuna's: the same draws."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import optuna
 import pytest
 from numpy.typing import NDArray
 from optuna.distributions import IntDistribution
-from optuna.samplers import RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from scipy import stats
 
@@ -15,7 +16,7 @@ from attnsweep.orchestrator.running.study import new_trial
 from attnsweep.search_spaces import Categorical, Conditional, Derived, Float, Int, Sweep, Zip
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.numbered_draws import draws_of
-from attnsweep.search_spaces.suggestion import Given, make_sampler, suggest, values_of
+from attnsweep.search_spaces.suggestion import Given, make_sampler, suggest, trial_seed, values_of
 from attnsweep.search_spaces.sweep import Sampler
 
 SPACE: dict[str, Dimension] = {
@@ -130,3 +131,21 @@ def test_a_point_of_the_sequence_can_be_drawn_again() -> None:
     draws = draws_of(_sweep(sampler="qmc"))
     first = [draws.draw(trial)[0] for trial in range(5)]
     assert [draws.draw(trial)[0] for trial in (4, 1)] == [first[4], first[1]]
+
+
+@pytest.mark.parametrize("left_out", ["learning_rate", "momentum"])
+def test_tpe_draws_what_optunas_draws(left_out: str) -> None:
+    sweep = _sweep(sampler="tpe", space={name: each for name, each in SPACE.items() if name != left_out})
+
+    def drawn(sampler_of: Callable[[int], BaseSampler]) -> list[Any]:
+        storage, values = InMemoryStorage(), []
+        study = optuna.create_study(storage=storage)
+        for trial in range(16):
+            study.sampler = sampler_of(trial)
+            asked = new_trial(study, storage)
+            values.append(suggest(sweep, asked))
+            study.tell(asked.number, float(asked.params["init_sigma"]))
+        return values
+
+    optunas = drawn(lambda trial: TPESampler(n_startup_trials=10, constant_liar=True, seed=trial_seed(sweep, trial)))
+    assert drawn(lambda trial: make_sampler(sweep, trial)) == optunas
