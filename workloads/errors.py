@@ -2,8 +2,7 @@
 it."""
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Iterable
 
 _SHOWN_CHARACTERS = 200
 """The number of characters up to which a message quotes a text or number from outside in full."""
@@ -23,13 +22,6 @@ class UserError(Exception):
     # them only by keyword.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.subject, self.given, self.expected, self.fix)
-
-    def in_terms(self, terms: Mapping[str, str]) -> Self:
-        """Returns this error with each name among `terms` replaced, in what it expects and advises."""
-        expected, fix = self.expected, self.fix
-        for name, other in terms.items():
-            expected, fix = expected.replace(name, other), fix.replace(name, other)
-        return type(self)(self.subject, given=self.given, expected=expected, fix=fix)
 
     def __str__(self) -> str:
         given = repr(_cut(self.given)) if isinstance(self.given, str) else _cut(_repr(self.given))

@@ -93,9 +93,7 @@ def check_workload(
                 try:
                     check(workload, trainings, device)
                 except UserError as error:
-                    raise AssertionError(
-                        f"{workload.name}: a check failed: {error.in_terms(workload.terms)}"
-                    ) from error
+                    raise AssertionError(f"{workload.name}: a check failed: {error}") from error
         with training_settings():
             for sentence in (
                 said_of_gradient(workload, trainings[0]),
@@ -135,8 +133,8 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
         name for name, values in measured.items() if not np.array_equal(values, measured_again[name], equal_nan=True)
     )
     assert not difference, (
-        f"{workload.name}: two runs of the same pack differ: {difference}; outside of `build`, draw all randomness "
-        "from `lanes.streams`"
+        f"{workload.name}: two runs of the same pack differ: {difference}; outside of `model`, draw all randomness "
+        "by `draw`"
     )
 
 
@@ -154,7 +152,7 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
         difference = _difference(_rows(fused, lanes), other, RELATIVE_TOLERANCE)
         assert not difference, (
             f"{workload.name}: lanes {lanes} differ between packs: {difference} (at most {RELATIVE_TOLERANCE:g}); does "
-            "`loss` or `batch` mix lanes, does a condition compare them, or does a static parameter vary?"
+            "`loss` or `data` mix trainings, does a condition compare them, or does a static parameter vary?"
         )
 
 
@@ -195,7 +193,7 @@ def check_resumed_equals_undisturbed(
     resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content), device), workload, trainings)
     difference = _difference(undisturbed, resumed)
     assert not difference, (
-        f"{workload.name}: a pack resumed from a checkpoint ends differently: {difference}; `batch` must be a function "
+        f"{workload.name}: a pack resumed from a checkpoint ends differently: {difference}; `data` must be a function "
         "of lanes and step alone: does the workload keep something from step to step?"
     )
 

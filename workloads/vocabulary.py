@@ -19,7 +19,7 @@ class Outcome:
             that is easy to tell from the colours of the shipped ones.
         when: The condition under which the outcome holds: a text such as `accuracy >= 0.99`, or a function. Only
             `attnsweep.problem` reads it.
-        is_judged: Whether a workload's `judge` gives the outcome. The other outcomes are `pruned`, which a pruner
+        is_judged: Whether a table of verdicts gives the outcome. The other outcomes are `pruned`, which a pruner
             gives, and `failed`, which follows an exception. They say nothing about how the training would have ended,
             and count in no rate.
     """

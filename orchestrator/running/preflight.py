@@ -127,9 +127,7 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
         for trainings in sorted(sample.shapes, key=len, reverse=True):
             try:
                 grad_norms.append(_start(sample, trainings, until))
-            except UserError as error:
-                raise error.in_terms(sample.workload.terms) from error
-            except STOPS:
+            except (UserError, *STOPS):
                 raise
             except FileNotFoundError as error:
                 if user_code_of(sample.workload) is None:
@@ -220,7 +218,7 @@ def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> ND
                 subject,
                 given="other numbers when the same training computes them again",
                 expected="numbers that follow from the training's parameters and seed, and the step",
-                fix="draw all random numbers in `batch`, from lanes.streams, none by torch.randn, NumPy or random",
+                fix="draw all random numbers in `data`, with its argument `draw`, none by torch.randn, NumPy or random",
             )
     return np.where(np.isnan(evidence.metrics["eval_loss"]), np.nan, evidence.metrics["grad_norm"])[:, 0]
 
@@ -228,7 +226,7 @@ def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> ND
 def _measured(
     workload: Workload[Any], trainings: Sequence[Training[Any]], seed: int
 ) -> tuple[Evidence, dict[str, NDArray[Any]]]:
-    lanes, data = Lanes(trainings, torch.device("cpu")), workload.terms.get("`batch`", "batch").strip("`")
+    lanes = Lanes(trainings, torch.device("cpu"))
     n_steps = lanes.shared.n_steps
     with seeded_generators(seed):
         drawn = [workload.batches(lanes, range(step, step + 1))[0] for step in (0, n_steps)]
@@ -238,7 +236,7 @@ def _measured(
     result = pack.result()
     values = [value.numpy(force=True).ravel() for batch in drawn for value in measurable(batch).values()]
     return result.evidence, {
-        data: np.concatenate([np.empty(0), *values]),
+        "data": np.concatenate([np.empty(0), *values]),
         **{f"metric {name}": value for name, value in result.evidence.metrics.items()},
         **{f"level {name}": value for name, value in result.evidence.levels.items()},
         **{f"head {name}": value for probe in result.heads for name, value in probe.heads.scores.items()},

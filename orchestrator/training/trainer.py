@@ -138,7 +138,7 @@ class Trainer:
         self._order = self._pack = None
         if isinstance(error, NoCompilerError):
             return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
-        text = text_of(error.in_terms(self._workload.terms) if isinstance(error, UserError) else error)
+        text = text_of(error)
         return Raised(text, _is_out_of_memory(error, text), self._device, platform.node())
 
     def _proceed(self, pruned: Sequence[int]) -> Report:

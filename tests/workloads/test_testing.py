@@ -136,7 +136,7 @@ def test_a_verdict_that_depends_on_the_pack_is_found() -> None:
 
 @pytest.mark.slow
 def test_a_training_loss_that_depends_on_the_pack_is_found() -> None:
-    with pytest.raises(AssertionError, match=r"differ between packs: loss by 4.3e-01.*mix lanes"):
+    with pytest.raises(AssertionError, match=r"differ between packs: loss by 4.3e-01.*mix trainings"):
         check_fused_equals_alone(Crowded(), _trainings(init_sigma=0.0))
 
 
@@ -194,7 +194,7 @@ NOISE = [torch.zeros(())]
 
 def test_a_measure_that_draws_from_the_global_generator_is_found() -> None:
     workload = Noisy(STOCK["without"], lambda module: module(X))
-    with pytest.raises(AssertionError, match="two runs of the same pack differ: noise; outside of `build`, draw all"):
+    with pytest.raises(AssertionError, match="two runs of the same pack differ: noise; outside of `model`, draw all"):
         check_same_seed_same_result(workload, [Training(AnyParameters(n_steps=2), 0)])
 
 

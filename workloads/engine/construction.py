@@ -59,7 +59,7 @@ def _built_otherwise(name: str) -> SpecError:
         f"{name} of the module",
         given="another value when the module of the same training is built again",
         expected="a value that follows from the training's parameters and seed",
-        fix="in `build`, draw from the global generators of PyTorch, NumPy or Python, which are seeded for every"
+        fix="in `model`, draw from the global generators of PyTorch, NumPy or Python, which are seeded for every"
         " training, not from a generator of your own, and fill all memory of torch.empty",
     )
 
@@ -117,15 +117,15 @@ def check_trainable(module: object) -> None:
     """
     if not isinstance(module, nn.Module):
         raise SpecError(
-            "build",
+            "model",
             given=module,
-            expected="a function `build` that returns an nn.Module",
+            expected="a function `model` that returns an nn.Module",
             fix="return the nn.Module of one training",
         )
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule) or type(part).__name__ == _COMPILED:
             raise SpecError(
-                name or "build",
+                name or "model",
                 given="a module of torch.compile or torch.jit",
                 expected="a module that is not compiled, because the engine compiles it",
                 fix="leave out torch.compile or torch.jit",
@@ -135,7 +135,7 @@ def check_trainable(module: object) -> None:
         _check_tensor(name, value)
     if not any(value.requires_grad for value in tensors.values()):
         raise SpecError(
-            "build",
+            "model",
             given="a module without a parameter that requires gradients",
             expected="a module with at least one parameter to train",
             fix="make the trained tensor an nn.Parameter, or use layers that have parameters",
@@ -147,9 +147,9 @@ def _check_tensor(name: str, value: Tensor) -> None:
     if nn.parameter.is_lazy(value):
         given, expected = (
             "a tensor without a shape, as in nn.LazyLinear",
-            "tensors whose shapes are known after `build`",
+            "tensors whose shapes are known once `model` returns",
         )
-        fix = "call the module once in `build`, on an example, or use nn.Linear"
+        fix = "call the module once in `model`, on an example, or use nn.Linear"
     elif value.requires_grad and any(
         size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)
     ):

@@ -101,12 +101,8 @@ class Lanes(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadScores:
-    """The scores of all attention heads of several trainings at one measured step, and what each head does (its role),
-    such as attending to the previous token.
-
-    Attributes:
-        scores: Arrays (n_trainings, n_layers, n_heads) by score name; NaN where a score is not defined.
-    """
+    """The scores of all attention heads at one probe, (n_trainings, n_layers, n_heads) by name, NaN where not defined;
+    and their roles, such as `previous_token`."""
 
     scores: dict[str, NDArray[np.float64]]
     role: NDArray[np.str_]
@@ -114,11 +110,8 @@ class HeadScores:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The result of one test that checks whether a stuck training is rightly labelled as stuck.
-
-    Attributes:
-        measured: The test's measurements by metric name: they become the training's last points in `curves`.
-    """
+    """The result of a test whether a stuck training is rightly labelled as stuck; what it `measured`, by metric name,
+    becomes the training's last points in `curves`."""
 
     test: str
     agrees: bool
@@ -160,30 +153,20 @@ class Workload(ABC, Generic[P]):
     """The `attnsweep.Lenses` that help `heads` and `why` to read a trained model whose attention or tokens they cannot
     find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
     change of the code that trains."""
-
     files: ClassVar[tuple[str, ...]] = ()
     """The files that the user's code reads, by path relative to its folder. A sweep stores them with the code, and
     wherever it trains they are beside `__file__`."""
-    terms: ClassVar[Mapping[str, str]] = {}
-    """What the author knows parts of the workload as, by the names in the engine's error messages."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
-        """Builds the module of one training. The engine may replace its parameters by initial values that it draws.
-
-        Everything in it besides parameters and buffers, such as a number in an attribute, must be the same for all
-        trainings with equal static parameters. Values that differ between such trainings must be buffers.
-        """
+        """Builds the module of one training. Values that differ between trainings with equal static parameters must be
+        its parameters or buffers; the engine may replace its parameters by initial values that it draws."""
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
         """Returns by name, with trainings as first axis, the initial values of all parameters and of the buffers that
-        are drawn at random.
+        are drawn at random; by default parameters with the standard deviation `init_sigma`.
 
-        The default draws parameters with the standard deviation `init_sigma`. Override it to draw a task for every
-        training; `lanes.built` has the values that `build` gave the modules.
-
-        Args:
-            module: The module of ONE training, as built, on the device of `lanes`.
+        `module` is that of ONE training, as built; `lanes.built` has the values that `build` gave all of them.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
@@ -213,11 +196,8 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws data for the measurement at one step, to replace entries of `eval_batch`; by default none.
-
-        Reference levels are computed without these tensors. Draw from `lanes.streams` at this step, so that the data do
-        not depend on other measurements.
-        """
+        """Draws data for the measurement at one step, to replace entries of `eval_batch`; by default none. Reference
+        levels are computed without them."""
         del lanes, step
         return {}
 
@@ -242,15 +222,11 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes by name the losses that one training's loss is compared with: `solved`, below which the task is
-        solved, and any of those in `level_names`, which are losses of simple predictors.
+        """Computes by name the losses that `eval_loss` is compared with: `solved`, below which the task is solved, and
+        any of those in `level_names`, which are losses of simple predictors. `module` has its initial parameters.
 
-        A training is solved once its `eval_loss` is below the level `solved`.
-
-        Args:
-            module: The module with its initial parameters.
-            batch: The evaluation batch. If `eval_loss` is estimated on it, estimate the levels on it too: against the
-                exact level of the data's distribution, the loss would be off by the batch's sampling noise.
+        Where `eval_loss` is estimated on `batch`, estimate the levels on it too: against the exact level of the data's
+        distribution, the loss would be off by the batch's sampling noise.
         """
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
@@ -262,12 +238,8 @@ class Workload(ABC, Generic[P]):
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Tests whether stuck trainings are labelled correctly. Returns a certificate for each, or `None` where the
-        label has no test.
-
-        Args:
-            state: The final parameters and buffers by name, with trainings as first axis.
-        """
+        """Tests whether stuck trainings, given by their final parameters and buffers, are labelled correctly. Returns a
+        certificate for each, or `None` where the label has no test."""
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 

@@ -131,8 +131,8 @@ class _Alone:
                     "the loss",
                     given=f"a loss whose value changes when it is computed {again}",
                     expected="a loss that depends only on the module's parameters, its buffers and the batch",
-                    fix="store no counter, cache or last output, draw random numbers in `batch`, from lanes.streams,"
-                    " and keep a number in which trainings differ as self.NAME = at.per_lane(value)",
+                    fix="store no counter, cache or last output, draw random numbers in `data`, with its argument"
+                    " `draw`, and keep a number in which trainings differ as self.NAME = at.per_lane(value)",
                 )
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -161,8 +161,8 @@ class _Alone:
                     given=f"a change from {after.get(attribute, 'nothing')} to {again.get(attribute, 'nothing')} while"
                     f" {name} was computed",
                     expected="a module that keeps nothing from call to call, because many trainings share it",
-                    fix="compute what differs from step to step in `batch`; draw random numbers in `batch`, from"
-                    " lanes.streams",
+                    fix="compute what differs from step to step in `data`, and draw random numbers there, with its"
+                    " argument `draw`",
                 )
         if changed := _changed(tensors_of(self._module), state):
             raise SpecError(
@@ -170,7 +170,7 @@ class _Alone:
                 given=f"a change of its values while {name} was computed",
                 expected="parameters and buffers that only the optimizer changes, not the loss",
                 fix="for batch norm, use track_running_stats=False or use LayerNorm; put values that change from"
-                " step to step into `batch`",
+                " step to step among the inputs",
             )
         if changed := _changed(batch_copy, batch):
             raise SpecError(

@@ -18,12 +18,12 @@ _AS_IF_ALONE = "operations that PyTorch's vmap can do for many trainings at once
 _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
     "randomness error mode": (
         "a random draw, for example by torch.randn_like",
-        "draw in `batch` from lanes.streams and pass it in the batch",
+        "draw in `data` with its argument `draw` and return it among the inputs",
         "no random draws but dropout: those of a training must follow from its seed and the step",
     ),
     "aten::rrelu": (
         "a random draw, by nn.RReLU",
-        "use nn.LeakyReLU, or draw the slopes in `batch` from lanes.streams",
+        "use nn.LeakyReLU, or draw the slopes in `data` with its argument `draw`",
         "no random draws but dropout: those of a training must follow from its seed and the step",
     ),
     "data-dependent control flow": (
@@ -73,7 +73,7 @@ _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
     "accessing `data` under vmap": ("a tensor's .data", "use .detach(), and change no parameter or buffer"),
     "Cannot access storage of": (
         "a copy of a module or of a tensor's memory (copy.deepcopy)",
-        "compute with the module itself, or with a copy that `build` makes",
+        "compute with the module itself, or with a copy that `model` makes",
     ),
     "Cannot access data pointer": (
         "a tensor's values outside of PyTorch (.numpy(), .tolist())",
@@ -166,7 +166,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, GuardOnDataDependentSymNode):
         return f"it depends on the value of a tensor{line}"
     if "convert all Tensors to FakeTensors" in str(error):
-        return f"it reads a tensor that is neither in the module nor in the batch{line}; make it a buffer"
+        return f"it reads a tensor that is neither in the module nor among the data{line}; make it a buffer"
     first_line, *_ = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {first_line}"
 

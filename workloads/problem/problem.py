@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,17 +33,6 @@ class Problem(Workload[Any]):
     """The base of the workload classes that `attnsweep.problem` makes from a user's functions. `attnsweep.problem` sets
     the attributes."""
 
-    terms = MappingProxyType(
-        {
-            "`batch` from lanes.streams": "`data` with its argument `draw`",
-            "`batch`, from lanes.streams": "`data`, with its argument `draw`",
-            "pass it in the batch": "return it among the inputs",
-            "`batch`": "`data`",
-            "`build`": "`model`",
-            "`measure`": "`metrics`",
-            "`judge`": "`solved` and `outcomes`",
-        }
-    )
     model: ClassVar[Call]
     data: ClassVar[Call]
     training_loss: ClassVar[Loss]

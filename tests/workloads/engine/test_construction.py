@@ -235,12 +235,12 @@ class OptimizedModule(nn.Module):
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "no module": (lambda: None, "build: got None, expected a function `build` that returns an nn.Module"),
+    "no module": (lambda: None, "model: got None, expected a function `model` that returns an nn.Module"),
     "compiled": (lambda: nn.Sequential(nn.Linear(4, 4), OptimizedModule()), "1: got 'a module of torch.compile or"),
     "lazy": (lambda: nn.LazyLinear(4), "weight of the module: got 'a tensor without a shape, as in nn.LazyLinear'"),
     "complex buffer": (lambda: _with(turn=torch.ones(2, dtype=torch.complex64)), "turn of the module: got 'complex"),
-    "nothing to train": (nn.ReLU, "build: got 'a module without a parameter that requires gradients'"),
-    "all frozen": (lambda: nn.Linear(4, 4).requires_grad_(False), "build: got 'a module without a parameter that"),
+    "nothing to train": (nn.ReLU, "model: got 'a module without a parameter that requires gradients'"),
+    "all frozen": (lambda: nn.Linear(4, 4).requires_grad_(False), "model: got 'a module without a parameter that"),
     "expanded": (
         lambda: _with(row=nn.Parameter(torch.ones(1).expand(4))),
         "row of the module: got 'entries that share memory, as made by expand'",

@@ -126,7 +126,7 @@ def test_tensors_made_on_the_way_are_on_the_device_of_what_is_read() -> None:
         ),
         (
             lambda x: x * ELSEWHERE.exp(),
-            r"it reads a tensor that is neither in the module nor in the batch \(.*ELSEWHERE.*\); make it a buffer",
+            r"it reads a tensor that is neither in the module nor among the data \(.*ELSEWHERE.*\); make it a buffer",
         ),
         (
             lambda x: x.sum() * torch.tensor([0.5] * 65),
