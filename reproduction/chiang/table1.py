@@ -21,7 +21,6 @@ from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_fi
 from attnsweep.reproduction.rows import mean_difference_row, mean_interval, mean_row
 from attnsweep.reproduction.trained import queried, swept
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.translation.writing import Written, write
 
 _CELLS = {("all", "all"): ("32.6", "32.5"), ("short", "long"): ("11.4", "12.4")}
@@ -165,8 +164,7 @@ def _long(sweep: SweepDirectory, scale: str) -> Written:
     """Returns translations of the long test sentences."""
     [(training_id,)] = queried(sweep, _MEDIAN, scale, scale)
     lanes, state = ended_lanes(sweep, [training_id])
-    template = load_workload("translation").build(lanes.shared).to(lanes.device, lanes.dtype)
-    [sets] = write(template, lanes, state)
+    [sets] = write(lanes, state)
     return next(written for written in sets if written.name == "long")
 
 

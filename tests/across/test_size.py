@@ -6,12 +6,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 27_060,
-    "workloads": 21_980,
+    "orchestrator": 26_910,
+    "workloads": 21_740,
     "search_spaces": 3_890,
     "reproduction": 8_000,
     "benchmarks": 2_290,
-    "tests": 38_760,
+    "tests": 38_710,
 }
 
 

@@ -209,7 +209,7 @@ class Translation(Workload[TranslationParameters]):
 
     def final_metrics(self, lanes: Lanes[TranslationParameters], state: State) -> dict[str, NDArray[np.float64]]:
         """Returns the BLEU of what trainings write."""
-        return scores_of(write(self._template(lanes), lanes, state))
+        return scores_of(write(lanes, state))
 
     def _template(self, lanes: Lanes[TranslationParameters]) -> TranslationModel:
         return self.build(lanes.shared).to(lanes.device, lanes.dtype)

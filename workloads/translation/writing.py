@@ -67,13 +67,13 @@ def scores_of(sets: Sequence[tuple[Written, ...]]) -> dict[str, NDArray[np.float
 _LANES_AT_ONCE = 16
 
 
-def write(template: TranslationModel, lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
+def write(lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
     """Translates the test sentences with each training: all, the short and the long ones.
 
     Args:
-        template: The model of any of the trainings.
         state: Parameters and buffers by name, (n_trainings, ...).
     """
+    template = TranslationModel(lanes.shared, studied_corpus(lanes.shared)).to(lanes.device, lanes.dtype)
     all_lanes = torch.arange(len(lanes.trainings))
     written: list[tuple[Written, ...]] = []
     for few in torch.split(all_lanes, _LANES_AT_ONCE):

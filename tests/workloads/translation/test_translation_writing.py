@@ -112,7 +112,7 @@ def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
     some = lanes(*parameters)
     states = [dict(model.named_parameters()) | dict(model.named_buffers()) for model in models]
     state = {name: torch.stack([each[name].detach() for each in states]) for name in states[0]}
-    written = write(WORKLOAD.build(some.shared), some, state)
+    written = write(some, state)
     assert len(written) == 2
     studied = studied_corpus(parameters[0])
     target = studied.corpus.target
@@ -151,11 +151,11 @@ def test_many_trainings_write_in_parts_what_each_writes() -> None:
         name: value.expand(18, *value.shape).float() if value.is_floating_point() else value.expand(18, *value.shape)
         for name, value in module.named_buffers()
     }
-    written = write(WORKLOAD.build(some.shared), some, state)
+    written = write(some, state)
     assert len(written) == 18
     for lane in (0, 15, 16, 17):
         chosen = torch.tensor([lane])
-        (alone,) = write(module, some.select(chosen), {name: value[chosen] for name, value in state.items()})
+        (alone,) = write(some.select(chosen), {name: value[chosen] for name, value in state.items()})
         assert alone == written[lane]
 
 
