@@ -15,7 +15,7 @@ STYLE = (
     "text{font:11px system-ui,'DejaVu Sans',sans-serif;fill:var(--ink,#1a1a1a)}"
     " .soft{fill:var(--soft,#595959);font-size:10px} .rule{stroke:var(--line,#d9d9d9)} .edge{stroke:var(--ink,#1a1a1a)}"
 )
-_LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND_ROW, _LETTER = 54, 12, 24, 42, 17, 6.2
+_MOST_LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND_ROW, _LETTER = 140, 12, 24, 42, 17, 6.2
 _MOST_TICKS, _MOST_PLACES = 6, 8
 _NAMES = {"class_": "class", "dash": "stroke-dasharray"}
 
@@ -98,8 +98,11 @@ class Chart:
     width: float = 360
     height: float = 250
     right: float = _RIGHT
-    left: float = _LEFT
     parts: list[str] = field(default_factory=list)
+    left: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = min(30 + _LETTER * max((len(label) for _, label in self.y.ticks), default=0), _MOST_LEFT)
 
     def _place(self, x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         wide, high = self.width - self.left - self.right, self.height - _TOP - _BOTTOM
@@ -157,16 +160,16 @@ class Chart:
     def svg(self, alt: str, legend: Mapping[str, str] | None = None) -> str:
         """`legend` has colours by name."""
         base, rows = self.height - _BOTTOM, _legend_rows(legend or {}, self.width)
-        frame, room = [], int((self.left - 18) / _LETTER)
-        left, right, top = self.left, self.width - self.right, _TOP
+        left, right, top, frame = self.left, self.width - self.right, _TOP, []
+        room = int((right - left) / max(len(self.x.ticks), 1) / _LETTER)
         across, _ = self._place([value for value, _ in self.x.ticks], self.y.low)
         _, upward = self._place(self.x.low, [value for value, _ in self.y.ticks])
         for (_value, label), at in zip(self.x.ticks, across, strict=True):
             frame.append(_tag("path", d=f"M{at:.1f} {base}v4", class_="edge"))
-            frame.append(_text(at, base + 15, clipped(label, 14), "middle", class_="soft"))
+            frame.append(_text(at, base + 15, clipped(label, max(room, 4)), "middle", class_="soft"))
         for (_value, label), up in zip(self.y.ticks, upward, strict=True):
             frame.append(_tag("path", d=f"M{left} {up:.1f}H{right}", class_="rule"))
-            frame.append(_text(left - 5, up + 4, clipped(label, room), "end", class_="soft"))
+            frame.append(_text(left - 5, up + 4, clipped(label, int((left - 18) / _LETTER)), "end", class_="soft"))
         frame.append(_tag("path", d=f"M{left} {top}V{base}H{right}", class_="edge", fill="none"))
         frame.append(_text((left + right) / 2, base + 32, clipped(self.x.label, 48), "middle"))
         up = (top + base) / 2

@@ -171,10 +171,8 @@ def _bin_axis(rates: ParameterRates) -> Axis:
 def _mosaic(regions: Regions, colours: Mapping[str, str]) -> str:
     """Each cell is divided between its outcomes."""
     across, up = regions.axes
-    wide, high = (len(axis.bins) for axis in regions.axes)
-    size = 42 if wide * high <= _MOST_WRITTEN else 24
-    width, height = max(440, 70 + size * 1.6 * wide), max(300, 80 + size * high)
-    chart = Chart(_bin_axis(across), _bin_axis(up), "outcomes in cells", min(width, 900), min(height, 900), left=76)
+    high = len(up.bins)
+    chart = Chart(_bin_axis(across), _bin_axis(up), "outcomes in cells", 440, min(max(300, 80 + 42 * high), 440))
     ending = regions.question.ending
     for cell in regions.cells:
         column, row = cell.place

@@ -7,7 +7,7 @@ const make = (name, attributes, parent, text) => {
   return parent.appendChild(made);
 };
 const short = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(3))) : "-");
-const WIDE = 460, HIGH = 340, LEFT = 62, RIGHT = 12, TOP = 10, BOTTOM = 44;
+const WIDE = 460, HIGH = 340, LEFT = 84, RIGHT = 12, TOP = 10, BOTTOM = 44;
 
 // Where a value lies between 0 and 1, and the ticks, of the values of one axis.
 function scaled(values, { log, whole, choices }) {
@@ -15,7 +15,7 @@ function scaled(values, { log, whole, choices }) {
   const scale = log ? Math.log10 : (value) => value, seen = [...values].map(scale).filter(Number.isFinite);
   let low = seen.reduce((a, b) => Math.min(a, b), Infinity), high = seen.reduce((a, b) => Math.max(a, b), -Infinity);
   if (!seen.length) [low, high] = [0, 1];
-  const room = (high - low || 1) * 0.04;
+  const room = whole && !log ? 0.5 : (high - low || 1) * 0.04;
   [low, high] = [low - room, high + room];
   const power = 10 ** Math.floor(Math.log10((high - low) / 4));
   let step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= (high - low) / 5);
@@ -31,9 +31,9 @@ function frame(holder, x, y, names) {
   const svg = make("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": names.join(" by ") }, holder);
   const place = (a, b) => [LEFT + x.at(a) * (WIDE - LEFT - RIGHT), TOP + (1 - y.at(b)) * (HIGH - TOP - BOTTOM)];
   const thin = (ticks) => ticks.filter((_, i) => i % Math.ceil(ticks.length / 8) === 0);
-  const mark = (cx, cy, anchor, text) => make("text", { x: cx, y: cy, "text-anchor": anchor, class: "soft" }, svg, text.slice(0, 12));
-  for (const [value, text] of thin(x.ticks)) mark(LEFT + x.at(value) * (WIDE - LEFT - RIGHT), HIGH - BOTTOM + 15, "middle", text);
-  for (const [value, text] of thin(y.ticks)) mark(LEFT - 5, TOP + (1 - y.at(value)) * (HIGH - TOP - BOTTOM) + 4, "end", text);
+  const mark = (cx, cy, anchor, text, most) => make("text", { x: cx, y: cy, "text-anchor": anchor, class: "soft" }, svg, text.slice(0, most));
+  for (const [value, text] of thin(x.ticks)) mark(LEFT + x.at(value) * (WIDE - LEFT - RIGHT), HIGH - BOTTOM + 15, "middle", text, 60 / thin(x.ticks).length);
+  for (const [value, text] of thin(y.ticks)) mark(LEFT - 5, TOP + (1 - y.at(value)) * (HIGH - TOP - BOTTOM) + 4, "end", text, 11);
   make("path", { d: `M${LEFT} ${TOP}V${HIGH - BOTTOM}H${WIDE - RIGHT}`, fill: "none", class: "edge" }, svg);
   make("text", { x: (LEFT + WIDE) / 2, y: HIGH - 8, "text-anchor": "middle" }, svg, names[0]);
   make("text", { x: 12, y: HIGH / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${HIGH / 2})` }, svg, names[1]);
@@ -49,12 +49,12 @@ for (const root of document.querySelectorAll(".explore")) {
   const share = (i, o) => counts[i * n + o] / outcomes.reduce((sum, _, each) => sum + counts[i * n + each], 0);
   const tell = (i) => `Trial ${trials[i]}: ` + axes.map((axis) => `${axis.label} ${axis.choices ? axis.choices[axis.numbers[i]] : short(axis.numbers[i])}`).join(", ")
     + " | " + outcomes.map(([name], o) => [counts[i * n + o], name]).filter(([k]) => k).map(([k, name]) => `${k} ${name}`).join(", ");
-  const spread = (axis, i) => axis.numbers[i] + (axis.choices || axis.whole ? ((i * 0.618) % 1 - 0.5) * 0.5 : 0);
+  const spread = (axis, i, factor) => axis.numbers[i] + (axis.choices || axis.whole ? ((i * factor) % 1 - 0.5) * 0.5 : 0);
   function draw() {
     const x = axes[across.value], y = axes[up.value], by = Number(colour.value);
     const [svg, place] = frame(root.querySelector(".plane"), scaled(x.numbers, x), scaled(y.numbers, y), [x.label, y.label]);
     trials.forEach((_, i) => {
-      const [cx, cy] = place(spread(x, i), spread(y, i)), most = outcomes.reduce((best, _, o) => (share(i, o) > share(i, best) ? o : best), 0);
+      const [cx, cy] = place(spread(x, i, 0.7549), spread(y, i, 0.5698)), most = outcomes.reduce((best, _, o) => (share(i, o) > share(i, best) ? o : best), 0);
       if (!Number.isFinite(cx + cy)) return;
       const look = by ? { fill: outcomes[by - 1][1], "fill-opacity": 0.04 + 0.96 * share(i, by - 1) } : { fill: outcomes[most][1], "fill-opacity": 0.85 };
       make("circle", { cx, cy, r: trials.length > 1000 ? 2.5 : 4, class: "edge", "stroke-width": 0.5, "data-trial": i, ...look }, svg);
