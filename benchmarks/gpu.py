@@ -19,9 +19,10 @@ import torch
 from harness import chosen, main
 from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, Shape, clock_of, unprobed
 
+from attnsweep.workloads.engine.compiling import executors_on
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
-from attnsweep.workloads.engine.executors.programs import Executors, executors_on
+from attnsweep.workloads.engine.executors import Executors
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack

@@ -16,8 +16,8 @@ from harness import main, step_seconds
 from torch import Tensor, nn
 
 import attnsweep as at
+from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.pack import Pack
 
 try:

@@ -25,8 +25,8 @@ import torch
 from harness import main, step_seconds
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
-from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.testing import defaults

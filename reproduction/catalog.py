@@ -46,7 +46,7 @@ class Reproduction:
     cost: str
     function: str
     sweep: str = ""
-    engine: Literal["auto", "vmapped"] = "vmapped"
+    engine: Literal["auto", "eager"] = "eager"
     full: str = ""
     of_corpus: str = ""
     corpus: str | None = None

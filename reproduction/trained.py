@@ -19,9 +19,9 @@ from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDire
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine
+from attnsweep.workloads.engine.compiling.programs import Programs, compiled_engine
 from attnsweep.workloads.engine.contract import P, Training, Workload
-from attnsweep.workloads.engine.executors.programs import Programs
+from attnsweep.workloads.engine.executors import NoCompilerError
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
@@ -34,7 +34,7 @@ def swept(
     name: str,
     directory: Path,
     console: Console,
-    engine: Literal["auto", "vmapped"] = "vmapped",
+    engine: Literal["auto", "eager"] = "eager",
     *,
     seed: int | None = None,
     local: bool = False,
@@ -133,7 +133,7 @@ def trained(
         probes: Steps at which to measure, besides those of the workload.
     """
     parameters = workload.parameters.resolve(values)
-    programs = block_programs(workload.name) if compiled else None
+    programs = compiled_programs(workload.name) if compiled else None
     trainings = [Training(parameters, seed) for seed in seeds]
     pack = Pack(workload, trainings, extra_probe_steps=probes, programs=programs)
     result = pack.train_to_end()
@@ -144,14 +144,14 @@ def trained(
 _known: dict[str, Programs] = {}
 
 
-def block_programs(workload: str) -> Programs | None:
+def compiled_programs(workload: str) -> Programs | None:
     """Returns the compiled programs that train a workload's models, or `None` if this machine cannot compile.
 
     Args:
         workload: The workload's name.
     """
     try:
-        block_engine()
+        compiled_engine()
     except NoCompilerError:
         return None
     return _known.setdefault(workload, Programs())

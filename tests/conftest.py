@@ -192,16 +192,17 @@ def _programs_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compiled_blocks(_programs_home: Path) -> Iterator[None]:
-    """Blocks are compiled into a folder of the tests' own; where they cannot be compiled, the test is skipped."""
-    from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine
+def compiled(_programs_home: Path) -> Iterator[None]:
+    """Programs are compiled into a folder of the tests' own; where they cannot be, the test is skipped."""
+    from attnsweep.workloads.engine.compiling.programs import compiled_engine
+    from attnsweep.workloads.engine.executors import NoCompilerError
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_CACHE_HOME", str(_programs_home))
         try:
-            block_engine()
+            compiled_engine()
         except NoCompilerError as error:
-            pytest.skip(f"blocks cannot be compiled here: {error}")
+            pytest.skip(f"steps cannot be compiled here: {error}")
         yield
 
 

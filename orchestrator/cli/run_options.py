@@ -14,7 +14,7 @@ from attnsweep.orchestrator.training.nodes import Device
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 
-Engine: TypeAlias = Literal["auto", "blocks", "merged", "vmapped"]
+Engine: TypeAlias = Literal["auto", "compiled", "eager"]
 
 
 def _unless_local(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
@@ -55,7 +55,7 @@ ByEngine = Annotated[
     Engine,
     _option(
         envvar="ATTNSWEEP_ENGINE",
-        help="auto: on CPUs compiled blocks for a long sweep, else vmapped; merged: compiled for GPUs.",
+        help="auto: compiled where that pays, on CPUs; eager: PyTorch, operation by operation.",
     ),
 ]
 PackSize = Annotated[

@@ -31,10 +31,10 @@ from attnsweep.orchestrator.training.trainer import STOPS, text_of
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.kicks import kick
 from attnsweep.workloads.engine.checkpoint import Checkpoint
-from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
+from attnsweep.workloads.engine.compiling import executors_on
 from attnsweep.workloads.engine.continued import Redraw, drawn_for_evaluation
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.executors.programs import Executors, executors_on
+from attnsweep.workloads.engine.executors import Executors, NoCompilerError
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_store import LaneStore
 from attnsweep.workloads.engine.optimizers import State

@@ -25,9 +25,9 @@ from attnsweep.orchestrator.training.messages import Rows
 from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
 from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.orchestrator.training.trainer import STOPS, machine_of, text_of
-from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
+from attnsweep.workloads.engine.compiling import executors_on
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors.programs import Executors, executors_on
+from attnsweep.workloads.engine.executors import Executors, NoCompilerError
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -217,9 +217,9 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
     try:
         versions(engine)
     except UserError:
-        # The engine that is recorded for this training does not run on this machine, so the basic engine `vmapped` is
+        # The engine that is recorded for this training does not run on this machine, so the basic engine `eager` is
         # used.
-        engine = "vmapped"
+        engine = "eager"
     return Setting(task.shape, device, engine, width_on(device, row["pack_size"] or 1))
 
 

@@ -14,31 +14,19 @@ from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.numbered_draws import drawn_parameters
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.engine.compiling.gradient import GradientGraph
-from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine
-from attnsweep.workloads.engine.compiling.step_graph import StepGraph
-from attnsweep.workloads.engine.compiling.traces import NoRuleError
 from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.engine.executors import NoCompilerError, NoRuleError
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 
-_SECONDS_SAVED_BY_BLOCKS, _SECONDS_SAVED_BY_GRADIENTS = 1e-9, 1.5e-10
-"""Seconds saved per number that a step computes. The vmapped engine takes 1 ns per number; blocks take 0.1 ns (the
-smallest shipped model) to 0.3 ns (a user's attention). With large matrices the vmapped engine takes 0.3 ns, and a
-compiled gradient half as much (benchmarks/RESULTS.md)."""
-_LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 2_600_000, 1.2e-10
-"""A step that computes this many numbers does not fit the processor's cache, even for blocks of eight trainings.
-Compiling then saves a seventh to a fifth of the time, measured with the workloads of `docs/examples`."""
-_SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 10.0, 0.02
-"""CPU seconds to compile, once per machine, and per operation of the program: 12 s for a step of 108 operations, 33 s
-for a step of 1,125, and 17 s for a gradient of 301."""
+_SECONDS_SAVED, _LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 5e-10, 5_000_000, 1e-10
+"""CPU seconds that compiling saves per number that a step computes: of 0.6 to 3 ns without it 0.1 remain. Large steps
+spend their time in matrix products, which PyTorch computes as fast (docs/engines.md)."""
+_SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 2.5, 0.003
+"""CPU seconds to compile, once per machine and shape, and per operation of the step."""
 _MARGIN = 2.0
-"""Compiling must save this many times the seconds that it takes, over all trainings of one shape (equal static
-parameters), because several trainers wait for the compiled program."""
-_MOST_SAVED_IN_A_STEP = 2e-2
-"""The most seconds per step that compiling can save. They show without computing a step that a short sweep would not
-repay compiling."""
+"""Compiling must save this many times the seconds that it takes, because several trainers wait for a program."""
 _TOO_SHORT = "its steps would not repay compiling"
 
 
@@ -52,35 +40,41 @@ class EngineChoice:
     @property
     def notice(self) -> str | None:
         """A line that explains the long pause before training; `None` if training begins at once."""
-        if self.engine != "blocks":
+        if self.engine == "eager":
             return None
-        return "training in compiled blocks: compiling takes 10 to 30 s, once for each shape and machine"
+        return "training in compiled steps: compiling takes some seconds, once for each shape and machine"
 
 
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
 ) -> EngineChoice:
-    """Chooses `blocks` if the sweep is long enough to repay compiling and this machine can compile, else `vmapped`.
+    """Chooses `compiled` if the sweep is long enough to repay compiling and this machine can compile, else `eager`.
 
     Args:
-        console: Prints a line if compiled blocks were asked for, or would be faster, but are not possible.
+        console: Prints a line if compiled steps were asked for, or would be faster, but are not possible.
     """
     say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
-    obstacle = _impossible(spec, workload) if wanted == "blocks" else None
+    obstacle = _impossible(spec, workload) if wanted == "compiled" else None
     if wanted != "auto" and obstacle is None:
         return EngineChoice(wanted, "--engine asks for it")
     obstacle = obstacle or _no_gain(spec, workload)
     if obstacle is None:
         try:
-            block_engine()
+            _compiled_engine()
         except NoCompilerError as error:
-            obstacle = f"compiled blocks would be several times faster, but {error}"
-            say(f"this sweep trains vmapped: {obstacle}")
-    elif wanted == "blocks":
-        say(f"this sweep trains vmapped, not in blocks: {obstacle}")
+            obstacle = f"compiled steps would be several times faster, but {error}"
+            say(f"this sweep trains eagerly: {obstacle}")
+    elif wanted == "compiled":
+        say(f"this sweep trains eagerly, not in compiled steps: {obstacle}")
     if obstacle is not None:
-        return EngineChoice("vmapped", obstacle)
-    return EngineChoice("blocks", "its steps repay compiling")
+        return EngineChoice("eager", obstacle)
+    return EngineChoice("compiled", "its steps repay compiling")
+
+
+def _compiled_engine() -> str:
+    from attnsweep.workloads.engine.compiling.programs import compiled_engine
+
+    return compiled_engine()
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
@@ -93,14 +87,13 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
     with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
         pack = Pack(workload, [Training(parameters, 0)])
     try:
-        graph = pack.compiled_graph()
+        pack.trace()
     except NoRuleError as error:
-        return f"vmapped: {error}"
+        return f"eager: {error}"
     try:
-        engine = block_engine()
+        return _compiled_engine()
     except NoCompilerError as error:
-        return f"vmapped: its steps could be compiled, but on this machine {error}"
-    return engine if isinstance(graph, StepGraph) else f"{engine}: the loss and its gradient"
+        return f"eager: its steps could be compiled, but on this machine {error}"
 
 
 def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
@@ -126,33 +119,26 @@ def shapes_by(spec: Sweep, workload: Workload[Any]) -> dict[str, int]:
 
 def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
     training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
-    if steps * _MOST_SAVED_IN_A_STEP < _MARGIN * _SECONDS_TO_COMPILE:
-        return _TOO_SHORT
     try:
         pack = Pack(workload, [training])
-        # A quick count of the operations of a step comes first, because the exact count imports PyTorch's compiler,
-        # which takes longer than all steps of many sweeps. For shipped workloads, the quick count is 0.9 to 1.6 times
-        # the exact one.
-        if steps * pack.count_numbers() * _SECONDS_SAVED_BY_BLOCKS < _SECONDS_TO_COMPILE:
+        # A quick count comes first: a trace imports PyTorch's tracer, which takes longer than the steps of many sweeps.
+        if steps * pack.count_numbers() * _SECONDS_SAVED < _SECONDS_TO_COMPILE:
             return _TOO_SHORT
-        graph = pack.compiled_graph()
+        trace = pack.trace()
     except STOPS:
         raise
     except NoRuleError as error:
         return str(error)
     except BaseException:  # noqa: BLE001  # An error of a training becomes its outcome once it is trained.
         return "its first training raises an error"
-    if isinstance(graph, GradientGraph):
-        saved = _SECONDS_SAVED_BY_GRADIENTS
-    else:
-        saved = _SECONDS_SAVED_BY_BLOCKS if graph.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
-    compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * graph.n_operations
-    return None if steps * graph.n_numbers * saved >= _MARGIN * compiling else _TOO_SHORT
+    saved = _SECONDS_SAVED if trace.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
+    compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * trace.n_operations
+    return None if steps * trace.n_numbers * saved >= _MARGIN * compiling else _TOO_SHORT
 
 
 def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
     try:
-        Pack(workload, [_first_training(spec, workload)]).compiled_graph()
+        Pack(workload, [_first_training(spec, workload)]).trace()
     except STOPS:
         raise
     except NoRuleError as error:

@@ -78,7 +78,7 @@ class Outlook:
         # Larger packs are tried in turn, so their number is not known.
         is_open = self.pack_size is None and size > most / 2
         packs = f"packs of {most} or more" if is_open else f"{n_packs:,} pack{'s' * (n_packs > 1)} of about {size:.0f}"
-        bound = "about " if engine == "vmapped" else "at most about "
+        bound = "about " if engine == "eager" else "at most about "
         takes = f", {bound}{span(timedelta(seconds=seconds))}" if seconds else ""
         on = f" on {n_trainers} trainer{'s' * (n_trainers > 1)}"
         plan = f"plan: {least}{n_trainings:,} trainings in {packs}{split and f' ({split})'}{takes}{on}"

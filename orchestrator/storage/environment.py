@@ -18,7 +18,7 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.record import Record
 from attnsweep.workloads.errors import UserError
 
-Engine: TypeAlias = Literal["vmapped", "blocks", "merged"]
+Engine: TypeAlias = Literal["eager", "compiled"]
 """The program that takes the steps of trainings; docs/engines.md describes the engines."""
 _ENGINE, _MACHINE = "engine", "machine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
@@ -28,14 +28,14 @@ class Environment(Record):
     """What trainings run in: versions of libraries and the type of machine.
 
     Attributes:
-        versions: Version of each library, of `python`, and of the compiler unless the engine is `vmapped`; under
+        versions: Version of each library, of `python`, and of the compiler unless the engine is `eager`; under
             `machine`, the type of CPU or GPU that trains. That of attnsweep ends with its git commit, if it has one.
     """
 
     versions: Mapping[str, str]
 
     @classmethod
-    def current(cls, engine: Engine = "vmapped") -> Self:
+    def current(cls, engine: Engine = "eager") -> Self:
         """Raises UserError if the engine does not run on this machine."""
         from attnsweep.workloads.engine.process import processor
 
@@ -62,13 +62,7 @@ class Environment(Record):
 
     @property
     def engine(self) -> Engine:
-        match self.versions.get(_ENGINE, "").partition(",")[0]:
-            case "":
-                return "vmapped"
-            case "merged":
-                return "merged"
-            case _:
-                return "blocks"
+        return "compiled" if _ENGINE in self.versions else "eager"
 
     @property
     def id(self) -> str:
@@ -96,21 +90,22 @@ def _version_of(library: str) -> str:
     return f"{version}, {commit}" if commit else version
 
 
-def versions(engine: Engine = "vmapped") -> dict[str, str]:
+def versions(engine: Engine = "eager") -> dict[str, str]:
     """With the compiler's, if the engine uses one. Raises UserError if the engine does not run on this machine."""
     installed = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
-    if engine == "vmapped":
+    if engine == "eager":
         return installed
-    from attnsweep.workloads.engine.compiling.libraries import NoCompilerError, block_engine, merged_engine
+    from attnsweep.workloads.engine.compiling.programs import compiled_engine
+    from attnsweep.workloads.engine.executors import NoCompilerError
 
     try:
-        return {**installed, _ENGINE: merged_engine() if engine == "merged" else block_engine()}
+        return {**installed, _ENGINE: compiled_engine()}
     except NoCompilerError as error:
         raise UserError(
             "engine",
             given=f"the engine {engine}, which cannot run here: {error}",
             expected="a machine that can compile this engine's programs",
-            fix="use another machine, or start a new sweep with --engine vmapped",
+            fix="use another machine, or start a new sweep with --engine eager",
         ) from error
 
 

@@ -143,13 +143,13 @@ class SweepRecord(Record):
 
     @property
     def engine_in_words(self) -> str:
-        """Such as `vmapped: its steps would not repay compiling`."""
+        """Such as `eager: its steps would not repay compiling`."""
         return f"{self.engine}: {self.engine_reason}" if self.engine_reason else self.engine
 
     def engine_of(self, environment: str | None) -> Engine:
-        """`vmapped` if the record lacks this environment."""
+        """`eager` if the record lacks this environment."""
         known = self.environments.get(environment or "")
-        return known.engine if known else "vmapped"
+        return known.engine if known else "eager"
 
     def machine_of(self, environment: str | None) -> str | None:
         """`None` if it was not recorded."""

@@ -32,7 +32,7 @@ class RunContext:
     sweep: str
     environment: str | None = None
     files: tuple[str, ...] = ()
-    engine: "Engine" = "vmapped"
+    engine: "Engine" = "eager"
     curves_every: int = 1
 
 

@@ -32,15 +32,14 @@ class Resources:
             machines without GPUs. If fewer fit, the rest are requested from Ray, whose autoscaler may add machines.
         n_nodes: Machines of the cluster that must be up before training begins.
         device: `cpu` or `cuda`; `auto` uses the GPUs of machines that have some.
-        engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `blocks` on CPUs if compiling
-            pays.
+        engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `compiled` where
+            compiling pays.
         pack_size: Trainings in a pack; `None` searches for the fastest size.
         max_failures: Number of trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
 
     Raises:
-        UserError: If `local` is combined with an address, several trainers, or nodes, or the engine `merged`
-            with a device that may be a CPU.
+        UserError: If `local` is combined with an address, several trainers, or nodes.
     """
 
     address: str | None = None
@@ -66,13 +65,6 @@ class Resources:
                     expected="no option for a cluster or for several trainers, because --local trains in this process",
                     fix=f"leave out --local, or leave out {given}",
                 )
-        if self.engine == "merged" and self.device != "cuda":
-            raise UserError(
-                "engine",
-                given=f"the engine `merged` with the device {self.device}",
-                expected="the device cuda, because the engine `merged` compiles its steps for GPUs",
-                fix="add --device cuda, or use --engine auto",
-            )
 
     @property
     def starts_ray(self) -> bool:

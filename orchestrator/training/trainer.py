@@ -27,10 +27,10 @@ from attnsweep.orchestrator.training.messages import (
 )
 from attnsweep.orchestrator.training.rows import PackContext, ended_rows, standings
 from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
-from attnsweep.workloads.engine.compiling.libraries import NoCompilerError
+from attnsweep.workloads.engine.compiling import executors_on
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.device_memory import PackMemory, memory_of
-from attnsweep.workloads.engine.executors.programs import executors_on
+from attnsweep.workloads.engine.executors import NoCompilerError
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import processor, training_settings
@@ -59,22 +59,11 @@ def slice_seconds(n_trainers: int) -> float:
 
 
 class Trainer:
-    """Trains packs on one device, one at a time. Each call trains for some seconds.
-
-    Raises:
-        UserError: If the engine is `merged` and the device a CPU.
-    """
+    """Trains packs on one device, one at a time. Each call trains for some seconds."""
 
     def __init__(
         self, workload: Workload[Any], run: RunContext, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
     ) -> None:
-        if run.engine == "merged" and device == "cpu":
-            raise UserError(
-                "engine",
-                given="the engine `merged` on a CPU",
-                expected="a GPU, because the engine `merged` compiles its steps for GPUs",
-                fix="continue with --device cuda, or start a new sweep with --engine auto",
-            )
         self._workload = workload
         self._run = run
         self._device = device

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 RUN = (
     *("run", "quickstart", "--trials", "3", "--replicates", "2", "--set", "n_steps=4", "--seed", "1"),
-    *("--local", "--engine", "vmapped", "--pack-size", "3", "--no-report", "--dir"),
+    *("--local", "--engine", "eager", "--pack-size", "3", "--no-report", "--dir"),
 )
 VARYING = {"sweep", "pack", "lane", "pack_size", "environment", "finished_at", "train_seconds", "probe_seconds"}
 """Columns in which two runs of one sweep, or one with an interruption, may differ."""

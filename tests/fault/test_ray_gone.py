@@ -38,7 +38,7 @@ def attempts(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_new_sweep_is_not_begun(attempts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = command("run", "quickstart", "--engine", "vmapped")
+    ended = command("run", "quickstart", "--engine", "eager")
     (line,) = ended.err.splitlines()
     assert ended.code == 1
     assert line.startswith(NOT_STARTED)

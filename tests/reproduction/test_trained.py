@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.reproduction.trained import block_programs, is_same_but_for_seed, swept
+from attnsweep.reproduction.trained import compiled_programs, is_same_but_for_seed, swept
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
@@ -31,11 +31,11 @@ def test_the_shipped_sweep_with_another_seed_is_the_same() -> None:
 
 
 def test_a_machine_without_a_compiler_trains_without_programs(without_compiler: None) -> None:
-    assert block_programs("category_pairs") is None
+    assert compiled_programs("category_pairs") is None
 
 
 def test_workloads_share_no_programs() -> None:
-    if block_programs("category_pairs") is None:
+    if compiled_programs("category_pairs") is None:
         pytest.skip("this machine cannot compile")
-    assert block_programs("category_pairs") is block_programs("category_pairs")
-    assert block_programs("category_pairs") is not block_programs("gpt")
+    assert compiled_programs("category_pairs") is compiled_programs("category_pairs")
+    assert compiled_programs("category_pairs") is not compiled_programs("gpt")

@@ -81,7 +81,7 @@ def _cases() -> Iterable[list[str]]:
     yield from (["run", "quickstart", "--set", f"{name}={value}"] for name in SET for value in SET[name])
     yield from (["run", "quickstart", option, value] for option in OPTIONS for value in OPTIONS[option])
     # An engine that is named needs no trace of a step.
-    yield from (["run", "quickstart", "--engine", "vmapped", "--address", address] for address in ADDRESSES)
+    yield from (["run", "quickstart", "--engine", "eager", "--address", address] for address in ADDRESSES)
     yield from (["status", path] for path in (*NO_PATHS, *NO_SWEEPS, *NO_TEXTS))
     yield from (["run", "quickstart", "--dir", path] for path in (*NO_PATHS, *NO_TEXTS))
     for name, *rest in (["audit"], ["report"], ["query", "from trials"], ["mlflow-sync"], ["resume"], ["compact"]):
@@ -140,7 +140,7 @@ def test_a_mistake(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("RAY_ADDRESS", "[::1", ["run", "quickstart", "--engine", "vmapped"]),
+        ("RAY_ADDRESS", "[::1", ["run", "quickstart", "--engine", "eager"]),
         ("MLFLOW_TRACKING_URI", "http://[::1", ["run", "quickstart"]),
         ("MLFLOW_TRACKING_URI", "http://u:secret@[::1", ["resume", "good"]),
         ("MLFLOW_TRACKING_URI", "sqlite:///good", ["audit", "good"]),

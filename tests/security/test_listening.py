@@ -33,7 +33,7 @@ def sweep(home: Path, no_mlflow: None) -> Iterator[subprocess.Popen[str]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     command = [str(BIN / "attnsweep"), "run", "quickstart", "--trials", "5000", "--pack-size", "4", "--trainers", "1"]
     with subprocess.Popen(
-        [*command, "--dir", "s", "--engine", "vmapped", "--set", "n_steps=50"],
+        [*command, "--dir", "s", "--engine", "eager", "--set", "n_steps=50"],
         cwd=home,
         env=environment,
         stderr=subprocess.PIPE,

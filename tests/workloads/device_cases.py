@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from attnsweep.workloads.category_pairs import CategoryPairs, certificates
 from attnsweep.workloads.diagnostics import kicks
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
+from attnsweep.workloads.engine.captured import Graphs
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
-from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.field.abrupt_learning import ABRUPT_LEARNING
 from attnsweep.workloads.field.histogram import HISTOGRAM

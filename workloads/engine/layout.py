@@ -16,7 +16,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from attnsweep.workloads.engine.optimizers import State
 
@@ -39,8 +38,11 @@ class Layout:
 
     def rows(self, parameters: State) -> Tensor:
         """Copies parameters into one row per training. Gaps between parameters are filled with zeros."""
-        flat = [parameters[name].reshape(len(parameters[name]), size) for name, size in self._sizes.items()]
-        return torch.cat([pad(part, (0, room - part.shape[1])) for part, room in zip(flat, self._room, strict=True)], 1)
+        parts = []
+        for (name, size), room in zip(self._sizes.items(), self._room, strict=True):
+            part = parameters[name].reshape(len(parameters[name]), size)
+            parts += [part, part.new_zeros(len(part), room - size)] if room > size else [part]
+        return torch.cat(parts, 1)
 
     def views(self, rows_Ln: Tensor) -> State:
         """Splits rows, each of which contains all parameters of one training, into the parameters by name, with

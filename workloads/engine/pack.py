@@ -6,7 +6,7 @@ with a fixed width, tensors (A, ...) have W lanes: the active ones, followed by 
 
 import time
 from collections.abc import Hashable, Sequence
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import numpy as np
 import torch
@@ -14,15 +14,11 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.conditions import holds
 from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, fingerprint
-from attnsweep.workloads.engine.compiling.gradient import GradientGraph
-from attnsweep.workloads.engine.compiling.step_graph import StepGraph, step_graph
-from attnsweep.workloads.engine.compiling.traces import NoRuleError, count_numbers
 from attnsweep.workloads.engine.continued import Redraw, repeated
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
+from attnsweep.workloads.engine.counting import count_numbers
 from attnsweep.workloads.engine.even_rows import even_rows
-from attnsweep.workloads.engine.executors.blocks import BlockProgram, compiled_graph
-from attnsweep.workloads.engine.executors.graphs import GraphedStep
-from attnsweep.workloads.engine.executors.programs import Executors
+from attnsweep.workloads.engine.executors import Executors, NoRuleError, Steps
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import shapes_of
@@ -31,6 +27,9 @@ from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.probing import Objective, Probing, probe_steps_of
 from attnsweep.workloads.engine.result import PackResult, Record
+
+if TYPE_CHECKING:
+    from attnsweep.workloads.engine.compiling.tracing import Trace
 
 _PROBES_AHEAD = 2
 """How many probes a training may run ahead of the slowest one. For 50 steps of L-BFGS, 64 trainings need 121
@@ -50,7 +49,7 @@ class Pack(Generic[P]):
     Args:
         extra_probe_steps: Steps at which to measure besides the workload's probes. They change no bit of the trainings,
             which end only at the workload's own probes.
-        programs: The executors that compile or capture training steps; `None` to train with `vmap` alone.
+        programs: The executors that compile or capture training steps; `None` to train operation by operation.
         start: Parameters and buffers by name, with trainings as first axis, that replace those that the workload draws,
             in any floating-point type: for example the final state of other trainings.
         width: The fixed number of lanes (trainings, copies included) that are computed until all trainings have ended;
@@ -74,7 +73,7 @@ class Pack(Generic[P]):
         self._workload = workload
         self._store = LaneStore(workload, trainings, device, start, width, redraw)
         self._programs = None if self._store.lanes.is_rounded else programs
-        self._known: dict[Hashable, BlockProgram | GraphedStep | None] = {}
+        self._known: dict[Hashable, Steps | None] = {}
         self._objective = Objective(workload, self._store, self._programs)
         self._probing = Probing(workload, self._store, self._objective)
         own_steps = probe_steps_of(workload, self._shared)
@@ -269,7 +268,7 @@ class Pack(Generic[P]):
         """Trains up to the next probe, with at most `most_evaluations` evaluations of the loss."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
-            return self._train_vmapped(stops, most_evaluations)
+            return self._train_eagerly(stops, most_evaluations)
         until = min(stops[0], optimizer.n_updates + most_evaluations)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
@@ -277,19 +276,19 @@ class Pack(Generic[P]):
             change = store.interventions.next_after(start, until)
             program = None if self._programs is None else self._program_of(self._programs, optimizer)
             if program is None:
-                self._train_vmapped(stops, change - start)
+                self._train_eagerly(stops, change - start)
             else:
                 program.advance(store, store.batches, change)
                 self._objective.n_evaluations += optimizer.n_updates - start
         return until == stops[0]
 
-    def _train_vmapped(self, stops: Sequence[int], most_evaluations: int) -> bool:
+    def _train_eagerly(self, stops: Sequence[int], most_evaluations: int) -> bool:
         store = self._store
         with even_rows(store.all.device):
             return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
-    def _program_of(self, programs: Executors, optimizer: FirstOrder) -> BlockProgram | GraphedStep | None:
-        """Returns the compiled program for the next step; `None` if PyTorch's `vmap` computes the step instead."""
+    def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Steps | None:
+        """Returns the compiled program for the next step; `None` if PyTorch takes it operation by operation."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
@@ -313,28 +312,23 @@ class Pack(Generic[P]):
         gradient: a measure of the work."""
         # The numbers that the operations output are counted for all trainings together and divided by how many
         # trainings are computed. A single training is computed twice, side by side, so the divisor is at least 2.
-        return count_numbers(lambda: self._train_vmapped([1], 1)) // max(len(self._store.rows), 2)
+        return count_numbers(lambda: self._train_eagerly([1], 1)) // max(len(self._store.rows), 2)
 
-    def compiled_graph(self) -> StepGraph | GradientGraph:
-        """Returns the traced graph of a whole training step. If that cannot be compiled, returns the graph of loss and
-        gradient alone.
+    def trace(self) -> "Trace":
+        """Returns the graph of a step, or of loss and gradient if the optimizer searches lines.
 
         Raises:
-            NoRuleError: If neither graph can be compiled. The message says why.
+            NoRuleError: If it cannot be compiled. The message says why.
         """
+        from attnsweep.workloads.engine.compiling.programs import source_of
+        from attnsweep.workloads.engine.compiling.tracing import gradient_trace, step_trace
+
         store = self._store
         if store.lanes.is_rounded:
             raise NoRuleError("trainings in bfloat16 cannot be compiled")
-        return compiled_graph(store, store.batch_at(0))
-
-    def step_graph(self) -> StepGraph:
-        """Returns the traced graph of one step of one training. Programs that train blocks of several trainings at a
-        time are compiled from it.
-
-        Raises:
-            NoRuleError: If the step cannot be compiled. The message says why.
-        """
-        return step_graph(self._store, self._store.batch_at(0))
+        trace = (step_trace if isinstance(store.optimizer, FirstOrder) else gradient_trace)(store, store.batch_at(0))
+        source_of(trace, 1)
+        return trace
 
     def _stops(self) -> Sequence[int]:
         """Returns the steps of the next few probes."""

@@ -13,10 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.compiling.gradient import GradientProgram
-from attnsweep.workloads.engine.compiling.traces import count_numbers
 from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Training, Workload
-from attnsweep.workloads.engine.executors.programs import Executors
+from attnsweep.workloads.engine.counting import count_numbers
+from attnsweep.workloads.engine.executors import Executors, Gradients
 from attnsweep.workloads.engine.first_order import norm_per_lane
 from attnsweep.workloads.engine.functional import descent, in_eval_mode, looked_up, numbers_of, over_lanes, to_numpy
 from attnsweep.workloads.engine.judging import least_losses
@@ -61,7 +60,7 @@ class Objective:
         state = map(measurable, (store.parameters, store.buffers, store.batch_at(step)))
         return numbers_of("loss", self._measured(*state))
 
-    def program_for(self, batch: Batch) -> GradientProgram | None:
+    def program_for(self, batch: Batch) -> Gradients | None:
         """Returns the compiled program of loss and gradient for batches with these shapes; `None` if `vmap` computes
         them."""
         if self._programs is None:

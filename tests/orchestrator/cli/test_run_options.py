@@ -14,7 +14,7 @@ from tests.orchestrator.conftest import Mistake
         ("TRAINERS", "many", "--trainers"),
         ("WAIT_NODES", "-1", "Invalid value for '--wait-nodes' (env var: 'ATTNSWEEP_WAIT_NODES')"),
         ("DEVICE", "tpu", "Invalid value for '--device' (env var: 'ATTNSWEEP_DEVICE')"),
-        ("ENGINE", "merged", "engine"),
+        ("ENGINE", "merged", "Invalid value for '--engine' (env var: 'ATTNSWEEP_ENGINE')"),
         ("PACK_SIZE", "0", "Invalid value for '--pack-size' (env var: 'ATTNSWEEP_PACK_SIZE')"),
     ],
 )

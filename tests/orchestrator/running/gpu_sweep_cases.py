@@ -1,14 +1,12 @@
-"""Whole sweeps as on a GPU: on the pretended device, by merged steps in graphs. Collected by `test_devices`."""
+"""Whole sweeps as on a GPU: on the pretended device, by captured steps. Collected by `test_devices`."""
 
 import os
 import signal
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
@@ -17,17 +15,16 @@ from attnsweep.orchestrator.storage.run_records import read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import resources, trainer
 from attnsweep.search_spaces import Categorical, Float, Sweep
-from attnsweep.workloads.engine.compiling import libraries
-from attnsweep.workloads.engine.executors.graphs import Graphs
+from attnsweep.workloads.engine.captured import Graphs
 from tests.fault.sweeps import after_slices, outcomes, resume, run, sliced
 from tests.workloads.engine.recorded_graph import RecordedGraph
 from tests.workloads.pretend_device import pretend_device
 
 pytestmark = [pytest.mark.scale, pytest.mark.usefixtures("no_mlflow")]
 
-ON_GPU: dict[str, Any] = {"engine": "merged", "device": "cuda"}
+ON_GPU: dict[str, Any] = {"device": "cuda"}
 SPEC = Sweep(
-    name="merged",
+    name="captured",
     workload="category_pairs",
     space={
         "n_steps": 24,
@@ -58,26 +55,18 @@ class Memory:
 
 
 class Gpu:
-    """The pretended device as this process's GPU.
-
-    Attributes:
-        widths: For which a step was compiled.
-        widest: For which memory suffices.
-    """
+    """The pretended device as this process's GPU."""
 
     def __init__(self) -> None:
-        self.widths: list[int] = []
-        self.widest = 10_000
+        self.n_captured = 0
 
-    def executors_on(self, device: str, engine: str) -> Graphs | None:
+    def executors_on(self, device: str, engine: str) -> Graphs:  # noqa: ARG002
         assert device == pretend_device()
-        return Graphs(RecordedGraph, 4, self._compiled) if engine == "merged" else None
+        return Graphs(self._graph, 4)
 
-    def _compiled(self, graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> Callable[..., object]:
-        self.widths.append(max(each.shape[-1] for each in examples))
-        if self.widths[-1] > self.widest:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return graph
+    def _graph(self) -> RecordedGraph:
+        self.n_captured += 1
+        return RecordedGraph()
 
 
 @pytest.fixture
@@ -88,7 +77,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(resources, "_device_here", lambda device: pretend_device() if device == "cuda" else "cpu")
     monkeypatch.setattr(trainer, "executors_on", found.executors_on)
     monkeypatch.setattr(trainer, "memory_of", lambda _: Memory())
-    monkeypatch.setattr(libraries, "merged_engine", lambda: "merged, pretended")
     # Packs begin small, and each size seems to pay.
     monkeypatch.setattr(PackSizer, "smallest", 2)
     monkeypatch.setattr(PackSizer, "_worth_it", 0.0)
@@ -109,17 +97,16 @@ def check_replays(path: Path) -> None:
     assert not replays.disagreeing
 
 
-def test_packs_grow_and_all_trainings_end_as_vmapped(gpu: Gpu, tmp_path: Path) -> None:
+def test_packs_grow_and_all_trainings_end_as_on_a_cpu(gpu: Gpu, tmp_path: Path) -> None:
     assert run(SPEC, tmp_path / "gpu", **ON_GPU).finished
     rows = rows_of(tmp_path / "gpu")
     assert {2, 16} <= {row["pack_size"] for row in rows}
-    # Once for each shape, however many packs it has.
-    assert gpu.widths == [64, 64]
+    assert gpu.n_captured
     check_replays(tmp_path / "gpu")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "executors_on", lambda *_: None)
         patch.setattr(trainer, "memory_of", lambda _: None)
-        assert run(SPEC, tmp_path / "cpu", engine="vmapped").finished
+        assert run(SPEC, tmp_path / "cpu", engine="eager").finished
     for row, expected in zip(rows, rows_of(tmp_path / "cpu"), strict=True):
         assert row["device"] != expected["device"]
         assert (row["training_id"], row["outcome"]) == (expected["training_id"], expected["outcome"])
@@ -138,4 +125,4 @@ def test_a_stopped_sweep_goes_on_from_its_checkpoint(gpu: Gpu, tmp_path: Path, m
     assert resume(stopped, device="cuda").finished
     assert outcomes(stopped) == outcomes(whole)
     check_replays(stopped)
-    assert gpu.widths
+    assert gpu.n_captured

@@ -31,7 +31,7 @@ LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1
 
 
 def _searching() -> Sweep:
-    """A search on many texts, whose gradient alone can be compiled."""
+    """A search on many texts."""
     space = {"variant": "solution_3", "n_categories": 10, "n_positions": 50, "batch_size": 1000, "n_steps": 50}
     spec = small_sweep(space=space | {"init_sigma": Float(1e-3, 1.0, log=True)}, replicates=1)
     return spec.fix({"optimizer": "lbfgs", "expectation": "fixed_sample"})
@@ -45,18 +45,16 @@ def _quickstart() -> Sweep:
 @pytest.mark.parametrize(
     ("sweep", "trials", "engine"),
     [
-        (_quickstart, 128, "blocks"),
-        (_quickstart, 32, "vmapped"),
-        # The template's `cross_entropy` can be computed for a block.
-        (look_back.sweep, 8, "vmapped"),
-        (look_back.sweep, 100, "vmapped"),
-        (look_back.sweep, 1000, "blocks"),
-        (_searching, 200, "blocks"),
-        (_searching, 20, "vmapped"),
+        (_quickstart, 128, "compiled"),
+        (_quickstart, 32, "eager"),
+        (look_back.sweep, 2, "eager"),
+        (look_back.sweep, 1000, "compiled"),
+        (_searching, 200, "compiled"),
+        (_searching, 20, "eager"),
     ],
 )
-def test_a_sweep_is_trained_in_blocks_from_where_its_trainings_repay_the_compiler(
-    compiled_blocks: None, sweep: Callable[[], Sweep], trials: int, engine: str
+def test_a_sweep_is_trained_compiled_from_where_its_trainings_repay_the_compiler(
+    compiled: None, sweep: Callable[[], Sweep], trials: int, engine: str
 ) -> None:
     workload = look_back.look_back() if sweep is look_back.sweep else CategoryPairs()
     assert engine_for(sweep().but(trials=trials), workload, "auto", QUIET).engine == engine
@@ -69,8 +67,8 @@ class Broken(CategoryPairs):
         raise ValueError(f"broken at {parameters.n_steps} steps")
 
 
-def test_a_workload_that_fails_is_left_to_its_trainings(compiled_blocks: None) -> None:
-    assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET).engine == "vmapped"
+def test_a_workload_that_fails_is_left_to_its_trainings(compiled: None) -> None:
+    assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET).engine == "eager"
     with refused("category_pairs", UserError):
         engine_of_shape(Broken(), {})
 
@@ -79,34 +77,34 @@ def test_without_a_compiler_a_long_sweep_says_what_it_misses(without_compiler: N
     console = Console(record=True, quiet=True, width=200)
     with console.capture() as said:
         console.quiet = False
-        assert engine_for(small_sweep(**LONG), CategoryPairs(), "auto", console).engine == "vmapped"
+        assert engine_for(small_sweep(**LONG), CategoryPairs(), "auto", console).engine == "eager"
     assert "no C++ compiler" in said.get()
 
 
-def test_blocks_that_are_asked_for_need_a_compiler(without_compiler: None, tmp_path: Path) -> None:
+def test_compiled_steps_that_are_asked_for_need_a_compiler(without_compiler: None, tmp_path: Path) -> None:
     with refused("engine", UserError):
-        run(small_sweep(), tmp_path / "s", engine="blocks")
+        run(small_sweep(), tmp_path / "s", engine="compiled")
     assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.slow
-def test_a_sweep_in_blocks_is_replayed_and_resumed_in_blocks(
-    compiled_blocks: None, no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_compiled_is_replayed_and_resumed_compiled(
+    compiled: None, no_mlflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = small_sweep(trials=3).fix({"optimizer": "sgd"})
-    run(spec, tmp_path / "vmapped")
-    run(spec, tmp_path / "s", engine="blocks", pack_size=7)
+    run(spec, tmp_path / "eager")
+    run(spec, tmp_path / "s", engine="compiled", pack_size=7)
     directory = SweepDirectory.open(tmp_path / "s")
-    assert directory.engine == "blocks"
+    assert directory.engine == "compiled"
     assert [row["outcome"] for row in outcomes(tmp_path / "s")] == [
-        row["outcome"] for row in outcomes(tmp_path / "vmapped")
+        row["outcome"] for row in outcomes(tmp_path / "eager")
     ]
     one = Ledger(tmp_path / "s").trainings()["training_id"][4].as_py()
     found = replay(directory, one).deviation
     assert (found.agrees, found.of_losses) == (True, 0.0)
     # By the engine that its row names, whatever the latest one is.
     later = directory.entering(Environment(versions=versions()))
-    assert later.engine == "vmapped"
+    assert later.engine == "eager"
     again = replay(later, one)
     assert (again.notes, again.deviation.absolute) == ((), 0.0)
 
@@ -134,9 +132,9 @@ def test_the_engine_and_its_reason_are_in_the_record_the_summary_and_the_status(
     summary.print(Console(file=told, width=200))
     reason = "its steps would not repay compiling"
     directory = SweepDirectory.open(tmp_path / "s")
-    assert (directory.engine, directory.engine_reason) == ("vmapped", reason)
-    assert told.getvalue().count(f"engine   vmapped: {reason}\n") == 1
+    assert (directory.engine, directory.engine_reason) == ("eager", reason)
+    assert told.getvalue().count(f"engine   eager: {reason}\n") == 1
     shown = json.loads(summary.to_json())
-    assert (shown["engine"], shown["engine_reason"]) == ("vmapped", reason)
+    assert (shown["engine"], shown["engine_reason"]) == ("eager", reason)
     print_status(tmp_path / "s")
-    assert f"engine      vmapped: {reason}\n" in capsys.readouterr().out
+    assert f"engine      eager: {reason}\n" in capsys.readouterr().out

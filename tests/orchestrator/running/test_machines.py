@@ -116,7 +116,7 @@ def test_another_set_of_instructions_is_another_type(no_mlflow: None, tmp_path: 
     if here == "DEFAULT":
         pytest.skip("this processor has the plainest kernels alone")
     path = tmp_path / "s"
-    words = ["run", "quickstart", "--local", "--engine", "vmapped", "--trials", "2", "--replicates", "2"]
+    words = ["run", "quickstart", "--local", "--engine", "eager", "--trials", "2", "--replicates", "2"]
     words += ["--set", "n_steps=20", "--dir", str(path)]
     plain = os.environ | {"ATEN_CPU_CAPABILITY": "default"}
     subprocess.run([sys.executable, "-c", RUN, *words], env=plain, check=True, capture_output=True)

@@ -23,7 +23,7 @@ from tests.present import present
 def test_the_plan_counts_packs_and_seconds(sampler: Sampler, plan: str, *, is_warned: bool) -> None:
     spec = small_sweep("s", sampler=sampler, trials=24, replicates=4)
     outlook = Outlook(spec, {"n_heads": 3, "n_pairs": 2}, n_steps=1000, step_seconds=(0.01, 0.001))
-    first, *warnings = outlook.lines(2, "vmapped")
+    first, *warnings = outlook.lines(2, "eager")
     assert first == f"plan: {plan}"
     assert [line.startswith("warning: n_heads x n_pairs split") for line in warnings] == [True] * is_warned
 

@@ -1,15 +1,9 @@
 """The environment of a row: the versions that its training runs with."""
 
-import importlib.metadata
-import importlib.util
-
 import pytest
 
-from attnsweep.orchestrator.storage.environment import Environment, versions
-from attnsweep.workloads.engine.compiling.libraries import merged_engine
+from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.workloads.engine.process import processor
-from attnsweep.workloads.errors import UserError
-from tests.refusals import refused
 
 
 def _environment(**versions: str) -> Environment:
@@ -44,16 +38,7 @@ def test_another_type_of_machine_is_another_environment_and_no_change() -> None:
 
 @pytest.mark.parametrize(
     ("found", "engine"),
-    [({}, "vmapped"), ({"engine": "blocks, avx2, g++ 12"}, "blocks"), ({"engine": "merged, triton 3.6.0"}, "merged")],
+    [({}, "eager"), ({"engine": "compiled, avx2, g++ 12"}, "compiled")],
 )
 def test_it_names_its_engine(found: dict[str, str], engine: str) -> None:
     assert Environment(versions=found).engine == engine
-
-
-def test_merged_steps_need_the_compiler_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"triton": "3.6.0"}[name])
-    assert merged_engine() == "merged, triton 3.6.0"
-    monkeypatch.undo()
-    if importlib.util.find_spec("triton") is None:
-        with refused("engine", UserError):
-            versions("merged")

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep import Attention, Embedding, FeedForward, Sight
+from attnsweep.workloads.engine.captured import Graphs
+from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import Batch, Lanes
-from attnsweep.workloads.engine.executors.graphs import Graphs
-from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import SpecError
 from tests.refusals import refused

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, Site, with_masks, without_dropout
-from attnsweep.workloads.engine.executors.programs import Programs
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
@@ -86,7 +86,7 @@ def test_what_is_kept_is_scaled_and_whole_channels_go(
 
 
 @pytest.mark.slow
-def test_compiled_blocks_drop_the_same() -> None:
+def test_compiled_drop_the_same() -> None:
     trainings = lanes_of(*SETTINGS).trainings
     with training_settings():
         vmapped, blocks = (_trained(KINDS["nn.Dropout"], trainings, each) for each in (None, Programs()))

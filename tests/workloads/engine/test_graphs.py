@@ -1,14 +1,14 @@
 """A step that was captured once trains on rightly when it is replayed: with new batches, rates and counters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.captured import Graphs
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
@@ -74,26 +74,6 @@ def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str, n_steps
         assert (n_replays, len(graphs)) == (39, 1)
     elif name != "translation":
         assert (n_replays < 30, len(graphs)) == (True, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.sample("C, AdamW, rates that change")
-@pytest.mark.parametrize("name", ["P, SGD with momentum", "C, AdamW, rates that change"])
-def test_merged_steps_are_those_of_the_pack_to_rounding(name: str) -> None:
-    compiled: list[torch.fx.GraphModule] = []
-
-    def interpreter(graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
-        assert all(each.shape[-1] in (1, 4) for each in examples)
-        compiled.append(graph)
-        return graph
-
-    graphs = Graphs(RecordedGraph, 3, interpreter)
-    replayed, plain = _trained(name, graphs), _trained(name, None)
-    # Once for all packs of a shape and width.
-    _pack(name, graphs).advance(2)
-    assert len(compiled) == 1
-    torch.testing.assert_close(replayed._store._ended_rows, plain._store._ended_rows, rtol=1e-9, atol=1e-9)
-    assert (replayed.result().n_steps == plain.result().n_steps).all()
 
 
 @pytest.mark.slow

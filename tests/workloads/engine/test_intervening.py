@@ -1,6 +1,5 @@
 """Interventions: what they do to a training, and that they leave no trace in the bits of the others of its pack."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,9 +7,10 @@ import pytest
 import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.captured import Graphs
+from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.executors.graphs import Graphs
-from attnsweep.workloads.engine.executors.programs import Executors, Programs
+from attnsweep.workloads.engine.executors import Executors
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -53,11 +53,6 @@ def _pairs(text: str | None, seed: int = 3) -> Training[Any]:
     return Training(defaults(PAIRS, **SMALL_P, intervention=text), seed)
 
 
-def _interpreted(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
-    """Stands in for the compiler of merged steps, which is for GPUs alone."""
-    return graph
-
-
 def _ends(pack: Pack[Any], n_lanes: int, at_once: int = 1_000) -> State:
     pack.train_to_end(at_once)
     return pack.final_state(np.arange(n_lanes))[1]
@@ -85,25 +80,21 @@ def test_no_training_depends_on_the_interventions_of_others_or_on_a_stop() -> No
     assert all(not torch.equal(ends[QUERY][0], ends[QUERY][lane]) for lane in range(1, len(TEXTS)))
 
 
-@pytest.mark.parametrize("engine", ["blocks", "graphs", "merged"])
-def test_programs_of_steps_freeze_and_kick_too(engine: str) -> None:
+@pytest.mark.parametrize("engine", ["compiled", "graphs"])
+def test_programs_of_steps_freeze_and_kick_too(engine: str, compiled: None) -> None:
     start = Pack(PAIRS, [_pairs(None)]).final_state(np.array([0]))[1]
     first, last = min(start), max(start)
     texts = (None, f"freeze {first} 3..30", "kick 0.3 at 17", f"freeze {last} 0..; kick 0.3 at 9")
-    compiled = Programs()
+    known = Programs()
 
     def programs() -> Executors:
-        return (
-            compiled if engine == "blocks" else Graphs(RecordedGraph, 4, _interpreted if engine == "merged" else None)
-        )
+        return known if engine == "compiled" else Graphs(RecordedGraph, 4)
 
     ends = _ends(Pack(PAIRS, [_pairs(text) for text in texts], programs=programs()), len(texts), 11)
     plain = _ends(Pack(PAIRS, [_pairs(text) for text in texts]), len(texts))
-    # Merged steps are for GPUs: on a CPU their sums depend on the width of the pack.
-    same = partial(torch.allclose, rtol=1e-9) if engine == "merged" else torch.equal
     for lane, text in enumerate(texts):
         alone = _ends(Pack(PAIRS, [_pairs(text)], programs=programs()), 1)
-        assert all(same(value[0], ends[name][lane]) for name, value in alone.items()), text
+        assert all(torch.equal(value[0], ends[name][lane]) for name, value in alone.items()), text
         assert all(torch.allclose(ends[name][lane], value[lane], rtol=1e-9) for name, value in plain.items()), text
     # A kick leaves alone what is frozen.
     assert torch.equal(ends[last][3], start[last][0])

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.captured import Graphs
+from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.executors.graphs import Graphs
-from attnsweep.workloads.engine.executors.programs import Executors, Programs
+from attnsweep.workloads.engine.executors import Executors
 from attnsweep.workloads.engine.lane_state import optimizer_named
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.pack import Pack
@@ -162,7 +163,7 @@ def test_learning_rates_follow_their_schedule(rule: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("engine", ["vmapped", "blocks", "graphs"])
+@pytest.mark.parametrize("engine", ["eager", "compiled", "graphs"])
 def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
     """Each training is the same to the last bit as alone."""
     values: dict[str, Value] = {"variant": "positions_only", "n_categories": 3, "n_positions": 4, "n_steps": 40}
@@ -170,8 +171,8 @@ def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
     betas = (0.98, 0.999, 0.9)
     trainings = [Training(defaults(CategoryPairs(), **values, beta_2=beta), 5) for beta in betas]
     programs: dict[str, Callable[[], Executors | None]] = {
-        "vmapped": lambda: None,
-        "blocks": Programs,
+        "eager": lambda: None,
+        "compiled": Programs,
         "graphs": lambda: Graphs(RecordedGraph, 3),
     }
 

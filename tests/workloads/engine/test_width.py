@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.captured import Graphs
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.device_memory import MemoryOfPacks, peak_of
-from attnsweep.workloads.engine.executors.graphs import Graphs
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value

@@ -3,8 +3,10 @@
 import re
 
 import pytest
+import torch
 
-from attnsweep.workloads.engine.compiling.traces import NoRuleError
+from attnsweep.workloads.engine.compiling.programs import Programs
+from attnsweep.workloads.engine.executors import NoRuleError
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
@@ -19,6 +21,7 @@ SLOW = [pytest.mark.slow]
 TRAININGS = lanes_of(*[AnyParameters(n_steps=2, init_sigma=sigma, dtype="float32") for sigma in (None, 0.3)]).trainings
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, id=name, marks=SLOW if kind.needs else []) for name, kind in KINDS.items()]
@@ -34,13 +37,15 @@ def test_it_trains_as_in_plain_pytorch_or_is_refused_in_one_sentence(kind: Kind)
             assert "\n" not in str(caught.value)
             return
         check_as_plain(workload, TRAININGS)
-        together = Pack(workload, TRAININGS)
-        assert together.advance(2)
+        eager = Pack(workload, TRAININGS)
+        assert eager.advance(2)
         if kind.not_compiled:
             with pytest.raises(NoRuleError, match=re.escape(kind.not_compiled)):
-                Pack(workload, TRAININGS).compiled_graph()
-        else:
-            Pack(workload, TRAININGS).step_graph()
+                Pack(workload, TRAININGS).trace()
+            return
+        other = Pack(workload, TRAININGS, programs=Programs())
+        assert other.advance(2)
+        torch.testing.assert_close(other._store._ended_rows, eager._store._ended_rows, rtol=1e-4, atol=1e-5)
 
 
 NEEDS = {"gpt2": "transformers", "llama": "transformers", "transformer_lens": "transformer_lens"}

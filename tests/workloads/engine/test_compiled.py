@@ -1,0 +1,361 @@
+"""A compiled step computes what PyTorch computes, and a training's bits depend on no other."""
+
+import contextlib
+import stat
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnsweep.orchestrator.tools.look_back import look_back
+from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.engine.compiling import programs as compiling
+from attnsweep.workloads.engine.compiling.programs import Programs, compiled_engine, source_of
+from attnsweep.workloads.engine.compiling.tracing import Trace, traced
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
+from attnsweep.workloads.engine.executors import NoCompilerError, NoRuleError
+from attnsweep.workloads.engine.judging import judged
+from attnsweep.workloads.engine.layout import ROWS
+from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.gpt import GPTWorkload
+from attnsweep.workloads.testing import defaults
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+L = 11
+ELSEWHERE = torch.ones(4)
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "product": lambda a, b: a @ b.T,
+    "product in tiles": lambda a, b: a.tile(4, 4) @ b.tile(4, 4).T / 100,
+    "product of odd rows": lambda a, b: a.tile(1, 4) @ b.tile(1, 4).T / 100,
+    "batched product": lambda a, b: torch.einsum("ij,kj->ik", a, b) + (a[None] @ b[None].mT)[0],
+    "matrix times vector": lambda a, b: a @ b[0],
+    "linear with bias": lambda a, b: functional.linear(a, b, b[:, 0]),
+    "softmax": lambda a, b: a.softmax(-1) * b.log_softmax(0),
+    "layer norm": lambda a, b: functional.layer_norm(a, (4,), b[0], b[1]),
+    "means": lambda a, b: a.mean(-1, keepdim=True) + b.mean() + a.var(0) + b.std(),
+    "extremes": lambda a, b: a.amax(1, keepdim=True) + b.max() - a.min(),
+    "diagonal": lambda a, b: a[:, :3].diagonal() + torch.diagonal(b @ b.T),
+    "shapes": lambda a, b: torch.cat([a.flatten(), b.T.reshape(-1)]).view(2, -1).unsqueeze(1).squeeze(1),
+    "slices": lambda a, b: a[:, 1:3] + b[::2, -2:].flip(0)[:1] + a.unbind(1)[0][:, None],
+    "axes from the end": lambda a, b: a.cumsum(-1) + (b > 0).any(-1, keepdim=True) + a.select(-1, 2)[:, None],
+    "parts": lambda a, b: sum(x * y for x, y in zip(a.chunk(2, -1), b.split([2, 2], 1), strict=True))[1:],
+    "stack and pad": lambda a, b: functional.pad(torch.stack([a, b], 1), (1, 2)),
+    "permute": lambda a, b: torch.stack([a, b]).permute(2, 0, 1).contiguous(),
+    "where": lambda a, b: torch.where(a > b, a, b.exp()).clamp(max=1.5),
+    "mask": lambda a, b: (a @ b.T).masked_fill(torch.ones(3, 3).triu(1).bool(), float("-inf")).softmax(-1),
+    "constants": lambda a, b: a * torch.arange(4.0) + torch.eye(3, 4) + torch.tensor([1.0, 2.0, 3.0, 4.0]) * b,
+    "in place": lambda a, b: a.clone().add_(b).mul_(2.0),
+    "cumulative sum": lambda a, b: a.cumsum(1) - b.cumsum(0),
+    "one number": lambda a, b: a / a.norm() * b[0, 0],
+    "embedding": lambda a, b: functional.embedding(torch.tensor([[0, 2], [1, 1]]), a).sum() * b,
+    "one-hot": lambda a, b: functional.one_hot(torch.tensor([2, 0, 1]), 3).to(a.dtype) @ a * b,
+    "entries": lambda a, b: (
+        a.detach()[torch.tensor([0, -1]), torch.tensor([3, 1])].sum() + b.detach()[torch.tensor([1])]
+    ),
+    "cross entropy": lambda a, b: functional.cross_entropy(a * b, (b[:, 0] > 0).long()) * b,
+    "cross entropy by position": lambda a, b: functional.cross_entropy(
+        (a * b)[None], (b[None, 0] > 0).long() * 2, ignore_index=0, reduction="none"
+    ),
+    "entries along an axis": lambda a, b: (
+        a.gather(1, (b[:, :2] > 0).long() + 1).square().sum() + b.gather(-2, (a[:2] > 0).long())
+    ),
+    "written along an axis": lambda a, b: (
+        a.scatter(1, (b[:, :1] > 0).long(), 0.5) * b.scatter(0, (a[:1] > 0).long(), a[1:2])
+    ),
+    "written from a larger source": lambda a, b: a.scatter(1, (b[:, :1] > 0).long(), b.detach()),
+    "added from a larger source": lambda a, b: (a * b).scatter_add(1, (b[:, :2] > 0).long(), a.detach()),
+    "added along an axis": lambda a, b: (a * b).scatter_add(1, (b[:, :3] > 0).long(), a[:, :3]),
+    "gelu": lambda a, b: functional.gelu(a) + functional.relu(b) + torch.tanh(a) + functional.silu(b),
+    "attention": lambda a, b: functional.scaled_dot_product_attention(a[None, None], b[None, None], b[None, None])[
+        0, 0
+    ],
+    "sums over axes": lambda a, b: a.sum(0) * b.sum(1)[:, None] + (a[None] * b[:, None]).sum((0, 2))[:, None],
+    "products along axes": lambda a, b: a.prod(1)[:, None] + b.amax((0, 1)) + (a > 0).all() + (b > 9).any(0),
+    "trace": lambda a, b: a[:, :3].trace() * b,
+    "entries of entries": lambda a, b: (
+        a.index_put((torch.tensor([0, 2]), torch.tensor([1, -1])), b[0, :2]) + b[torch.tensor([[0, 1], [2, 0]])].sum()
+    ),
+    "convolutions": lambda a, b: (
+        functional.conv1d(a[None], b[:, None, :2], b[0, :3], padding=1, groups=3)[0, :, :4]
+        + functional.conv1d(a[None], b.repeat(1, 3).view(4, 3, 3), stride=2, dilation=1)[0, :1]
+    ),
+    "windows": lambda a, b: a.unfold(1, 2, 1).sum(-1) * b[:, :3],
+    "repeated": lambda a, b: a.repeat(2, 1)[1:4] * b.roll(1, 1),
+    "functions": lambda a, b: a.sin() + b.cos() + a.abs().log1p() + a.expm1() + b.erf() + a.atan() + (a * a).rsqrt(),
+    "whole numbers": lambda a, b: (a * 4).floor().long().remainder(3) + (b * 3).trunc() + a.round(),
+    "a large constant": lambda a, b: a * torch.linspace(0, 1, 1200).view(300, 4)[297:] + b,
+    "a long table": lambda a, b: functional.embedding(torch.tensor([70, 3, 3]), a.repeat(30, 1)) * b,
+    "a large product": lambda a, b: (a.repeat(17, 16) @ b.repeat(17, 16).T)[:3, :4] / 100,
+}
+
+
+def _squared(function: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
+    return function(a, b).square().sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1, 8])
+def test_values_and_gradients_of_operations_are_those_of_pytorch(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "width_of", lambda _: width)
+
+    def values_and_gradients(a: Tensor, b: Tensor) -> list[Tensor]:
+        found = []
+        for function in FUNCTIONS.values():
+            value = function(a, b)
+            gradients = torch.func.grad(partial(_squared, function), argnums=(0, 1))(a, b)
+            found += [value.to(a.dtype), *gradients]
+        return [each.unsqueeze(0) for each in found]
+
+    draw = torch.Generator().manual_seed(1)
+    a, b = (torch.randn(L, 3, 4, generator=draw) for _ in range(2))
+    expected = [values_and_gradients(a[lane], b[lane]) for lane in range(L)]
+    graph = traced(lambda *ab: values_and_gradients(*(each[0] for each in ab)), [a[:1], b[:1]])
+    program = compiling._Compiled(Trace(graph, (ROWS, "batch/b"), tuple(map(str, range(len(expected[0]))))))
+    results = [torch.empty(L, *each.shape[1:]) for each in expected[0]]
+    program._call([a, *results], [[b]])
+    for number, found in enumerate(results):
+        name = [*FUNCTIONS][number // 3]
+        torch.testing.assert_close(
+            found, torch.cat([each[number] for each in expected]), msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x.sort().values, r"the operation aten\.sort\.default cannot be compiled"),
+        (
+            lambda x: x if x.sum() > 0 else -x,
+            r"the training step cannot be traced: it depends on the value of a tensor \(test_compiled.py, line \d+",
+        ),
+        (
+            lambda x: x * ELSEWHERE.exp(),
+            r"it reads a tensor that is neither in the module nor in the batch \(.*ELSEWHERE.*\); make it a buffer",
+        ),
+    ],
+)
+def test_what_cannot_be_compiled_is_named(function: Callable[[Tensor], Tensor], reason: str) -> None:
+    with pytest.raises(NoRuleError, match=reason):
+        source_of(Trace(traced(lambda x: [function(x)], [torch.ones(4)]), (ROWS,), ("x",)), 1)
+
+
+SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 5, "n_steps": 40}
+SMALL_LANGUAGE: dict[str, Any] = {
+    "train_length": 5,
+    "n_epochs": 2,
+    "steps_per_epoch": 4,
+    "eval_batch_size": 2,
+    "test_batch_size": 1,
+    "stop_when_solved": False,
+}
+# Biases are drawn, too: of keys their true gradient is 0, so that otherwise all of their digits would be rounding.
+SMALL_EXAMPLE: dict[str, Any] = {"n_steps": 20, "dtype": "float32", "stop_when_solved": False, "init_sigma": None}
+SMALL_GPT: dict[str, Any] = {"batch_size": 3, "eval_batch_size": 4, "d_model": 6, "d_ffn": 7, "n_steps": 40}
+
+
+class Scaled(CategoryPairs):
+    """System P, whose loss has constants."""
+
+    def __init__(self, scales: tuple[float, float] = (0.5, 1.5)) -> None:
+        self.scales = scales
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        return super().loss(module, batch) * (torch.tensor(self.scales).sum() - torch.tensor(1.5))
+
+
+SHAPES: dict[str, tuple[Workload[Any], dict[str, Any]]] = {
+    "P": (CategoryPairs(), SMALL_P),
+    "P softmax, momentum, decay": (
+        CategoryPairs(),
+        SMALL_P | {"attention_activation": "softmax", "momentum": 0.9, "weight_decay": 0.1},
+    ),
+    "P sampled": (CategoryPairs(), SMALL_P | {"expectation": "sampled", "batch_size": 3}),
+    "P float32, adamw, clipped, warmup": (
+        CategoryPairs(),
+        SMALL_P
+        | {"dtype": "float32", "optimizer": "adamw", "weight_decay": 0.1, "gradient_clip_norm": 0.1}
+        | {"learning_rate_schedule": "cosine", "warmup_steps": 10},
+    ),
+    "C": (CategoryPairs(), SMALL_P | {"variant": "categories_only", "optimizer": "adam"}),
+    "full model": (
+        CategoryPairs(),
+        SMALL_P
+        | {"variant": "solution_3", "expectation": "fixed_sample", "batch_size": 6, "optimizer": "adam"}
+        | {"hidden_width": 8},
+    ),
+    "FIRST": (FormalLanguages(), SMALL_LANGUAGE | {"language": "first"}),
+    "GPT, table, gelu": (GPTWorkload(), SMALL_GPT | {"activation": "gelu", "tied": True, "optimizer": "sgd"}),
+    "GPT, induction, merged": (
+        GPTWorkload(),
+        SMALL_GPT | {"task": "induction", "n_words": 8, "n_tokens": 8, "n_blocks": 2, "qk": "merged"},
+    ),
+    "PARITY": (FormalLanguages(), SMALL_LANGUAGE | {"language": "parity", "n_layers": 2}),
+    "the template": (look_back(), SMALL_EXAMPLE | {"n_words": 3, "n_tokens": 4, "optimizer": "sgd"}),
+    "constants in the loss": (Scaled(), SMALL_P),
+}
+
+
+def trainings_of(name: str, n: int) -> list[Training[Any]]:
+    workload, settings = SHAPES[name]
+    rates = (1e-3, 1e-2, 0.1)
+    return [Training(defaults(workload, **{"learning_rate": rates[seed % 3]} | settings), seed) for seed in range(n)]
+
+
+SEARCHING: dict[str, Any] = {
+    **{"variant": "solution_3", "n_categories": 4, "n_positions": 9, "expectation": "fixed_sample"},
+    **{"batch_size": 20, "optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 12, "stop_when_solved": False},
+}
+SHAPES["L-BFGS"] = CategoryPairs(), SEARCHING
+
+
+@pytest.mark.slow
+@pytest.mark.sample("P", "C", "FIRST", "P softmax, momentum, decay", "GPT, table, gelu", "the template", "L-BFGS")
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_step_is_that_of_pytorch(name: str) -> None:
+    """From the same state."""
+    workload, _ = SHAPES[name]
+    eager = Pack(workload, trainings_of(name, 3))
+    eager.advance(5)
+    compiled = Pack.resumed(workload, trainings_of(name, 3), eager.checkpoint(), programs=Programs())
+    for pack in (eager, compiled):
+        pack.advance(1)
+    tolerance = 1e-12 if eager._store.rows.dtype == torch.float64 else 1e-5
+    found, expected = ({**pack._store.optimizer.state_dict(), ROWS: pack._store.rows} for pack in (compiled, eager))
+    if any(key.startswith("second/") for key in expected):
+        # Adam divides a gradient by its size: where the true one is 0, what it moves by is the sign of rounding.
+        del expected[ROWS]
+    for key, value in expected.items():
+        scale = float(value.double().abs().max())
+        torch.testing.assert_close(found[key], value, rtol=0, atol=tolerance * scale + 1e-30)
+
+
+def test_constants_of_a_loss_belong_to_its_program() -> None:
+    sources = [source_of(Pack(Scaled(scales), trainings_of("P", 1)).trace(), 1) for scales in ((0.5, 1.5), (0.25, 1.5))]
+    assert sources[0] != sources[1]
+
+
+class Sorting(CategoryPairs):
+    """System P with an operation that cannot be compiled, and that changes nothing."""
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        return super().loss(module, batch) + 0.0 * cast(Tensor, module.v_NN).flatten().sort().values.sum()
+
+
+def ended(workload: Workload[Any], trainings: Sequence[Training[Any]], programs: Programs | None) -> dict[str, Any]:
+    result = Pack(workload, trainings, programs=programs).train_to_end(7)
+    outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)
+    return {**result.evidence.metrics, "outcome": outcome, "n_steps": result.n_steps}
+
+
+def differing(one: dict[str, Any], other: dict[str, Any], lanes: Any = slice(None)) -> list[str]:
+    return [
+        name for name in one if not np.array_equal(one[name][lanes], other[name], equal_nan=one[name].dtype.kind == "f")
+    ]
+
+
+@pytest.mark.slow
+def test_a_shape_without_a_program_trains_as_without_blocks() -> None:
+    trainings = trainings_of("P", 3)
+    assert differing(ended(Sorting(), trainings, None), ended(Sorting(), trainings, Programs())) == []
+    with pytest.raises(
+        NoRuleError,
+        match=r"^the operation aten\.sort\.default cannot be compiled$",
+    ):
+        Pack(Sorting(), trainings).trace()
+
+
+@pytest.fixture(scope="module")
+def programs(compiled: None) -> Programs:
+    """Those of this module."""
+    return Programs()
+
+
+@pytest.mark.slow
+def test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours(programs: Programs) -> None:
+    workload = CategoryPairs()
+    trainings = trainings_of("P", 70)
+    together = ended(workload, trainings, programs)
+    vmapped = ended(workload, trainings, None)
+    assert list(together["outcome"]) == list(vmapped["outcome"])
+    np.testing.assert_allclose(together["eval_loss"], vmapped["eval_loss"], rtol=1e-9)
+    assert differing(together, ended(workload, trainings[::-1], programs), slice(None, None, -1)) == []
+    assert differing(together, ended(workload, trainings[68:69], programs), slice(68, 69)) == []
+    elsewhere = [*trainings[40:], *trainings[:7]]
+    assert differing(together, ended(workload, elsewhere, programs), [*range(40, 70), *range(7)]) == []
+
+    # A training that turns to infinity stays alone with it.
+    far: dict[str, Any] = {"learning_rate": 1e6, "init_sigma": 1.0}
+    wild = [Training(defaults(workload, **SMALL_P, **far), 5), *trainings[1:]]
+    found = ended(workload, wild, programs)
+    assert found["n_steps"][0] < SMALL_P["n_steps"]
+    assert found["n_steps"][0] == ended(workload, wild, None)["n_steps"][0]
+    rest = {name: values[1:] for name, values in found.items()}
+    assert differing(together, rest, slice(1, None)) == []
+
+
+class Growing(CategoryPairs):
+    """System P on batches of two texts, and of four from step 9 on."""
+
+    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
+        text = super().batch(lanes, step)["text"]
+        return {"text": text if step < 9 else torch.cat([text, text], 1)}
+
+
+@pytest.mark.slow
+def test_a_checkpoint_goes_on_to_the_same_bits(programs: Programs) -> None:
+    workload, trainings = CategoryPairs(), trainings_of("P", 5)
+    pack = Pack(workload, trainings, programs=programs)
+    pack.advance(19)
+    resumed = Pack.resumed(workload, trainings, pack.checkpoint(), programs=programs)
+    resumed.train_to_end()
+    undisturbed = ended(workload, trainings, programs)
+    evidence = resumed.result().evidence.metrics
+    assert [name for name in evidence if not np.array_equal(evidence[name], undisturbed[name], equal_nan=True)] == []
+
+
+@pytest.mark.slow
+def test_a_damaged_program_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    workload, trainings = CategoryPairs(), trainings_of("P", 1)
+    expected = ended(workload, trainings, Programs())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Pack(workload, trainings, programs=Programs()).compile()
+    [program] = (tmp_path / "attnsweep" / "programs").glob("*.so")
+    made = program.stat().st_mtime_ns
+    Pack(workload, trainings, programs=Programs()).compile()
+    assert program.stat().st_mtime_ns == made
+    program.unlink()
+    program.write_bytes(b"what a full disk left of it")
+    assert differing(expected, ended(workload, trainings, Programs())) == []
+
+
+def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "attnsweep" / "programs").mkdir(parents=True)
+    (tmp_path / "attnsweep" / "programs").chmod(0o777)
+    with contextlib.suppress(NoCompilerError):
+        compiled_engine()
+    assert stat.S_IMODE((tmp_path / "attnsweep" / "programs").stat().st_mode) == 0o700
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(NoCompilerError, match=r"compiled programs cannot be stored in .*file/attnsweep/programs"):
+        compiled_engine()
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "P"])
+def test_whole_trainings_end_alike(name: str) -> None:
+    workload, _ = SHAPES[name]
+    trainings = trainings_of(name, 20)
+    found, expected = (ended(workload, trainings, each) for each in (Programs(), None))
+    assert list(found["outcome"]) == list(expected["outcome"])
+    assert list(found["n_steps"]) == list(expected["n_steps"])
+    assert differing(found, ended(workload, trainings[3:4], Programs()), slice(3, 4)) == []

@@ -1,0 +1,210 @@
+"""Trains on a GPU by CUDA graphs: the GPU operations of several steps are captured once, then replayed without Python.
+
+Captured operations work at fixed addresses, so the trainings of a pack are kept in a `Bucket`: graphs can still be
+replayed after trainings have ended and left. Tests replace CUDA's graphs, so they run on CPUs.
+Axes: A lane of the pack, L lane of the bucket (the first A are the pack's, the others unused copies), S step.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from itertools import takewhile
+from typing import Protocol
+
+import torch
+
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.even_rows import even_rows
+from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
+from attnsweep.workloads.engine.functional import descent, over_lanes
+from attnsweep.workloads.engine.lane_state import Batches, LaneState, Problem, filled_up, shapes_of
+from attnsweep.workloads.engine.layout import ROWS, prefixed, under
+from attnsweep.workloads.engine.optimizers import State
+
+_RATE, _BATCH = "rate", "batch"
+_STEPS_A_REPLAY = 16
+"""The number of steps in one captured graph. Launching a graph costs as much as some kernels, and copying the inputs of
+many steps takes no more kernels than copying those of one step."""
+
+
+class Bucket(LaneState):
+    """Holds the state of up to `size` trainings at fixed addresses, as captured steps require."""
+
+    def __init__(self, lanes: LaneState) -> None:
+        self.size = size = len(lanes.rows)
+        optimizer = copy(lanes.stepping)
+        state = {name: filled_up(value, size) for name, value in _state_of(lanes).items()}
+        optimizer.load_state_dict(state | {"n_updates": torch.tensor(optimizer.n_updates)})
+        optimizer.constants = {name: filled_up(value, size) for name, value in optimizer.constants.items()}
+        super().__init__(
+            problem=lanes.problem,
+            optimizer=optimizer,
+            rows=filled_up(lanes.rows, size),
+            buffers={name: filled_up(value, size) for name, value in lanes.buffers.items()},
+        )
+
+    def has(self, lanes: LaneState) -> bool:
+        """Returns whether the trainings' parameters already lie in this object's memory."""
+        return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
+
+    def load(self, lanes: LaneState) -> None:
+        self.rows[: len(lanes.rows)].copy_(lanes.rows)
+        own, others = ((state.buffers, state.stepping.constants, _state_of(state)) for state in (self, lanes))
+        for memory, values in zip(own, others, strict=True):
+            for name, value in values.items():
+                memory[name][: len(value)].copy_(value)
+
+    def lend(self, lanes: LaneState) -> None:
+        """Replaces the trainings' parameters and optimizer state by views of this object's memory, so that no step
+        needs to copy them."""
+        n_lanes, optimizer = len(lanes.rows), lanes.optimizer
+        state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
+        optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
+        lanes.rows = self.rows[:n_lanes]
+
+
+def bucket_of(lanes: LaneState) -> Bucket:
+    """Returns the bucket that holds the state of the trainings, after moving their state into it."""
+    bucket = lanes.resident
+    if not isinstance(bucket, Bucket):
+        bucket = lanes.resident = Bucket(lanes)
+    elif bucket.has(lanes):
+        return bucket
+    else:
+        bucket.load(lanes)
+    bucket.lend(lanes)
+    return bucket
+
+
+def _state_of(lanes: LaneState) -> State:
+    return lanes.stepping.state_of({ROWS: lanes.rows})
+
+
+class _Step:
+    """Takes a step of all trainings of a bucket, by `vmap` and PyTorch's kernels."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._layout = problem.layout
+        self._loss = over_lanes(problem.template, problem.workload.loss)
+
+    def take(self, bucket: Bucket, read: State) -> None:
+        leaf = bucket.rows.detach().requires_grad_()
+        with even_rows(leaf.device):
+            loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
+            loss_L, gradient = descent("loss", loss_L, leaf)
+            parameters, optimizer = {ROWS: bucket.rows}, bucket.stepping
+            rates = optimizer.constants | under(_RATE, read)
+            take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
+
+
+class Graph(Protocol):
+    """A captured sequence of GPU operations. A replay runs them on the values that their tensors have by then."""
+
+    def capture(self, run: Callable[[], None]) -> None:
+        """Records the GPU operations that the function `run` launches, without executing them."""
+
+    def replay(self) -> None:
+        """Runs the recorded GPU operations again."""
+
+
+class CudaGraph:
+    def __init__(self) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+
+    def capture(self, run: Callable[[], None]) -> None:
+        with torch.cuda.graph(self._graph):
+            run()
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+
+class Graphs:
+    """Makes what takes steps by captured CUDA graphs.
+
+    Args:
+        n_steps: The number of steps in one graph. If fewer are left before a probe, they are replayed one by one.
+    """
+
+    def __init__(
+        self,
+        new_graph: Callable[[], Graph] = CudaGraph,
+        n_steps: int = _STEPS_A_REPLAY,
+    ) -> None:
+        self._new_graph, self._n_steps = new_graph, n_steps
+
+    def of(self, lanes: LaneState, batch: Batch) -> "CapturedStep":
+        """Returns what takes steps of these trainings on batches with the shapes of `batch`."""
+        return CapturedStep(_Step(lanes.problem), batch, self._new_graph, self._n_steps)
+
+    def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
+        """`None`: evaluations in line searches differ from each other, so a captured graph could not be replayed."""
+
+
+class CapturedStep:
+    """Takes steps by replaying captured CUDA graphs, on batches of one shape."""
+
+    def __init__(self, step: _Step, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
+        self._step, self._shapes = step, shapes_of(batch)
+        self._new_graph, self._n_steps = new_graph, n_steps
+        self._bucket: Bucket | None = None
+        self._captured: dict[int, tuple[Graph, State]] = {}
+        self._cannot_capture = False
+
+    def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
+        optimizer, bucket = lanes.stepping, bucket_of(lanes)
+        while optimizer.n_updates < until:
+            start = optimizer.n_updates
+            ahead = list(batches(start, min(until, start + STEPS_AHEAD)))
+            while len(ahead) < min(self._n_steps, until - start):
+                ahead += batches(start + len(ahead), min(until, start + self._n_steps))
+            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._shapes, ahead))
+            if not drawn:
+                break
+            rates_of_steps = optimizer.ahead(range(start, start + len(drawn)))
+            read = [
+                prefixed(_RATE, rates) | prefixed(_BATCH, batch)
+                for batch, rates in zip(drawn, rates_of_steps, strict=True)
+            ]
+            while read:
+                n_taken = self._take(bucket, read)
+                optimizer.n_updates += n_taken
+                read = read[n_taken:]
+
+    def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
+        if self._bucket is not bucket or self._cannot_capture:
+            self._bucket, self._captured = bucket, {}
+            # The first step is not captured, because in it the optimizer and libraries allocate memory.
+            self._step.take(bucket, _filled_up(read[0], bucket.size))
+            return 1
+        n_steps = self._n_steps if len(read) >= self._n_steps else 1
+        if n_steps not in self._captured:
+            try:
+                self._captured[n_steps] = self._capture(bucket, read[:n_steps])
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
+                # A user's loss may contain an operation that a CUDA graph cannot record, such as a copy from the host.
+                # Nothing has been computed yet, so the step can run again without a graph.
+                self._cannot_capture = True
+                return self._take(bucket, read)
+        graph, memory = self._captured[n_steps]
+        for name, values in memory.items():
+            torch.stack([inputs[name] for inputs in read[:n_steps]], out=values[:, : len(read[0][name])])
+        graph.replay()
+        return n_steps
+
+    def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
+        filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
+        memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
+
+        def take_all() -> None:
+            for number in range(len(read)):
+                self._step.take(bucket, {name: values[number] for name, values in memory.items()})
+
+        graph = self._new_graph()
+        graph.capture(take_all)
+        return graph, memory
+
+
+def _filled_up(read: State, size: int) -> State:
+    return {name: filled_up(value, size) for name, value in read.items()}

@@ -1,0 +1,351 @@
+"""Compiles programs of training steps with the C++ compiler, once per machine, and runs them on the memory of tensors.
+
+A program takes many steps of one training after another (or of 8 at once, if a step is tiny), so the bits of a training
+depend on no other. They depend on the program's source, the compiler, the C library and the processor's vectors, all of
+which `compiled_engine` names.
+"""
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from attnsweep.workloads.engine.compiling.emitting import Array
+from attnsweep.workloads.engine.compiling.lowering import Program
+from attnsweep.workloads.engine.compiling.operations import SCALARS
+from attnsweep.workloads.engine.compiling.tracing import (
+    Trace,
+    fixed_inputs,
+    gradient_trace,
+    is_of_step,
+    step_trace,
+)
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.executors import NoCompilerError, NoRuleError
+from attnsweep.workloads.engine.first_order import MOVES
+from attnsweep.workloads.engine.lane_state import Batches, LaneState, shapes_of
+from attnsweep.workloads.engine.layout import ROWS
+from attnsweep.workloads.engine.optimizers import State
+
+_KERNELS = Path(__file__).with_name("kernels.hpp")
+_OPTIONS = (
+    *("-std=c++20", "-O3", "-shared", "-fPIC", "-w", "-Wno-psabi", "-fopenmp-simd"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+)
+_VECTORS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
+_BLOCK, _TINY = 8, 60_000
+"""A step without matrix products that computes fewer numbers than this is computed for this many trainings at once."""
+_LARGE = 2**16
+"""Inputs with more numbers than this are read where they are, not copied for each training."""
+_STEPS_AT_ONCE = 64
+_REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)]
+
+_SOURCE = """#define W {width}
+{kernels}
+struct Memory {{
+{members}
+}};
+{names}
+{functions}
+extern "C" void run(void* const* at, const int64_t* stride, int64_t n_lanes, int64_t n_steps, const uint8_t* moves) {{
+Memory* memory = new Memory;
+Memory& m = *memory;
+{constants}
+for (int64_t lane = 0; lane < n_lanes; lane += W) {{
+{loads}
+for (int64_t step = 0; step < n_steps; step++) {{
+void* const* now = at + {n_fixed} + step * {n_changing};
+{loads_of_step}
+if (moves) memcpy(&m.old[0], &{rows}[0], sizeof(m.old));
+{calls}
+if (moves) hold(&{rows}[0], &m.old[0], moves, {n_rows}, lane, n_lanes, {n_rows});
+}}
+{stores}
+}}
+delete memory;
+}}
+"""
+
+
+def compiled_engine() -> str:
+    """Names what the last bits of a compiled program's results depend on, besides its source.
+
+    Raises:
+        NoCompilerError: If this machine cannot compile programs, or has no folder to store them.
+    """
+    _folder()
+    return f"compiled, {_vectors()}, {compiler()}, {' '.join(platform.libc_ver())}"
+
+
+def _vectors() -> str:
+    found = torch.backends.cpu.get_cpu_capability()
+    if found not in _VECTORS:
+        raise NoCompilerError("the processor has no AVX2 instructions")
+    return found.lower()
+
+
+@cache
+def compiler() -> str:
+    """Returns the first line of the C++ compiler's `--version`.
+
+    Raises:
+        NoCompilerError: If there is no compiler.
+    """
+    try:
+        result = subprocess.run([_cxx(), "--version"], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoCompilerError(f"there is no C++ compiler ({_cxx()}): install g++, or set CXX") from error
+    return result.stdout.splitlines()[0]
+
+
+def _cxx() -> str:
+    return os.environ.get("CXX", "g++")
+
+
+def source_of(trace: Trace, width: int) -> str:
+    """Writes the C++ source of a program that computes `width` trainings at a time.
+
+    Raises:
+        NoRuleError: If an operation cannot be compiled.
+    """
+    replaces = [trace.inputs.index(name) if name in trace.inputs else None for name in trace.results]
+    program = Program(trace.graph, replaces)
+    loops, inputs = program.loops, [value.array for value in program.inputs]
+    fixed = [n for n, name in enumerate(trace.inputs) if not is_of_step(name)]
+    changing = [n for n, name in enumerate(trace.inputs) if is_of_step(name)]
+    own = [n for n, at in enumerate(replaces) if at is None]
+    is_read_in_place = {
+        array: width == 1 and n not in replaces and (array.c_type not in "fd" or array.size > _LARGE)
+        for n, array in enumerate(inputs)
+    }
+
+    def member(array: Array) -> str:
+        if is_read_in_place.get(array):
+            return f"const {array.c_type}* {array.name};"
+        return f"alignas(64) {array.c_type} {array.name}[{array.size}];"
+
+    def load(array: Array, pointer: str, n: int) -> str:
+        source = f"(const {SCALARS[array.c_type]}*){pointer}"
+        if is_read_in_place[array]:
+            return f"{array.name} = {source} + lane * stride[{n}];"
+        return f"load(&{array.name}[0], {source}, stride[{n}], lane, n_lanes, {array.size});"
+
+    def store(array: Array, n: int) -> str:
+        pointer = f"({SCALARS[array.c_type]}*)at[{n}]"
+        return f"store(&{array.name}[0], {pointer}, stride[{n}], lane, n_lanes, {array.size});"
+
+    slots, rows, n_fixed = loops.place(), inputs[0], len(fixed) + len(own)
+    places = [fixed.index(at) if at is not None else len(fixed) + own.index(n) for n, at in enumerate(replaces)]
+    return _SOURCE.format(
+        width=width,
+        kernels=_KERNELS.read_text(),
+        members="\n".join(
+            [f"alignas(64) {c_type} {name}[{size}];" for name, c_type, size in slots]
+            + [member(array) for array in loops.arrays if array.is_input]
+            + [f"alignas(64) {rows.c_type} old[{rows.size}];"]
+        ),
+        names="\n".join(f"#define {array.name} m.{array.slot or array.name}" for array in loops.arrays),
+        functions="\n".join(loops.functions()),
+        constants="\n".join(_constant(array, value) for array, value in program.constants),
+        loads="\n".join(load(inputs[n], f"at[{k}]", k) for k, n in enumerate(fixed)),
+        n_fixed=n_fixed,
+        n_changing=len(changing),
+        loads_of_step="\n".join(load(inputs[n], f"now[{k}]", n_fixed + k) for k, n in enumerate(changing)),
+        calls="\n".join(f"n{nest.number}(m);" for nest in loops.nests),
+        rows=rows.name,
+        n_rows=rows.size,
+        stores="\n".join(store(value.array, n) for n, value in zip(places, program.results, strict=True)),
+    )
+
+
+def _constant(array: Array, value: Tensor) -> str:
+    numbers = (value.to(torch.int64) if value.dtype == torch.bool else value).flatten().tolist()
+    texts = [{"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(str(each), repr(each)) for each in numbers]
+    scalar = SCALARS[array.c_type]
+    return (
+        f"static const {scalar} c_{array.name}[] = {{{', '.join(f'({scalar}){text}' for text in texts)}}};\n"
+        f"load(&{array.name}[0], c_{array.name}, 0, 0, 1, {array.size});"
+    )
+
+
+def width_of(trace: Trace) -> int:
+    return _BLOCK if not trace.n_multiplications and trace.n_numbers < _TINY else 1
+
+
+def library_of(source: str) -> Path:
+    """Compiles a program, unless this machine did so before.
+
+    Raises:
+        NoCompilerError: If it must be compiled and cannot be, or cannot be stored.
+    """
+    command = [_cxx(), *_OPTIONS, *_VECTORS[_vectors().upper()]]
+    key = hashlib.sha256("\n".join([source, *command[1:], compiled_engine()]).encode()).hexdigest()[:32]
+    library = _folder() / f"{key}.so"
+    with _with_room(), library.with_suffix(".lock").open("a+") as lock:
+        # One process compiles, while all others of this machine that need the program wait.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.seek(0)
+        # A full disk or a power cut may have damaged a stored program, and running it would kill this process.
+        if not library.exists() or lock.read() != _digest(library):
+            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+                file, new = Path(folder, "step.cpp"), Path(folder, "step.so")
+                file.write_text(source)
+                found = subprocess.run(
+                    [*command, str(file), "-o", str(new), "-lmvec", "-lm"], capture_output=True, text=True, check=False
+                )
+                if found.returncode:
+                    raise NoCompilerError(f"{_cxx()} failed: {found.stderr[-1000:]}")
+                new.replace(library)
+            lock.truncate(0)
+            lock.write(_digest(library))
+    return library
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+@contextmanager
+def _with_room() -> Iterator[None]:
+    """A context in which the errors of a full or read-only disk become `NoCompilerError`."""
+    try:
+        yield
+    except (OSError, NoCompilerError) as error:
+        refusal = next((text for text in _REFUSALS if text in str(error)), None)
+        if refusal is None:
+            raise
+        raise NoCompilerError(
+            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): free disk space"
+            " there, or set XDG_CACHE_HOME and TMPDIR"
+        ) from error
+
+
+def _folder() -> Path:
+    """Only this user may write there: a program that somebody else put there would be run."""
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache_home / "attnsweep" / "programs"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise NoCompilerError(
+            f"compiled programs cannot be stored in {folder} ({error.strerror}): set XDG_CACHE_HOME to a writable"
+            " folder"
+        ) from error
+    return folder
+
+
+class _Compiled:
+    """A compiled trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._run = ctypes.CDLL(str(library_of(source_of(trace, width_of(trace))))).run
+
+    def _call(self, fixed: Sequence[Tensor], steps: Sequence[Sequence[Tensor]], moves: Tensor | None = None) -> None:
+        """Changes the results among `fixed` in place. `steps`: what changes from step to step."""
+        steps = [[_readable(value) for value in step] for step in steps]
+        pointers = [value.data_ptr() for value in (*fixed, *(value for step in steps for value in step))]
+        strides = [value.stride(0) for value in (*fixed, *steps[0])]
+        self._run(
+            (ctypes.c_void_p * len(pointers))(*pointers),
+            (ctypes.c_int64 * len(strides))(*strides),
+            ctypes.c_int64(len(fixed[0])),
+            ctypes.c_int64(len(steps)),
+            ctypes.c_void_p(None if moves is None else moves.data_ptr()),
+        )
+
+
+class CompiledStep(_Compiled):
+    """Takes steps of trainings with equal static parameters, on batches of one shape."""
+
+    def __init__(self, trace: Trace, batch: Batch) -> None:
+        super().__init__(trace)
+        self._shapes, self._results = shapes_of(batch), trace.results
+
+    def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
+        """Takes steps until step `until`, or until a batch has another shape."""
+        optimizer, inputs = lanes.stepping, fixed_inputs(lanes)
+        held = {name: _readable(value) for name, value in inputs.items()}
+        moves = optimizer.constants.get(f"{MOVES}/{ROWS}")
+        while optimizer.n_updates < until:
+            start = optimizer.n_updates
+            ahead = batches(start, min(until, start + _STEPS_AT_ONCE))
+            drawn = list(takewhile(lambda batch: shapes_of(batch) == self._shapes, ahead))
+            if not drawn:
+                break
+            rates = optimizer.ahead(range(start, start + len(drawn)))
+            steps = [[*rate.values(), *batch.values()] for rate, batch in zip(rates, drawn, strict=True)]
+            self._call([*held.values()], steps, None if moves is None else moves.contiguous())
+            optimizer.n_updates += len(drawn)
+        for name in self._results:
+            if held[name] is not inputs[name]:
+                inputs[name].copy_(held[name])
+
+
+class CompiledGradient(_Compiled):
+    """Computes losses and gradients of trainings with equal static parameters."""
+
+    def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Computes the loss of each training and its gradient, one row per training.
+
+        Args:
+            rows: The parameters of the trainings to evaluate.
+            lanes: The positions (int64) of these trainings among those of buffers and batch; `None` for all.
+        """
+        read = [_readable(value if lanes is None else value[lanes]) for value in (*buffers.values(), *batch.values())]
+        rows = rows.detach().contiguous()
+        loss, gradient = rows.new_empty(len(rows), 1), torch.empty_like(rows)
+        n_buffers = len(buffers)
+        self._call([rows, *read[:n_buffers], loss, gradient], [read[n_buffers:]])
+        return loss[:, 0], gradient
+
+
+def _readable(value: Tensor) -> Tensor:
+    """Each training's numbers adjacent; trainings may share memory."""
+    return value if value.is_contiguous() or (len(value) and value[0].is_contiguous()) else value.contiguous()
+
+
+class Programs:
+    """The compiled programs of a workload, one for each set of static parameters and shape of batches."""
+
+    def __init__(self) -> None:
+        self._steps: dict[Hashable, CompiledStep | None] = {}
+        self._gradients: dict[Hashable, CompiledGradient | None] = {}
+
+    def of(self, lanes: LaneState, batch: Batch) -> CompiledStep | None:
+        """Returns what takes steps of these trainings; `None` if they cannot be compiled.
+
+        Raises:
+            NoCompilerError: If this machine cannot compile the program.
+        """
+        key = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
+        if key not in self._steps:
+            try:
+                self._steps[key] = CompiledStep(step_trace(lanes, batch), batch)
+            except NoRuleError:
+                self._steps[key] = None
+        return self._steps[key]
+
+    def gradient_of(self, lanes: LaneState, batch: Batch) -> CompiledGradient | None:
+        """Returns what computes loss and gradient of these trainings; `None` if it cannot be compiled."""
+        key = (lanes.problem.shape, shapes_of(batch))
+        if key not in self._gradients:
+            try:
+                self._gradients[key] = CompiledGradient(gradient_trace(lanes, batch))
+            except NoRuleError:
+                self._gradients[key] = None
+        return self._gradients[key]

@@ -1,0 +1,254 @@
+"""Traces one training's step, from the forward pass to the update, as a graph of PyTorch's basic operations."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.func import functionalize, grad_and_value
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.executors import NoRuleError
+from attnsweep.workloads.engine.first_order import FirstOrder, is_mask, take_step
+from attnsweep.workloads.engine.functional import one_lane
+from attnsweep.workloads.engine.lane_state import LaneState
+from attnsweep.workloads.engine.layout import ROWS, prefixed, under
+from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.vectorization import reason_of
+
+aten = torch.ops.aten
+OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "optimizer", "constant", "buffer", "rate", "batch"
+"""The prefixes of the names of a step's inputs. Rates (such as the learning rate) and batches change at every step."""
+GRADIENT, LOSS = "gradient", "loss"
+IN_ONE_THREAD = threading.RLock()
+"""The lock that a thread must take to trace, because PyTorch stores the state of a trace in globals."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The graph of one training's step, or of its loss and gradient.
+
+    Attributes:
+        inputs: The names of the graph's inputs, `rows` or `<prefix>/<name>`; those of a step come last.
+        results: The names of its results, in a step those of the inputs that they replace.
+    """
+
+    graph: fx.GraphModule
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+
+    @property
+    def n_operations(self) -> int:
+        return len(operations_of(self.graph))
+
+    @property
+    def n_numbers(self) -> int:
+        """The number of values that the operations compute: a measure of the time of a step."""
+        values = (node.meta.get("val") for node in operations_of(self.graph))
+        return sum(value.numel() for value in values if isinstance(value, Tensor))
+
+    @property
+    def n_multiplications(self) -> int:
+        """The number of scalar multiplications in all matrix products."""
+        products: list[Any] = [
+            node for node in operations_of(self.graph) if node.target in (aten.mm.default, aten.bmm.default)
+        ]
+        return sum(node.meta["val"].numel() * node.args[0].meta["val"].shape[-1] for node in products)
+
+
+def is_of_step(name: str) -> bool:
+    return name.startswith((RATE, BATCH))
+
+
+def fixed_inputs(lanes: LaneState) -> State:
+    """Returns, without copying, what a program reads of the trainings besides rates and batch, with trainings as first
+    axis."""
+    state: State = {ROWS: lanes.rows}
+    if isinstance(lanes.optimizer, FirstOrder):
+        optimizer = lanes.optimizer
+        varied = {n: v for n, v in optimizer.constants.items() if not (n in optimizer.usual or is_mask(n))}
+        state |= prefixed(OPTIMIZER, optimizer.state_of(state)) | prefixed(CONSTANT, varied)
+    return state | prefixed(BUFFER, lanes.buffers)
+
+
+def step_trace(lanes: LaneState, batch: Batch) -> Trace:
+    """Traces one optimizer step. Operations that no training's update needs are left out.
+
+    Raises:
+        NoRuleError: If the step cannot be traced.
+    """
+    optimizer = lanes.stepping
+    read = fixed_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
+    results = tuple(name for name in read if name == ROWS or name.startswith(f"{OPTIMIZER}/"))
+
+    def step(inputs: State) -> State:
+        loss, gradient = _descended(lanes, inputs)
+        parameters = {ROWS: inputs[ROWS].clone()}
+        state = {name: value.clone() for name, value in under(OPTIMIZER, inputs).items()}
+        rates = under(RATE, inputs)
+        usual = {name: torch.full_like(rates["learning_rate"], value) for name, value in optimizer.usual.items()}
+        rates = usual | under(CONSTANT, inputs) | rates
+        take_step(optimizer.rule, parameters, state, (loss, {ROWS: gradient}), rates)
+        return parameters | prefixed(OPTIMIZER, state)
+
+    return _trace(step, read, results)
+
+
+def gradient_trace(lanes: LaneState, batch: Batch) -> Trace:
+    """Traces loss and gradient, for optimizers that evaluate them several times in a step."""
+    read = {ROWS: lanes.rows} | prefixed(BUFFER, lanes.buffers) | prefixed(BATCH, batch)
+
+    def descent(inputs: State) -> State:
+        loss, gradient = _descended(lanes, inputs)
+        return {LOSS: loss, GRADIENT: gradient}
+
+    return _trace(descent, read, (LOSS, GRADIENT))
+
+
+def _descended(lanes: LaneState, inputs: State) -> tuple[Tensor, Tensor]:
+    """The loss (1,) and its gradient, a row (1, n)."""
+    layout, loss_of = lanes.problem.layout, one_lane(lanes.problem.template, lanes.problem.workload.loss)
+    buffers, batch = ({n: v[0] for n, v in under(prefix, inputs).items()} for prefix in (BUFFER, BATCH))
+    weights = {name: value[0] for name, value in layout.views(inputs[ROWS]).items()}
+    gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, batch))(weights)
+    return loss.view(1), layout.rows({name: value.unsqueeze(0) for name, value in gradients.items()})
+
+
+def _trace(function: Callable[[State], State], read: State, results: tuple[str, ...]) -> Trace:
+    names = tuple(read)
+
+    def listed(*values: Tensor) -> list[Tensor]:
+        found = function(dict(zip(names, values, strict=True)))
+        return [found[name] for name in results]
+
+    return Trace(traced(listed, [value[:1].detach().clone() for value in read.values()]), names, results)
+
+
+def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
+    """Traces a function of tensors as a graph of basic operations, none of which changes a tensor in place.
+
+    Raises:
+        NoRuleError: If the function cannot be traced, for example because it branches on a tensor's value.
+    """
+    try:
+        # The MATH backend computes attention by basic operations.
+        with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), _Traceable():
+            graph = make_fx(
+                functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
+            )(*examples)
+    except Exception as error:
+        raise NoRuleError(f"the training step cannot be traced: {reason_of(error)}") from error
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in graph.graph.nodes if node.op == "call_function"]
+
+
+class _Traceable(TorchFunctionMode):
+    """Replaces what cannot be traced, or compiled, by what computes the same."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _TRACEABLE.get(func, func)(*args, **(kwargs or {}))
+
+
+def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
+    # PyTorch's checks that all indices are in range, for which it needs values.
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
+
+
+def _convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """As a product: of the windows (groups, batch x places, channels x window) and the weight."""
+    n = weight.dim() - 2
+    stride, dilation = ((each,) * n if isinstance(each, int) else each for each in (stride, dilation))
+    spans = [(size - 1) * step + 1 for size, step in zip(weight.shape[2:], dilation, strict=True)]
+    if isinstance(padding, str):
+        ends = [((span - 1) // 2, span // 2) if padding == "same" else (0, 0) for span in spans]
+    else:
+        ends = [(each, each) for each in ((padding,) * n if isinstance(padding, int) else padding)]
+    x = torch.nn.functional.pad(x, [each for pair in reversed(ends) for each in pair])
+    for axis in range(n):
+        x = x.unfold(2 + axis, spans[axis], stride[axis])[..., :: dilation[axis]]
+    places = x.shape[2 : 2 + n]
+    x = x.unflatten(1, (groups, -1)).movedim(1, 0).movedim(2, 2 + n)
+    windows = x.reshape(groups, x.shape[1] * math.prod(places), -1)
+    out = windows @ weight.reshape(groups, weight.shape[0] // groups, -1).mT
+    out = out.view(groups, -1, *places, out.shape[-1]).movedim(-1, 2).movedim(0, 1).flatten(1, 2)
+    return out if bias is None else out + bias.view(-1, *[1] * n)
+
+
+_TRACEABLE: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.one_hot: _one_hot,
+    **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), _convolution),
+    **dict.fromkeys((torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d), _convolution),
+}
+
+
+def _variance(value: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Tensor:
+    dims = list(range(value.dim())) if dim is None or dim == [] else dim
+    centred = value - value.mean(dims, keepdim=True)
+    total = (centred * centred).sum(dims, keepdim=keepdim)
+    return total / (value.numel() // max(total.numel(), 1) - (1 if correction is None else correction))
+
+
+def _variance_and_mean(
+    value: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = list(range(value.dim())) if dim is None or dim == [] else dim
+    return _variance(value, dims, correction=correction, keepdim=keepdim), value.mean(dims, keepdim=keepdim)
+
+
+def _norm(value: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    if ord != 2 or dtype is not None:
+        raise NoRuleError(f"a norm of the order {ord} cannot be compiled")
+    return (value * value).sum(list(range(value.dim())) if dim is None else dim, keepdim=keepdim).sqrt()
+
+
+def _layer_norm(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    dims = list(range(x.dim() - len(shape), x.dim()))
+    mean = x.mean(dims, keepdim=True)
+    centred = x - mean
+    root = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
+    out = centred * root
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias, mean, root
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    further = [
+        *(aten.addmm, aten.baddbmm, aten.mv, aten.dot, aten.addcmul, aten.addcdiv, aten.lerp, aten.mse_loss),
+        *(aten._softmax, aten._softmax_backward_data, aten._log_softmax, aten._log_softmax_backward_data),
+        *(aten.native_layer_norm_backward, aten.native_batch_norm, aten.std, aten.gelu, aten.gelu_backward),
+        *(aten.native_group_norm, aten.native_group_norm_backward, aten.silu, aten.silu_backward, aten.unfold_backward),
+        *(aten.select_backward, aten.slice_backward, aten.diagonal_backward, aten.threshold_backward),
+        *(aten.unbind, aten.split, aten.split_with_sizes, aten.stack, aten.t, aten.transpose, aten.trace),
+        *(aten.tril, aten.triu, aten.masked_fill, aten.squeeze, aten.leaky_relu, aten.elu, aten.softplus),
+    ]
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    table.update(get_decompositions(further))
+    for kept in (aten.embedding.default, aten.embedding_dense_backward.default, aten.index_put.default):
+        table.pop(kept, None)
+    table |= {
+        aten.var.correction: _variance,
+        aten.var_mean.correction: _variance_and_mean,
+        aten.linalg_vector_norm.default: _norm,
+        aten.native_layer_norm.default: _layer_norm,
+    }
+    return table

@@ -1,0 +1,47 @@
+"""What takes a pack's steps: a compiled program, a captured one, or, where there is none, PyTorch operation by
+operation."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.lane_state import Batches, LaneState
+from attnsweep.workloads.engine.optimizers import State
+
+
+class NoRuleError(Exception):
+    """Raised if a step cannot be compiled. The message says why."""
+
+
+class NoCompilerError(Exception):
+    """Raised if this machine cannot compile, store or run a program. The message says why."""
+
+
+class Steps(Protocol):
+    def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
+        """Takes steps until step `until`, or until a batch has another shape."""
+
+
+class Gradients(Protocol):
+    def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Computes the loss of each training and its gradient, one row per training.
+
+        Args:
+            rows: The parameters of the trainings to evaluate.
+            lanes: The positions (int64) of these trainings among those of buffers and batch; `None` for all.
+        """
+
+
+class Executors(Protocol):
+    """Those of a workload, one for each set of static parameters and shape of batches."""
+
+    def of(self, lanes: LaneState, batch: Batch) -> Steps | None:
+        """Returns what takes steps of these trainings; `None` if only PyTorch can.
+
+        Raises:
+            NoCompilerError: If this machine cannot compile.
+        """
+
+    def gradient_of(self, lanes: LaneState, batch: Batch) -> Gradients | None:
+        """Returns what computes loss and gradient in a line search; `None` if only PyTorch can."""
