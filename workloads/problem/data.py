@@ -99,11 +99,10 @@ def shuffled(streams: Streams, name: str, place_LP: Tensor, n: int, turn: int = 
     Rounds of a Feistel network on pairs (x, y) add to one number a random function of the other; what leaves 0 to
     n - 1 goes through them again (Black & Rogaway 2002).
     """
-    across = math.isqrt(n - 1) + 1
-    down = -(-n // across)
+    down, across = _sides(n)
     drawn_LRN = streams.uniform(f"{name}/order", (_ROUNDS, across), turn, used_from)
-    sizes = torch.tensor([down, across], device=place_LP.device).repeat(_ROUNDS // 2)
-    shift_RLN = (drawn_LRN * sizes.view(-1, 1)).long().unbind(1)
+    is_of_y_R1 = torch.arange(_ROUNDS, device=place_LP.device).unsqueeze(1) % 2
+    shift_RLN = (drawn_LRN * (down + (across - down) * is_of_y_R1)).long().unbind(1)
 
     def once(number_LP: Tensor) -> Tensor:
         x_LP = number_LP // across
@@ -116,9 +115,18 @@ def shuffled(streams: Streams, name: str, place_LP: Tensor, n: int, turn: int = 
         return x_LP * across + y_LP
 
     number_LP = once(place_LP)
-    while (is_outside_LP := number_LP >= n).any():
-        number_LP = torch.where(is_outside_LP, once(number_LP), number_LP)
+    # A walk meets each number outside at most once. To ask whether any is left would wait for the device.
+    for _ in range(down * across - n):
+        number_LP = torch.where(number_LP >= n, once(number_LP), number_LP)
     return number_LP
+
+
+@lru_cache
+def _sides(n: int) -> tuple[int, int]:
+    """Returns the sides of a rectangle, neither more than about twice the other, that has the fewest fields above n."""
+    least = math.isqrt(n - 1) + 1
+    sides = [(-(-n // across), across) for across in range(least, 2 * least + 1)]
+    return min((pair for pair in sides if 2 * pair[0] >= pair[1]), key=math.prod)
 
 
 _ROUNDS = 6
