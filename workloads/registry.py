@@ -190,8 +190,9 @@ def _check_outcomes(subject: str, own: object) -> None:
 
 
 def _check_verdicts(subject: str, verdicts: object, own: Mapping[str, Outcome]) -> None:
-    tables = [*verdicts.values()] if isinstance(verdicts, Mapping) else [verdicts]
-    if not tables or not all(isinstance(table, VerdictTable) for table in tables):
+    given_tables = [*verdicts.values()] if isinstance(verdicts, Mapping) else [verdicts]
+    tables = [table for table in given_tables if isinstance(table, VerdictTable)]
+    if not tables or len(tables) < len(given_tables):
         raise _refused(f"{subject}.verdicts", verdicts, "an attnsweep.VerdictTable, or one by variant")
     known = [name for name, outcome in with_own(own).items() if outcome.is_judged]
     given = {row.outcome for table in tables for row in table.rows}

@@ -20,7 +20,7 @@ from attnsweep.workloads.engine import outcomes
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.outcomes import Evidence
-from attnsweep.workloads.engine.verdicts import AtLevel, Rule, VerdictTable
+from attnsweep.workloads.engine.verdicts import AtLevel, Rule, Verdicting, VerdictTable
 
 MATCHED = ("mean", "cur", "prev", "additive")
 """The predictors with which a training's answers are compared (docs/outcomes.md)."""
@@ -245,4 +245,4 @@ FULL = VerdictTable(
     )
 )
 
-VERDICTS = dict.fromkeys(REDUCED_VARIANTS, REDUCED) | dict.fromkeys(FULL_VARIANTS, FULL)
+VERDICTS: Verdicting = dict.fromkeys(REDUCED_VARIANTS, REDUCED) | dict.fromkeys(FULL_VARIANTS, FULL)

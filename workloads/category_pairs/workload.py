@@ -84,7 +84,9 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         """
         text_BM = batch.get("text")
         if isinstance(module, FullModel):
-            return module(module.text_BM if text_BM is None else text_BM)[0] + module.leaning_loss()
+            error, _ = module(module.text_BM if text_BM is None else text_BM)
+            total: Tensor = error + module.leaning_loss()
+            return total
         system = cast(System, module)
         return system.population_loss() if text_BM is None else system.sampled_loss(text_BM)
 

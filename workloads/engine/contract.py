@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
-from attnsweep.workloads.engine.verdicts import VerdictTable, When
+from attnsweep.workloads.engine.verdicts import Verdicting, When
 from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import Outcome
 
@@ -136,8 +136,8 @@ class Workload(ABC, Generic[P]):
     """One line that describes the workload in the output of `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
     """The names of the reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
-    verdicts: ClassVar[VerdictTable | Mapping[str, VerdictTable]]
-    """The table that gives trainings their outcomes, or one by the value of the parameter `variant_field`."""
+    verdicts: ClassVar[Verdicting]
+    """What gives trainings their outcomes."""
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
     """The outcomes that only this workload has, by label, in addition to those of docs/outcomes.md."""
     events: ClassVar[Mapping[str, When]] = {}

@@ -1,7 +1,7 @@
 """Labels trainings by a table of conditions: the first row whose condition holds gives the outcome. Axes: L training, P
 probe."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -210,3 +210,7 @@ class VerdictTable:
             "| `plateau` | | none of these | the loss falls no longer, at no reference level; or hardly moved |"
         )
         return "\n".join(lines).replace("|  |", "| |")
+
+
+Verdicting: TypeAlias = VerdictTable | Mapping[str, VerdictTable]
+"""One table, or one by the value of the parameter `variant_field`."""

@@ -205,14 +205,11 @@ class Translation(Workload[TranslationParameters]):
     def score_heads(self, lanes: Lanes[TranslationParameters], state: State) -> HeadScores | None:
         if not lanes.shared.head_sentences:
             return None
-        return score_heads(self._template(lanes), lanes, state)
+        return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
 
     def final_metrics(self, lanes: Lanes[TranslationParameters], state: State) -> dict[str, NDArray[np.float64]]:
         """Returns the BLEU of what trainings write."""
         return scores_of(write(lanes, state))
-
-    def _template(self, lanes: Lanes[TranslationParameters]) -> TranslationModel:
-        return self.build(lanes.shared).to(lanes.device, lanes.dtype)
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:

@@ -35,7 +35,8 @@ def _trained(workload: CategoryPairs, trainings: list[Training[CategoryPairsPara
 
 
 def _by(*rules: Rule, **attributes: Any) -> CategoryPairs:
-    return type("Own", (CategoryPairs,), {"verdicts": VerdictTable(rules), **attributes})()
+    workload: CategoryPairs = type("Own", (CategoryPairs,), {"verdicts": VerdictTable(rules), **attributes})()
+    return workload
 
 
 @pytest.mark.parametrize("held", [np.ones((2, 9)), np.ones((1, 9), bool), np.ones(2, bool)])
