@@ -111,9 +111,8 @@ class _Range(Positional):
         """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
         from optuna import distributions
 
-        low, high = (getattr(self, name) for name in self.positional)
         kind = distributions.IntDistribution if isinstance(self, Int) else distributions.FloatDistribution
-        return kind(low, high, log=self.log)
+        return kind(*(getattr(self, name) for name in self.positional), log=self.log)
 
     def _spread(self, low: float, high: float) -> list[float]:
         n_points = self.points or 1

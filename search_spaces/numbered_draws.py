@@ -9,7 +9,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -26,9 +26,6 @@ from attnsweep.search_spaces.suggestion import (
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
-
-if TYPE_CHECKING:
-    from torch.quasirandom import SobolEngine
 
 _MOST_DRAWS = 10_000
 """How often a trial is drawn until it meets the sweep's `where`."""
@@ -153,7 +150,7 @@ def draws_of(sweep: Sweep) -> RandomDraws:
 class _QuasiRandomDraws(RandomDraws):
     """Draws trials from a quasi-random sequence over the unconditional parameters. All others are drawn at random."""
 
-    _sequence: "SobolEngine | None" = None
+    _sequence: Any = None
 
     def _listed(self) -> list[dict[str, Scalar]] | None:
         return None

@@ -77,9 +77,8 @@ class _Tpe(TPESampler):
     def __init__(self, sweep: Sweep, seed: int) -> None:
         # The group's earlier trials count as bad ones (the "constant liar"), so that they spread out.
         super().__init__(n_startup_trials=n_startup(sweep), constant_liar=True, seed=seed)
-        is_known = len(sweep.objectives) == 1 and not sweep.conditional()
-        varied = ((name, each) for name, each in sorted(distributions(sweep).items()) if not each.single())
-        self._known = dict(varied) if is_known else None
+        varied = {name: each for name, each in sorted(distributions(sweep).items()) if not each.single()}
+        self._known = None if sweep.conditional() or len(sweep.objectives) > 1 else varied
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return super().infer_relative_search_space(study, trial) if self._known is None else self._known

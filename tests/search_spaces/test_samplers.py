@@ -138,8 +138,7 @@ def test_tpe_draws_what_optunas_draws(left_out: str) -> None:
     sweep = _sweep(sampler="tpe", space={name: each for name, each in SPACE.items() if name != left_out})
 
     def drawn(sampler_of: Callable[[int], BaseSampler]) -> list[Any]:
-        storage, values = InMemoryStorage(), []
-        study = optuna.create_study(storage=storage)
+        values, study = [], optuna.create_study(storage=(storage := InMemoryStorage()))
         for trial in range(16):
             study.sampler = sampler_of(trial)
             asked = new_trial(study, storage)
