@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUDGET = {
     "orchestrator": 26_910,
-    "workloads": 21_740,
+    "workloads": 21_940,
     "search_spaces": 3_890,
     "reproduction": 8_000,
     "benchmarks": 2_290,
