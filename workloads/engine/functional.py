@@ -4,14 +4,15 @@ them.
 Axes: L training, K training evaluated.
 """
 
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
@@ -30,25 +31,54 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
     Args:
         template: A module of the same structure, whose parameters and buffers are not read.
     """
-    objective = _Objective(template, function)
+    places = _places_in(template)
     has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())
     is_plain: dict[Hashable, bool] = {}
 
     def call(parameters: State, buffers: State, batch: Batch) -> R:
-        state = {f"module.{name}": value for name, value in (parameters | buffers).items()}
         kind = tuple((name, value.shape) for name, value in batch.items())
         if is_plain.get(kind):
-            plain_result: R = functional_call(objective, state, (batch,))
-            return plain_result
+            with _holding(places, parameters | buffers):
+                return function(template, batch)
         data = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
-        with EngineForms(under(DROPOUT, batch), has_padding) as forms:
-            result: R = functional_call(objective, state, (data,))
+        with EngineForms(under(DROPOUT, batch), has_padding) as forms, _holding(places, parameters | buffers):
+            result = function(template, data)
         # `EngineForms` intercepts every operation to replace some of them, which costs time. If the first call has
         # replaced no operation, later calls run without `EngineForms`.
         is_plain[kind] = not forms.replaced
         return result
 
     return call
+
+
+Places = Mapping[str, Sequence[tuple[dict[str, Any], str]]]
+
+
+def _places_in(template: nn.Module) -> Places:
+    """Where the tensors of a module stand, by name: tied ones in several places."""
+    names: dict[int, str] = {}
+    places: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for prefix, part in template.named_modules():
+        for held in (part._parameters, part._buffers):
+            for key, value in held.items():
+                own = f"{prefix}.{key}" if prefix else key
+                name = own if value is None else names.setdefault(id(value), own)
+                places.setdefault(name, []).append((held, key))
+    return places
+
+
+@contextmanager
+def _holding(places: Places, state: State) -> Iterator[None]:
+    """Within, a module has the tensors of `state`. PyTorch's `functional_call` takes a twentieth of a step of a plain
+    transformer to find their places anew."""
+    own = [(held, key, held[key], value) for name, value in state.items() for held, key in places[name]]
+    try:
+        for held, key, _, value in own:
+            held[key] = value
+        yield
+    finally:
+        for held, key, before, _ in own:
+            held[key] = before
 
 
 def forms_in(
@@ -60,10 +90,9 @@ def forms_in(
     Returns:
         The context of the run: `replaced` names the functions that the engine replaces, `masks` the calls of dropout.
     """
-    module_state = {f"module.{name}": value for name, value in state.items()}
     forms = without_dropout()
-    with torch.no_grad(), told_to_users(), forms:
-        functional_call(_Objective(template, function), module_state, (batch,))
+    with torch.no_grad(), told_to_users(), forms, _holding(_places_in(template), state):
+        function(template, batch)
     return forms
 
 
@@ -127,18 +156,6 @@ def over_lanes(
         return tree_map(lambda value: value[:1], vectorized(*twice))
 
     return padded
-
-
-class _Objective(nn.Module, Generic[R]):
-    """A function as a module: `functional_call` replaces weights only in a forward pass."""
-
-    def __init__(self, module: nn.Module, function: Callable[[nn.Module, Batch], R]) -> None:
-        super().__init__()
-        self.module = module
-        self._function = function
-
-    def forward(self, batch: Batch) -> R:
-        return self._function(self.module, batch)
 
 
 def looked_up(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> Callable[[State, State, Batch], Any]:
@@ -226,3 +243,14 @@ def gradients_of(name: str, loss: Tensor, at: State, *, materialize: bool = True
             raise
         raise refusal from error
     return dict(zip(at, gradients, strict=True))
+
+
+def n_operations_behind(loss: Tensor) -> int:
+    """Counts the operations through which a gradient flows back from a loss."""
+    seen, ahead = set(), [loss.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            ahead += [source for source, _ in node.next_functions]
+    return len(seen)

@@ -310,9 +310,9 @@ class Pack(Generic[P]):
     def count_numbers(self) -> int:
         """Counts the numbers that PyTorch's basic operations output while they compute one training's first loss and
         gradient: a measure of the work."""
-        # The numbers that the operations output are counted for all trainings together and divided by how many
-        # trainings are computed. A single training is computed twice, side by side, so the divisor is at least 2.
-        return count_numbers(lambda: self._train_eagerly([1], 1)) // max(len(self._store.rows), 2)
+        # `vmap` computes a single training twice, side by side.
+        computed_twice = not self._objective.is_one_by_one(self._store.batch_at(0))
+        return count_numbers(lambda: self._train_eagerly([1], 1)) // max(len(self._store.rows), 1 + computed_twice)
 
     def trace(self) -> "Trace":
         """Returns the graph of a step, or of loss and gradient if the optimizer searches lines.

@@ -202,7 +202,7 @@ class Streams:
 def _kept(seeds: Tensor, stream: int, step: int, sizes: Sequence[int], dropped: Sequence[int]) -> list[Tensor]:
     masks = [np.empty((len(seeds), size), dtype=np.bool_) for size in sizes]
     generator = np.random.Philox()
-    state: dict[str, Any] = dict(generator.state)
+    state: Any = generator.state
     for lane, seed in enumerate(seeds.tolist()):
         for call, (mask, n_dropped) in enumerate(zip(masks, dropped, strict=True)):
             # NumPy counts up before it computes words, so the first counter is 1.

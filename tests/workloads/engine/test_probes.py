@@ -66,6 +66,7 @@ class CountingLanguages(FormalLanguages):
 
 def _trained(workload: Workload[Any], **values: Value) -> Pack[Any]:
     pack = Pack(workload, [Training(defaults(workload, **values), seed) for seed in range(3)])
+    pack._objective.is_one_by_one(pack._store.batch_at(0))  # looks at the loss twice: for this, and for dropout
     CALLS.clear()
     pack.train_to_end()
     return pack
@@ -75,16 +76,14 @@ def test_a_probe_takes_one_pass_and_the_gradient_of_lbfgs() -> None:
     settings = FIXED_SAMPLE | {"optimizer": "lbfgs", "learning_rate": 1.0, "n_steps": 5, "init_sigma": 0.3}
     pack = _trained(CountingPairs(), **settings)
     n_probes = len(pack.result().evidence.steps)
-    n_to_look_for_dropout = 1
-    assert CALLS["predict"] == pack._objective.n_evaluations + n_to_look_for_dropout + n_probes
+    assert CALLS["predict"] == pack._objective.n_evaluations + n_probes
 
 
 @pytest.mark.slow
 def test_a_probe_takes_one_pass_of_its_own_and_one_of_the_next_step() -> None:
     pack = _trained(CountingLanguages(), language="first", n_steps=4, train_length=5, longest_test_length=5)
     n_probes = len(pack.result().evidence.steps)
-    n_to_look_for_dropout = 1
-    assert CALLS["loss"] == 4 + n_probes + n_to_look_for_dropout
+    assert CALLS["loss"] == 4 + n_probes
     assert CALLS["forward"] == CALLS["loss"] + n_probes
 
 
