@@ -140,7 +140,7 @@ def _phase(diagram: PhaseDiagram, surface: Surface, colour: str) -> str:
 
     filled = contour_generator(axis, axis, surface.grid[2], fill_type=FillType.OuterOffset)
     for low in range(10):
-        for points, offsets in zip(*filled.filled(low / 10, low / 10 + 0.1001), strict=True):
+        for points, offsets in zip(*filled.filled(low / 10, 1.01), strict=True):
             rings = [real(points[start:end]) for start, end in itertools.pairwise(offsets.tolist())]
             chart.area(rings, shade(colour, low / 10 + 0.05))
     for line in diagram.contour():

@@ -1,19 +1,14 @@
-"""The probability of an ending as a smooth function of two parameters: the fit, the line where it is 1/2, and a test
-whether it fits.
+"""The probability of an ending as a smooth function of two parameters: the line where it is 1/2, and whether it fits.
 
-The logit of the probability to end stuck (or with another ending) is a smooth function of the two parameters
-(`search_spaces/surface.py`), each scaled to -1..1, by its logarithm where the space is logarithmic. A trial's weight is
-its number of trainings; under `Sequential` replication, where this number depends on how trainings ended, all trials
-have equal weight. The band is pointwise: at a place chosen beforehand, the bands of 95 of 100 such sweeps contain the
-true probability, provided that the surface is flexible enough.
+The logit is fitted by `search_spaces/surface.py` over parameters scaled to -1..1, by their logarithm where the space is
+logarithmic. A trial's weight is its number of trainings, or the same for all under `Sequential`, where that number
+depends on how trainings ended. The band is pointwise.
 
-The residuals test whether the surface is flexible enough. The expected share of a trial is predicted from the trials at
-other places of the plane (each place is held out once). The plane is divided into cells of about equally many trials: 4
-x 4 cells up to 300 trials, and 1.2 T^(1/4) along each axis beyond. The surface fails if in any cell the observed and
-expected shares differ by more than 0.05 beyond chance; then the line of probability 1/2 (the border) is not drawn.
-Chance is computed by Student's t from the spread between the cell's trials, which counts as at least that of
-independent trainings. A false alarm in any cell has a probability of 0.01 (Bonferroni). The places of the trials are
-taken as given; how trainings end is random.
+The residuals test the surface. A trial's expected share is predicted from trials at other places. The plane is divided
+into cells of about equally many trials: 4 x 4 up to 300 trials, and 1.2 T^(1/4) along each axis beyond. The surface
+fails if in any cell the observed and expected shares differ by more than 0.05 beyond chance; then no line is drawn.
+Chance is Student's t of the spread between the cell's trials, at least that of independent trainings; any false alarm
+has a probability of 0.01 (Bonferroni).
 
 Axes: T trial, G grid.
 Source: Gelman et al. 2000 (binned residuals).
@@ -66,26 +61,17 @@ class TrialCounts:
     k: Floats
 
 
-_FEWEST_CELLS = 4
-"""The plane is divided into at least this many cells along each axis."""
-_CELLS = 1.2
-_OFF = 0.05
-"""The observed and the expected share of a cell have to differ by more than this, beyond chance, to count as
-different."""
-_FALSE_ALARM = 0.01
+_FEWEST_CELLS, _CELLS, _OFF, _FALSE_ALARM = 4, 1.2, 0.05, 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class ResidualBin:
-    """The observed and the expected number with the ending in one cell of the plane.
+    """One cell: its trials, trainings, those with the ending, and those expected.
 
     Attributes:
-        expected: The number of trainings with the ending that the trials at other places predict.
-        z: (k - expected) over its standard deviation; `None` for one trial. The standard deviation is the larger of
-            two: that of independent trainings, and that from the spread between trials, which alone would be far too
-            small if few trainings with the ending are expected.
-        off: The part of the difference between the observed and the expected share that chance does not explain, given
-            that there are several cells.
+        z: (k - expected) over its standard deviation, which is at least that of independent trainings; `None` for one
+            trial.
+        off: The part of the difference between the shares that chance does not explain, given the number of cells.
     """
 
     x_low: float
@@ -101,12 +87,10 @@ class ResidualBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the observed share lies too far from the predicted one."""
         return self.off > _OFF
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    """Compares observed and predicted shares by cell."""
     n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
     cells = []
     for x_low, x_high, in_column in _cells(trials.x, n_bins):
