@@ -305,10 +305,10 @@ class Loops:
         what(body)
         body.commit()
 
-    def call(self, text: str, reads: Sequence[Array], writes: Array) -> None:
+    def call(self, text: str, arrays: Sequence[Array]) -> None:
         nest = Nest(len(self.nests), call=text)
         self.nests.append(nest)
-        for array in (*reads, writes):
+        for array in arrays:
             array.used_by(nest.number)
 
     def stored(self, value: Value) -> Stored:

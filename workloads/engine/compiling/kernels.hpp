@@ -1,5 +1,6 @@
 // What every compiled step begins with. W is the number of trainings that are computed together: with W = 1 a number is a
 // number, and loops are vectorized along a training's own axes; else a number is a vector over trainings.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -175,6 +176,19 @@ static __attribute__((noinline)) void product(const T* __restrict a, const T* __
             tile<TILE, C, K, ar, ac, step, along, M, N>(a + x * ar, right + y * along, out + x * N + y, N - y);
         if constexpr (rest > 0)
             tile<rest, C, K, ar, ac, step, along, M, N>(a + (M - rest) * ar, right + y * along, out + (M - rest) * N + y, N - y);
+    }
+}
+
+// Sorts n numbers that lie `step` apart, equal ones in their order; `places` are where they were.
+template <class T> static void sort_numbers(const T* from, int64_t step, int64_t n, bool falls, T* to, l* places, int64_t step_to) {
+    std::pair<scalar_t<T>, int64_t> pairs[n];
+    for (int w = 0; w < W; w++) {
+        for (int64_t x = 0; x < n; x++) pairs[x] = {((const scalar_t<T>*)&from[x * step])[w], x};
+        std::stable_sort(pairs, pairs + n, [&](auto& a, auto& b) { return falls ? a.first > b.first : a.first < b.first; });
+        for (int64_t x = 0; x < n; x++) {
+            ((scalar_t<T>*)&to[x * step_to])[w] = pairs[x].first;
+            ((int64_t*)&places[x * step_to])[w] = pairs[x].second;
+        }
     }
 }
 

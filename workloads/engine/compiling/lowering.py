@@ -1,5 +1,6 @@
 """Turns the graph of a training's step into nests of loops: which values are stored, and where."""
 
+import operator
 from collections.abc import Sequence
 from math import prod
 from operator import attrgetter
@@ -78,14 +79,17 @@ class Program:
             result.array.used_by(len(self.loops.nests))
 
     def _computed(self, node: fx.Node, values: dict[fx.Node, Value]) -> Value:
+        if node.target is operator.getitem:
+            of_several: Any = values[node.args[0]]  # type: ignore[index]
+            return of_several[node.args[1]]  # type: ignore[no-any-return]
         name = name_of(node.target)
         rule = VIEWS.get(name) or ENTRIES.get(name) or NESTS.get(name)
-        if not isinstance(node.meta["val"], Tensor) or (rule is None and form_of(name) is None):
+        if rule is None and form_of(name) is None:
             raise NoRuleError(f"the operation {node.target} cannot be compiled")
         here = Here(self.loops, node, self._homes, self._joined)
         arguments, named = fx.map_arg((node.args, node.kwargs), lambda each: values[each])  # type: ignore[arg-type, return-value]
         value = here.pointwise(*arguments, **named) if rule is None else rule(here, *arguments, **named)
-        if node in self._kept and not isinstance(value, Stored):
+        if node in self._kept and not isinstance(value, Stored | tuple):
             stored = here.new()
             self.loops.write(stored, value)
             return stored

@@ -148,8 +148,10 @@ _REDUCTIONS: dict[str, Callable[[int], Reduction]] = {
 _REDUCTIONS |= {"max": _REDUCTIONS["amax"], "min": _REDUCTIONS["amin"]}
 
 
-def _reduced(name: str, here: Here, value: Value, dims: Any = None, *_: Any, **__: Any) -> Value:
+def _reduced(name: str, here: Here, value: Value, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
     rank = len(value.shape)
+    if name in ("max", "min") and dims is not None:
+        return _first(here, value, dims, keepdim, falls=name == "max")
     dims = range(rank) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
     axes = {dim % rank for dim in dims} if rank else set[int]()
     kept = [axis not in axes for axis, size in enumerate(value.shape) if size != 1]
@@ -180,6 +182,44 @@ def _reduced(name: str, here: Here, value: Value, dims: Any = None, *_: Any, **_
     return here.value(lambda body, index: how.end(result.at(body, index), result.c_type))
 
 
+def _sorted(here: Here, value: Value, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Stored, Stored]:
+    """The entries along an axis in their order, and where they were."""
+    axis, given = axis_of(value, dim), here.loops.stored(value)
+    found = here.loops.new(value.shape, value.dtype), here.loops.new(value.shape, torch.int64)
+    if not value.shape:
+        raise NoRuleError("a single number cannot be sorted")
+    places = [ZERO if n == axis or size == 1 else Place(f"i{n}") for n, size in enumerate(value.shape)]
+    loops = [
+        f"for (int64_t i{n} = 0; i{n} < {size}; i{n}++) "
+        for n, size in enumerate(value.shape)
+        if n != axis and size != 1
+    ]
+    pointers = [f"&{each.array.name}[{each.offset(tuple(places)).text}]" for each in (given, *found)]
+    steps = [each.meta.stride()[axis] for each in (given, found[0])]
+    order = f"{value.shape[axis]}, {str(descending).lower()}"
+    call = f"sort_numbers({pointers[0]}, {steps[0]}, {order}, {pointers[1]}, {pointers[2]}, {steps[1]});"
+    here.loops.call("".join(loops) + call, (given.array, *(each.array for each in found)))
+    return found
+
+
+def _topk(here: Here, value: Value, k: int, dim: int = -1, largest: bool = True, *_: Any) -> tuple[Stored, ...]:
+    axis = axis_of(value, dim)
+    found = _sorted(here, value, dim, largest)
+    return tuple(Stored(each.array, each.meta.narrow(axis, 0, k)) for each in found)
+
+
+def _first(here: Here, value: Value, dim: int, keepdim: bool, *, falls: bool) -> tuple[Stored, ...]:
+    axis = axis_of(value, dim)
+    found = _topk(here, value, 1, dim, falls)
+    return found if keepdim else tuple(Stored(each.array, each.meta.squeeze(axis)) for each in found)
+
+
+def _place_of(falls: bool, here: Here, value: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    if dim is None:
+        raise NoRuleError("the place of the largest of all entries cannot be compiled: name an axis")
+    return _first(here, value, dim, keepdim, falls=falls)[1]
+
+
 def _product(here: Here, a: Value, b: Value) -> Value:
     a, b, result = here.loops.stored(a), here.loops.stored(b), here.new()
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -193,7 +233,7 @@ def _product(here: Here, a: Value, b: Value) -> Value:
     pointers = ", ".join(pointer(value, stride) for value, stride in zip((a, b, result), batches, strict=True))
     call = f"product<{', '.join(map(str, sizes))}>({pointers});"
     here.loops.call(
-        f"for (int64_t x = 0; x < {here.shape[0] if is_batch else 1}; x++) {call}", (a.array, b.array), result.array
+        f"for (int64_t x = 0; x < {here.shape[0] if is_batch else 1}; x++) {call}", (a.array, b.array, result.array)
     )
     return result
 
@@ -345,6 +385,10 @@ NESTS: dict[str, Rule] = {
     "slice_scatter": _part_set(aten.slice.Tensor),
     "select_scatter": _part_set(torch.select),
     "diagonal_scatter": _part_set(torch.diagonal),
+    "sort": _sorted,
+    "topk": _topk,
+    "argmax": partial(_place_of, True),
+    "argmin": partial(_place_of, False),
     "cumsum": partial(_cumulated, "+", 0),
     "cumprod": partial(_cumulated, "*", 1),
 }

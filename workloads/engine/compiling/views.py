@@ -21,7 +21,7 @@ from attnsweep.workloads.engine.compiling.operations import c_type_of, form_of, 
 from attnsweep.workloads.engine.executors import NoRuleError
 
 aten = torch.ops.aten
-Rule = Callable[..., Value]
+Rule = Callable[..., Any]
 
 
 class Here:
@@ -35,7 +35,8 @@ class Here:
     def __init__(
         self, loops: Loops, node: fx.Node, homes: Mapping[fx.Node, tuple[fx.Node, int]], joined: dict[fx.Node, Array]
     ) -> None:
-        meta: Tensor = node.meta["val"]
+        found = node.meta["val"]
+        meta: Tensor = found[0] if isinstance(found, list | tuple) else found
         self.loops, self._node, self._homes, self._joined = loops, node, homes, joined
         self.shape, self.dtype = tuple(meta.shape), meta.dtype
 
