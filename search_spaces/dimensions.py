@@ -112,7 +112,7 @@ class _Range(Positional):
         from optuna import distributions
 
         kind = distributions.IntDistribution if isinstance(self, Int) else distributions.FloatDistribution
-        return kind(*(getattr(self, name) for name in self.positional), log=self.log)
+        return kind(*(getattr(self, name) for name in ("low", "high", "log")))
 
     def _spread(self, low: float, high: float) -> list[float]:
         n_points = self.points or 1
