@@ -47,54 +47,8 @@ def problem(
     vocabulary: Sequence[str] = (),
     summary: str = "",
 ) -> type[Problem]:
-    """Makes a workload class from functions that the user writes for one training.
-
-    The arguments of these functions are the parameters that a sweep may vary, with their defaults: `n_layers: int = 2`,
-    or with a meaning and bounds `width: float = attnsweep.parameter(1.0, "its meaning", low=0)`. Whole numbers, names
-    and switches are static: trainings that differ in them never share a program. An argument of the same name is the
-    same parameter in all functions. Parameters that all workloads have, such as `n_steps`, need no default.
-
-    Args:
-        model: A function of parameters that returns any module. By default the module's own initialization is used.
-        data: A function of parameters that returns (inputs, target), with the examples along the first axis. Several
-            inputs are a tuple; a dictionary with `inputs` and `target` may have tensors of other names, which losses
-            and what is measured may take as arguments. With an argument `draw` (a `Draw`), and optionally `step`, it
-            returns the data of one step. With `fixed` (a `Draw`) it returns a table for each training, and with neither
-            one for all. A training is trained on a share `train_fraction` of a table's rows, drawn from its seed, and
-            judged by the other rows.
-        loss: `cross_entropy` (classes along the output's last axis, mean over targets that are not -100), `mse`, or a
-            function of `output`, `target`, `inputs`, `module` and parameters.
-        solved: The held-out loss below which a training is solved, or a condition such as `accuracy >= 0.99`; by
-            default no training counts as solved.
-        metrics: Further scalars to measure at probes, by name: functions of the arguments that a loss may have.
-        levels: Further losses to compare with, by name: functions of the arguments that a loss may have. A training
-            that stays at one of them is `marginal`.
-        heads: Names of scores of attention heads, `previous_token` and `induction`; or scores by role: functions of
-            `weights` (layer, example, head, query, key) and of the arguments that a loss may have, that return (layer,
-            head). The role of a head is that of its highest score, if that is at least 0.5.
-        weights: A function of the arguments that a loss may have, that returns the attention weights for `heads`; by
-            default those of its forward pass (`attention_weights`).
-        certificates: Tests of stuck outcomes, by outcome: functions of the arguments that a head's score may have, that
-            return whether a training is rightly labelled; for sweeps with a `certified_share`.
-        initial: A function of `module` (as `model` built it), `draw` and parameters, that returns initial values by the
-            names of `module.state_dict()`; the others start as they would without it.
-        outcomes: The workload's own outcomes, with their conditions `when`. The first one that holds is given, unless
-            the training is solved.
-        events: Conditions by name; the ledger records the first step at which one held.
-        defaults: Other defaults of parameters that all workloads have.
-        eval_batch_size: The value of the argument `batch_size` of `data` for the data of probes, by default 512; or the
-            most held-out and training rows of a table that probes read, by default 16,384.
-        eval_step: The value of the argument `step` of `data`, if it has one, for the data of probes; by default that of
-            the last training step.
-        probe_steps: The number of steps between two probes; or the steps with a probe besides the first and the last,
-            or a function of static parameters that returns them. By default probes become rarer during a training, and
-            cost at most a tenth of the steps' work.
-        loss_may_be_negative: Whether the loss may fall below 0, as a log-density may; a training whose held-out loss is
-            negative has otherwise diverged.
-        files: The files that these functions read, by path relative to the folder of the Python file. They are stored
-            with the sweep; find them by `Path(__file__).with_name("table.pt")`.
-        vocabulary: The words of the tokens, for `attnsweep heads`.
-        summary: One line for `attnsweep workloads`.
+    """Makes a workload class from functions that the user writes for one training, whose arguments are the parameters
+    that a sweep may vary. docs/problem.md describes them (`attnsweep docs problem`).
 
     Raises:
         SpecError: If a function, an argument or a condition is missing or not valid.
