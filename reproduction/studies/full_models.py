@@ -115,7 +115,7 @@ class Judged:
 
 def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
     declared = CategoryPairsParameters.declared()
-    return CategoryPairsParameters.resolve({name: row[f"param_{name}"] for name in declared})
+    return CategoryPairsParameters.recorded({name: row[f"param_{name}"] for name in declared})
 
 
 @contextmanager
