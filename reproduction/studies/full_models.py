@@ -114,8 +114,7 @@ class Judged:
 
 
 def parameters_of(row: dict[str, Any]) -> CategoryPairsParameters:
-    declared = CategoryPairsParameters.declared()
-    return CategoryPairsParameters.recorded({name: row[f"param_{name}"] for name in declared})
+    return CategoryPairsParameters.recorded(row)
 
 
 @contextmanager
