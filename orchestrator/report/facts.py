@@ -1,9 +1,8 @@
 """What the report shows as numbers, in SQL: outcomes, metrics, reference levels, costs, errors."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import duckdb
 
@@ -41,17 +40,10 @@ select line, count(*) as n, arg_min(trial, place) as trial, arg_min(replicate, p
 from failed group by line order by n desc, line limit {MOST_ERRORS}
 """
 Row: TypeAlias = dict[str, Any]
-"""A row of a table on the page: the values by the names of their columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeShare:
-    """One outcome: its meaning and share.
-
-    Attributes:
-        details: The number of these trainings by `outcome_detail`.
-        example: The id of the first of these trainings.
-    """
+class OutcomeShare(NamedTuple):
+    """`details`: these trainings by `outcome_detail`; `example`: the id of the first of them."""
 
     outcome: str
     kind: Outcome
@@ -60,8 +52,7 @@ class OutcomeShare:
     example: str
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateShare:
+class CertificateShare(NamedTuple):
     """How often a certificate confirms one stuck outcome."""
 
     test: str
@@ -69,8 +60,7 @@ class CertificateShare:
     confirmed: Rate
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceLevel:
+class ReferenceLevel(NamedTuple):
     name: str
     n: int
     low: float
@@ -78,13 +68,8 @@ class ReferenceLevel:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The numbers of trials and trainings, the time they took, and their machines.
-
-    Attributes:
-        first, last: When the first and the last training finished; `None` without trainings.
-    """
+class Totals(NamedTuple):
+    """`first` and `last`: when a training finished; `None` without any. Machines by (host, device)."""
 
     first: datetime | None
     last: datetime | None
@@ -95,11 +80,7 @@ class Totals:
 
 
 def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """The share of each label in the total count.
-
-    Args:
-        rows: (label, trial, count), such as the number of trainings with an outcome.
-    """
+    """From (label, trial, count): the share of each label in the total count."""
     sizes: dict[int, int] = {}
     counts: dict[tuple[str, int], int] = {}
     for label, trial, n in rows:

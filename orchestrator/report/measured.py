@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import duckdb
 
@@ -25,8 +26,7 @@ select layer, role, trial, count(*) from ended group by all order by all
 """
 
 
-@dataclass(frozen=True, slots=True)
-class MetricCurves:
+class MetricCurves(NamedTuple):
     """The quartiles of one of the workload's own metrics."""
 
     metric: str
@@ -65,8 +65,7 @@ def read_events(
     return curves(times), curves(delays)
 
 
-@dataclass(frozen=True, slots=True)
-class RoleShare:
+class RoleShare(NamedTuple):
     """The share of a layer's heads with one role at the last probe."""
 
     layer: int

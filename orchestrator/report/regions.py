@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -13,7 +14,6 @@ from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_pha
 from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins, has_bin
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     SOLVED,
-    STUCK,
     Ending,
     ParameterRates,
     Question,
@@ -28,25 +28,15 @@ _FEWEST_TRIALS = 2
 """A cell with fewer trials than this is chosen as the best one only if no other cell can be chosen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """How well one parameter explains why trials differ in a rate.
-
-    Attributes:
-        share: Epsilon squared: the share of the variance that lies between bins, corrected for chance; at least 0.
-    """
+class Explained(NamedTuple):
+    """`share`: epsilon squared, the part of the variance between trials that lies between bins, chance taken off."""
 
     rates: ParameterRates
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of two parameters.
-
-    Attributes:
-        place: The number of the bin on each axis.
-    """
+class Cell(NamedTuple):
+    """A cell of two parameters; `place`: the number of the bin on each axis."""
 
     place: tuple[int, ...]
     n_trials: int
@@ -60,15 +50,12 @@ class Regions:
     """The two parameters on which a rate depends most, the rate in each cell, and the best cell.
 
     Attributes:
-        explained: How much each parameter that varies unconditionally explains of the differences between the rates of
-            trials, in falling order.
-        measure: The ending whose spread is explained: that of `question`, or `solved` if the rate of the former is the
-            same in all trials.
-        axes: The first two parameters of `explained`, the one with fewer bins first; one axis if only one varies.
+        explained: In falling order, of all parameters that vary unconditionally.
+        measure: The ending whose spread is explained: `solved` if the rate that was asked is the same in all trials.
+        axes: The first two of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the bins of the second axis vary fastest.
-        best: The cell whose rate of the ending `sought` has the highest lower bound; among equal ones, the highest
-            share. If a lower rate is better, it is the cell whose rate has the lowest upper bound. Cells with fewer
-            than two trials are chosen last. `None` if a higher rate is better and no training has the ending.
+        best: The cell with the highest lower bound of the rate that is sought, or the lowest upper bound of one to
+            avoid; cells of a single trial last. `None` if no training has the sought ending.
     """
 
     explained: tuple[Explained, ...]
@@ -90,19 +77,8 @@ class Regions:
     @property
     def best_by(self) -> str:
         """The criterion for the best cell."""
-        if not self.is_more_better:
-            return f"the lowest upper bound of the {self.question.ending.share_label}"
-        return f"the highest lower bound of the {self.sought.share_label}"
-
-    @property
-    def sought(self) -> Ending:
-        """The ending that should be frequent: its share decides which cell is the best."""
-        return SOLVED if self.question.ending == STUCK else self.question.ending
-
-    @property
-    def is_more_better(self) -> bool:
-        """Whether a high rate of `sought` makes a cell the best, or a low one."""
-        return self.question.ending == STUCK or self.question.is_sought
+        bound = "highest lower" if self.question.wants_more else "lowest upper"
+        return f"the {bound} bound of the {self.question.best_by.share_label}"
 
 
 def read_regions(
@@ -187,14 +163,14 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    is_stuck, more = question.ending == STUCK, question.ending == STUCK or question.is_sought
+    more = question.wants_more
 
     def merit(rated: tuple[Cell, Rate]) -> tuple[bool, float, float]:
         cell, rate = rated
         bounds = (rate.low or 0.0, rate.share or 0.0) if more else (-(rate.high or 0.0), -(rate.share or 0.0))
         return cell.n_trials >= _FEWEST_TRIALS, *bounds
 
-    rated = [(cell, cell.solved if is_stuck else cell.asked) for cell in cells]
+    rated = [(cell, cell.solved if question.best_by == SOLVED else cell.asked) for cell in cells]
     candidates = [(cell, rate) for cell, rate in rated if rate.n and (rate.k or not more)]
     return max(candidates, key=merit)[0] if candidates else None
 

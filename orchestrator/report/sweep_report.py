@@ -48,12 +48,8 @@ class SweepReport:
 
     Attributes:
         parts: All its directories, if several drivers trained its shards; else the same one.
-        asked: The rate that the report is about, over all trials.
-        leads_with_rate: Whether this rate is what the sweep, or the reader, asked for first.
+        leads_with_rate: Whether the rate `asked` is what the sweep, or the reader, asked for first.
         drawn: Those of `by_parameter` with a figure: the eight that account for most of the spread between trials.
-        certificates: For each certificate (a test of a stuck outcome), the share of trainings that it confirms.
-        composition: The share of heads in each role by layer; empty if no head could have a role.
-        ending_note: What the curves of roles assume about trainings that ended early.
     """
 
     directory: SweepDirectory

@@ -72,6 +72,15 @@ class Question:
     ending: Ending = STUCK
     is_sought: bool = False
 
+    @property
+    def best_by(self) -> Ending:
+        """What marks the best region: for the stuck rate, the share of solved trainings."""
+        return SOLVED if self.ending == STUCK else self.ending
+
+    @property
+    def wants_more(self) -> bool:
+        return self.ending == STUCK or self.is_sought
+
 
 def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: str | None) -> Question:
     """The given outcome's rate; else the first objective that is a rate; else the stuck rate."""
