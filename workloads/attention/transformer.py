@@ -19,12 +19,10 @@ Kind = Literal["softmax", "linear"]
 
 
 class RelativeAttention(Attention):
-    """Causal softmax attention with a learned vector r for each distance to a key: the logits are s q (k + r).
+    """Causal softmax attention with a learned vector r for each distance to a key, `distance` (n_tokens, d_model): the
+    logits are s q (k + r).
 
     Source: Shaw, Uszkoreit & Vaswani 2018.
-
-    Attributes:
-        distance: (n_tokens, d_model), the vectors of the distances n_tokens - 1 to 0.
     """
 
     def __init__(self, d_model: int, n_heads: int, n_tokens: int, *, attention_scale: str | float) -> None:

@@ -81,8 +81,7 @@ def model(
     norm: Norm = "pre",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Transformer:
-    """Returns a transformer whose attention is biased towards the tokens that each answer depends on, by the factor
-    `optimal_scale`."""
+    """Returns a transformer whose attention is biased by `optimal_scale` towards the tokens that each answer needs."""
     T = _n_read(task, length)
     transformer = Transformer(
         n_numbers + 2 + (length if task == "permutation" else 0),
@@ -154,8 +153,7 @@ def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> fl
 
 
 def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """Returns the fraction of right answers when the model reads the true earlier answers instead of its own (teacher
-    forcing)."""
+    """Returns the share of right answers to the true earlier ones (teacher forcing)."""
     return (output.argmax(-1) == target)[:, -length:].to(output.dtype).mean()
 
 
@@ -164,8 +162,7 @@ def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
 
 
 def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns how often an answer equals the answer before it, when the model writes all answers itself and reads its
-    own earlier ones."""
+    """Returns how often an answer equals the one before, when the model reads its own earlier ones."""
     token_BT = inputs[:, : inputs.shape[1] - length + 1]
     for _ in range(length):
         logits_BTV: Tensor = module(token_BT)
@@ -175,22 +172,19 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns the mean cosine similarity between the final hidden states from which the answers of one sequence are
-    predicted, over all pairs of its answers. The first answer is left out."""
+    """Returns the mean cosine similarity of the final states from which answers are read, the first left out."""
     state_BND = nn.functional.normalize(module.last_norm(module.states(inputs)[0])[:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
-    """Returns which fraction of each head's attention, by absolute value, is on the tokens that determine the answer,
-    (layer, head). Only the queries that predict answers count."""
+    """Returns the share of each head's attention, by absolute value, on the tokens that the answers need."""
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 
 
 def progress(module: Any, inputs: Tensor, task: Task, length: int) -> Tensor:
-    """Returns which fraction of attention is on the tokens that determine the answer, averaged over all heads. Only the
-    queries that predict answers count. It is the measure of attention progress of Gopalani & Hu 2025."""
+    """The measure of attention progress of Gopalani & Hu 2025: the mean of `on_optimal` over all heads."""
     return on_optimal(module.attention(inputs), task, length).mean()
 
 

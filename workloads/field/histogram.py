@@ -46,13 +46,11 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the weights with which the model of the histogram task mixes its tokens, in the form of attention
-        weights of one layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
+        """Returns the mixing weights as those of one layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns for each letter of a sequence the logits of how often the letter occurs in the sequence. With
-        `mixing=bos` the first token, which is not a letter, is left out."""
+        """Returns at each letter the logits of how often it occurs; none at the first token of `mixing=bos`."""
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)
         mixed_BTD = x_BTD + self._mixing(normed_BTD) @ normed_BTD
@@ -78,11 +76,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model that counts letters.
-
-    `attention_scale` and `layer_norm_eps` are stored as buffers. The engine stacks the buffers of all trainings, so
-    that trainings of one batched program may differ in them.
-    """
+    """Returns the model that counts letters."""
     has_bos = mixing == "bos"
     counter = Counter(
         n_letters + has_bos,
@@ -128,8 +122,7 @@ def sequences(
 
 
 def same_letter(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns which fraction of the mixing weights (attention), by absolute value, is on tokens with the same letter as
-    the query, (layer, head)."""
+    """Returns the share of the mixing weights, by absolute value, on tokens with the query's letter, (layer, head)."""
     is_same_BTT = inputs.unsqueeze(-1) == inputs.unsqueeze(1)
     size = weights.abs()
     return ((size * is_same_BTT[:, None]).sum(-1) / size.sum(-1)).mean((1, 3))

@@ -66,14 +66,12 @@ def model(
     rank: int = 1,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Returns the linear attention of one training. Key and query matrices have `rank` rows; if they are merged into
-    one matrix, `rank` is not used."""
+    """Returns the linear attention of one training; `rank` is the rows of separate key and query matrices."""
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances of the inputs along their axes, which sum to 1, (dimension,). The second result, the
-    target, is not used."""
+    """Returns the variances of the inputs along their axes, which sum to 1, (dimension,), and a target of no use."""
     # The drawn numbers are not used: `ones_like` only needs a tensor on the device of the training.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
@@ -103,8 +101,7 @@ def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns by how much the loss falls when attention learns a principal direction of the inputs, for each direction,
-    (dimension,)."""
+    """Returns by how much the loss falls when attention learns each principal direction, (dimension,)."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 

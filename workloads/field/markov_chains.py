@@ -66,8 +66,7 @@ def data(
     chains: Literal["any", "doubly_stochastic"] = "any",
     batch_size: int = 16,
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences (n_sequences, n_tokens), and as targets the token that follows each token, (n_sequences,
-    n_tokens)."""
+    """Draws sequences (n_sequences, n_tokens), and the tokens that follow as targets."""
     weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
     if chains == "doubly_stochastic":
         state_S = torch.arange(n_states, device=weight_BSS.device)

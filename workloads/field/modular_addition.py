@@ -26,17 +26,13 @@ def model(
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:
-    """Returns a transformer that adds two numbers. With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda
-    et al."""
+    """With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda et al."""
     sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn, "norm": norm}
     return Adder(p + 1, 3, n_answers=p, layer_norm_eps=layer_norm_eps, attention_scale=attention_scale, **sizes)
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """Returns all pairs of numbers below p as tokens `a b =`, and their sums modulo p as targets.
-
-    The shapes are (p^2, 3) and (p^2,). The token for `=` is the number p.
-    """
+    """Returns all pairs of numbers below p as tokens `a b =`, (p^2, 3), where `=` is p, and their sums modulo p."""
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
 
@@ -44,8 +40,7 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """Returns which fraction of the token embedding's Fourier power is in its `n_key` strongest frequencies. The
-    constant component is left out."""
+    """Returns the share of the token embedding's Fourier power that its `n_key` strongest waves have."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
     waves = torch.stack([angle.cos(), angle.sin()])  # cosines and sines, shape (2, n_frequencies, p)

@@ -65,8 +65,7 @@ def sequences(
     max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
     batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, and the answer at each token, both (n_sequences, n_tokens). The answer is
-    -100 at tokens where none is required."""
+    """Draws the tokens that the model reads, and the answer at each, -100 where none is required; (sequence, token)."""
     match task:
         case "majority":
             token_BT = draw.integers(2, batch_size, length)

@@ -32,19 +32,17 @@ def signs(
 
 
 def hinge(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the hinge loss max(0, 1 - output * target), averaged over examples. Barak et al. and Hu et al. use it
-    too."""
+    """Returns the hinge loss max(0, 1 - output * target) of Barak et al. and Hu et al."""
     return (1 - output * target).clamp(min=0).mean()
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the fraction of outputs with the right sign. An output of 0 is wrong."""
+    """Returns the share of outputs with the right sign; 0 is wrong."""
     return (output * target > 0).to(output.dtype).mean()
 
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
-    """Returns which fraction of the first layer's squared weights belongs to the k signs whose product is the label; at
-    the start it is about k / n_bits."""
+    """Returns the share of the first layer's squared weights on the k signs; at the start about k / n_bits."""
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()
     return share

@@ -12,13 +12,7 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTShape:
-    """The sizes and options of a GPT, named like the workload's parameters. Trainings in one batched program have the
-    same values.
-
-    Attributes:
-        d_ffn: Width of the feed-forward parts; `None` = 4 d_model.
-        tied: Whether the logits are x tok^t, without a bias, where tok are the token embeddings.
-    """
+    """The static sizes and options of a GPT: see `Transformer`."""
 
     n_words: int
     n_tokens: int
@@ -35,11 +29,7 @@ class GPTShape:
 
 
 class GPT(Transformer):
-    """A GPT that reads tokens and computes at each token the logits of the next one.
-
-    Args:
-        attention_scale, layer_norm_eps: Values in which trainings of one program may differ.
-    """
+    """A GPT that reads tokens and computes at each token the logits of the next one."""
 
     def __init__(self, shape: GPTShape, *, attention_scale: str = "inv_sqrt_d", layer_norm_eps: float = 1e-5) -> None:
         super().__init__(**asdict(shape), attention_scale=attention_scale, layer_norm_eps=layer_norm_eps)

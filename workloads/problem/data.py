@@ -19,14 +19,12 @@ from attnsweep.workloads.problem.functions import Call
 
 
 class Draw:
-    """Draws random numbers for one training at one step. Successive calls of its methods draw different numbers.
-
-    With equal seed, use and step, the n-th call always draws the same numbers.
+    """Draws random numbers for one training at one step: with equal seed, use and step, the n-th call draws the same.
 
     Args:
         seed: () int64, the key of the numbers.
-        use: The use of the numbers: `train`, `eval`, `initial` or `fixed`.
-        own_seed: () int64, the training's own seed, which is the key of the method `fixed`; default `seed`.
+        use: `train`, `eval`, `initial` or `fixed`.
+        own_seed: () int64, the training's own seed, the key of `fixed`; default `seed`.
     """
 
     def __init__(self, seed: Tensor, use: str, step: int | Tensor, own_seed: Tensor | None = None) -> None:
@@ -36,8 +34,7 @@ class Draw:
 
     @cached_property
     def fixed(self) -> "Draw":
-        """A `Draw` that gives the same numbers at every step of training and evaluation. Use it for random numbers that
-        define the training's task. Its n-th call in a call of `data` draws the same numbers at every step."""
+        """A `Draw` of the same numbers at every step and in evaluation, for what defines the task."""
         return Draw(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
@@ -67,11 +64,7 @@ _NOT_OF_DATA = frozenset({"module", "output", "weights", "draw", "fixed", "step"
 
 
 def checked(data: Any) -> Batch:
-    """Returns the result of the user's data function as tensors by name.
-
-    Raises:
-        SpecError: If it is neither a pair (inputs, target) nor a dictionary with these two names.
-    """
+    """Returns what the user's data function gave as tensors by name."""
     is_pair = isinstance(data, tuple) and len(data) == 2
     named = dict(zip(("inputs", "target"), data, strict=True)) if is_pair else data
     if not isinstance(named, dict) or not {"inputs", "target"} <= named.keys() or _NOT_OF_DATA & named.keys():
@@ -141,11 +134,7 @@ def n_trained_on(train_fraction: float, n_rows: int) -> int:
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.device) -> Batch:
     """Makes the table of all trainings by two calls of the user's function, with global random generators in two
-    different states, because a table of all seeds must not be random.
-
-    Raises:
-        SpecError: If the two tables differ, or their tensors differ in their number of rows.
-    """
+    different states, because a table of all seeds must not be random."""
     tables = []
     for seed in range(2):
         with seeded_generators(seed):

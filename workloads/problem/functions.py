@@ -24,8 +24,7 @@ _COMMON = TrainingParameters.declared()
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function together with the names of its arguments. Called with a dictionary of values, it passes to the
-    function those that the function takes."""
+    """A user's function, which takes from a dictionary of values those that it names."""
 
     role: str
     function: Callable[..., Any]
@@ -48,14 +47,7 @@ class Call:
 
 
 def read_call(role: str, function: object) -> Call:
-    """Checks an object that the user gave as a function, and reads the names of its arguments.
-
-    Args:
-        role: The use of the function, for error messages.
-
-    Raises:
-        SpecError: If it is not a function, or has positional-only arguments, `*args` or `**kwargs`.
-    """
+    """Reads the names of a function's arguments; a `SpecError` for what is none, or has others than named ones."""
     if not callable(function):
         raise SpecError(
             role, given=function, expected="a Python function", fix="pass a function that is made by `def` or `lambda`"
@@ -84,13 +76,10 @@ def parameters_class(
     """Makes a workload's parameter class from the arguments of the user's functions.
 
     Args:
-        supplied: The arguments that the engine supplies to a function, by role. These are no parameters.
-        reserved: The arguments that the engine supplies to any function, used or not.
+        supplied: The arguments that the engine supplies to a function, by role: no parameters.
+        reserved: Those that it supplies to any function, used or not.
         always_static: The roles of functions whose parameters are all static.
         more: Further parameters: (type, field) by name.
-
-    Raises:
-        SpecError: For a parameter without a default, of an unknown type, with two defaults, or with a reserved name.
     """
     fields: dict[str, tuple[Any, Any]] = dict(more)
     without_default, known_before = [], []
@@ -223,12 +212,10 @@ _IGNORED = -100
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of one training, together with its metrics and with the losses of simple predictors that it is compared
-    with.
+    """A loss of one training.
 
     Attributes:
-        levels: Computes the losses of simple predictors, which ignore the inputs, by name; the output 0 is not among
-            them.
+        levels: The losses of simple predictors, which ignore the inputs, by name; the output 0 is not among them.
         call: The user's function if the loss is not one of `LOSSES`.
     """
 
@@ -245,12 +232,7 @@ class Loss:
 
 
 def output_of(returned: Any) -> Tensor:
-    """Extracts the output tensor from the result of a forward pass: the result itself, its attribute `logits`, or the
-    first element of a tuple or list.
-
-    Raises:
-        SpecError: If there is no such tensor.
-    """
+    """The result of a forward pass itself, its attribute `logits`, or the first item of a tuple or list."""
     output = getattr(returned, "logits", returned)
     output = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(output, Tensor):
@@ -264,11 +246,7 @@ def output_of(returned: Any) -> Tensor:
 
 
 def read_loss(loss: object) -> Loss:
-    """Returns the predefined loss with the given name (one of `LOSSES`), or makes a loss from the user's function.
-
-    Raises:
-        SpecError: If `loss` is an unknown name, or neither a name nor a function.
-    """
+    """Returns the loss of this name in `LOSSES`, or makes one of the user's function."""
     if isinstance(loss, str):
         if loss not in LOSSES:
             known = " or ".join(map(repr, LOSSES))
