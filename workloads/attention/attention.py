@@ -37,29 +37,20 @@ class Sight:
 
     @classmethod
     def of(cls, seen_BQK: Tensor, dtype: torch.dtype) -> "Sight":
-        """Makes an attention mask (`Sight`) from a boolean tensor that is true where a query may see a key.
-
-        Args:
-            seen_BQK: bool, true where the key is seen. Every query must see a key: the softmax over no key is NaN, and
-                so is its gradient.
-        """
+        """Makes a mask from a boolean tensor, true where a query sees a key. Every query must see one: the softmax over
+        no key is NaN, and so is its gradient."""
         bias_BQK = torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf)
         return cls(bias_BQK, seen_BQK.sum(-1).to(dtype).log())
 
     @classmethod
     def causal(cls, like: Tensor) -> "Sight":
-        """Makes the causal mask: a token sees itself and all tokens before it.
-
-        Args:
-            like: Tokens (n_sequences, n_tokens, d_model), which give the number of tokens, dtype and device.
-        """
+        """Makes the mask with which a token of `like` (n_sequences, n_tokens, d_model) sees no later ones."""
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device).tril(), like.dtype)
 
     @classmethod
     def everything(cls, like: Tensor) -> "Sight":
-        """Makes the mask with which every token sees all tokens. Number of tokens, dtype and device are those of the
-        tokens `like`."""
+        """Makes the mask with which every token of `like` sees all."""
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)
 
@@ -73,11 +64,7 @@ class LogitScale:
     has_log_n: Tensor
 
     def of(self, log_n: Tensor) -> Tensor:
-        """Returns the number by which the attention logits of each query are multiplied.
-
-        Args:
-            log_n: The logarithm of the number of keys that each query sees. The result has its shape.
-        """
+        """Returns each query's factor, in the shape of `log_n`, the logarithm of the number of keys that it sees."""
         return self.scale * torch.where(self.has_log_n, log_n, 1.0)
 
 
@@ -251,8 +238,7 @@ class Attention(HoldableHeads):
         self.register_buffer("has_log_n", factor.has_log_n)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes self-attention. Returns the output (n_sequences, n_tokens, d_model) and the attention weights
-        (n_sequences, n_heads, n_tokens, n_tokens)."""
+        """Returns the output (n_sequences, n_tokens, d_model) of self-attention, and the weights (see `attend`)."""
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
@@ -299,11 +285,7 @@ class Attention(HoldableHeads):
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
-    """Checks that `d_model`, `n_heads`, `qk` and `qk_rank` fit together. They are arguments of `Attention`.
-
-    Raises:
-        SpecError: If `qk` is unknown, D is not a multiple of H, or `qk_rank` is given with `merged`.
-    """
+    """Raises a `SpecError` if the arguments of `Attention` do not fit together."""
     if qk not in QK_FORMS:
         raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct the value of qk")
     if d_model % n_heads:
