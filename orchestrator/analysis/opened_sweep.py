@@ -16,8 +16,10 @@ from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names,
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.answers import CellRate, OutcomeRates, StuckRates, cell_rates, outcome_rates
 from attnsweep.orchestrator.analysis.rates.bins import (
+    Binning,
     cell_bins,
     dimension_of,
+    equal_bins,
     fine_bins,
     names_of,
     parameters_of,
@@ -144,7 +146,12 @@ class SweepData:
             return as_format(answer(connection, query), format)
 
     def stuck_rates(
-        self, by: str | Sequence[str] | None = None, *, outcome: str = "stuck", detail: str | None = None
+        self,
+        by: str | Sequence[str] | None = None,
+        *,
+        outcome: str = "stuck",
+        detail: str | None = None,
+        bins: int | None = None,
     ) -> StuckRates:
         """Computes the share of stuck trainings, or of those with one outcome, over all trials and in the bins of each
         parameter. Raises a `UserError` for an unknown parameter, outcome or detail of an outcome.
@@ -154,6 +161,7 @@ class SweepData:
                 two, the answer also has the rate in each cell of the two.
             outcome: An outcome such as `degenerate_zero`; `stuck` for all those that count as stuck.
             detail: An `outcome_detail` such as `mean`; default any.
+            bins: Equal parts of each range; default the more, the more trials.
         """
         by = [by] if isinstance(by, str) else by
         with self.reading() as connection:
@@ -161,17 +169,20 @@ class SweepData:
             overall = pooling(*self._specs)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
             cells: tuple[CellRate, ...] = ()
             if by is not None and len(by) == 2:
-                crossing = read_crossing(connection, self._specs, names_of(by), cell_bins)
+                crossing = read_crossing(connection, self._specs, names_of(by), equal_bins(bins, cell_bins))
                 cells = cell_rates(connection, crossing, ending, self._specs)
-            return StuckRates(overall, self._by_parameter(connection, by, ending), ending, cells)
+            return StuckRates(
+                overall, self._by_parameter(connection, by, ending, equal_bins(bins, fine_bins)), ending, cells
+            )
 
-    def outcomes(self, by: str | Sequence[str] | None = None) -> OutcomeRates:
+    def outcomes(self, by: str | Sequence[str] | None = None, *, bins: int | None = None) -> OutcomeRates:
         """Computes the rate of each outcome, with its interval: in each bin of a parameter, in each cell of two
-        parameters (one bin of each), or by default over all trials. Raises a `UserError` for an unknown parameter, or
-        more than two."""
+        parameters (one bin of each), or by default over all trials. `bins` as for `stuck_rates`. Raises a `UserError`
+        for an unknown parameter, or more than two."""
         with self.reading() as connection:
             names = names_of(by)
-            crossing = read_crossing(connection, self._specs, names, cell_bins if len(names) > 1 else fine_bins)
+            binning = equal_bins(bins, cell_bins if len(names) > 1 else fine_bins)
+            crossing = read_crossing(connection, self._specs, names, binning)
             return outcome_rates(connection, crossing, pooling(*self._specs))
 
     def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
@@ -258,23 +269,25 @@ class SweepData:
         return [sweep.spec for sweep in self.directories]
 
     def _by_parameter(
-        self, connection: duckdb.DuckDBPyConnection, by: Sequence[str] | None, ending: Ending
+        self, connection: duckdb.DuckDBPyConnection, by: Sequence[str] | None, ending: Ending, binning: Binning
     ) -> tuple[ParameterRates, ...]:
         spec = self._specs[0]
         if len(self._specs) > 1 or not set(by or ()) <= set(swept_names(spec)):
             names = self.differing(connection) if by is None else by
-            return tuple(self._rates_by(connection, name, ending) for name in names)
-        rates = rates_by(connection, spec, ending, fine_bins)
+            return tuple(self._rates_by(connection, name, ending, binning) for name in names)
+        rates = rates_by(connection, spec, ending, binning)
         return rates if by is None else tuple(rate for name in by for rate in rates if rate.parameter == name)
 
-    def _rates_by(self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending) -> ParameterRates:
+    def _rates_by(
+        self, connection: duckdb.DuckDBPyConnection, name: str, ending: Ending, binning: Binning
+    ) -> ParameterRates:
         values = values_of(connection, name)
         dimension, kept = dimension_of(self._specs, name, values)
         if dimension is None:
             return ParameterRates(name, "", Categorical(choices=(None,)), ())
         counted = [(kept[trial], (n, k)) for trial, n, k in counts_by_trial(connection, (), ending) if trial in kept]
         where = "" if len(kept) == len(values) else "where it is set"
-        return rates_in_bins(name, dimension, counted, pooling(*self._specs), fine_bins, where)
+        return rates_in_bins(name, dimension, counted, pooling(*self._specs), binning, where)
 
     def differing(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
         """Lists the parameters that a sweep varies, and those in which the opened sweeps differ from each other."""

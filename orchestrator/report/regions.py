@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
-from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, fine_bins, has_bin
+from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, equal_bins, fine_bins, has_bin
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     SOLVED,
     Ending,
@@ -86,7 +86,7 @@ def read_regions(
     by_parameter: Sequence[ParameterRates],
     pool: Pooling,
     question: Question,
-    chosen_bins: Binning | None = None,
+    bins: int | None = None,
 ) -> Regions | None:
     """`None` if the sweep varies no parameter that all trials have."""
     swept = [rates for rates in by_parameter if not rates.where]
@@ -116,7 +116,7 @@ def read_regions(
     # The sort is stable, so parameters that explain none of the differences between trials keep the order of the search
     # space.
     explained.sort(key=lambda entry: -entry.share)
-    binning = chosen_bins or (cell_bins if len(explained) > 1 else fine_bins)
+    binning = equal_bins(bins, cell_bins if len(explained) > 1 else fine_bins)
     counts = list(zip(n.tolist(), asked.tolist(), strict=True))
     chosen = [
         rates_in_bins(name, dimension, list(zip(values[name], counts, strict=True)), pool, binning)

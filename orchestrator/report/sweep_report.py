@@ -179,9 +179,8 @@ def read_sweep_report(
     with SweepData.open(*(part.place for part in parts)).reading() as connection:
         results, pool = read_results(connection, spec), pooling(spec)
         question = read_question(connection, spec, outcome)
-        chosen = None if bins is None else equal_bins(bins)
-        by_parameter = rates_by(connection, spec, question.ending, chosen or fine_bins)
-        regions = read_regions(connection, by_parameter, pool, question, chosen)
+        by_parameter = rates_by(connection, spec, question.ending, equal_bins(bins, fine_bins))
+        regions = read_regions(connection, by_parameter, pool, question, bins)
         has_roles = results.roles is not None
         events, delays = read_events(connection, spec)
         ranked = [explained.rates for explained in regions.explained] if regions else []

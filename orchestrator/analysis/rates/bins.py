@@ -116,8 +116,13 @@ def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
     return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
 
 
-def equal_bins(n: int) -> Binning:
-    """Always `n` equal parts of a range, on the scale of its axis; fewer where it has fewer whole numbers."""
+def equal_bins(n: int | None, otherwise: Binning) -> Binning:
+    """`n` equal parts of a range, on the scale of its axis, or fewer where it has fewer whole numbers; `otherwise`
+    without `n`."""
+    if n is None:
+        return otherwise
+    if n < 1:
+        raise UserError("bins", given=n, expected="at least 1", fix="leave it out for bins by the number of trials")
 
     def binning(dimension: Varied, _: Sequence[object]) -> Bins:
         if isinstance(dimension, Categorical) or dimension.low == dimension.high:

@@ -70,5 +70,5 @@ def test_halving_ends_where_it_parts_no_more_trials(dimension: Varied, values: l
 
 def test_equal_bins_are_as_many_as_asked() -> None:
     values = _evenly(log := Float(low=0.01, high=0.5, log=True), 60)
-    assert _sizes(equal_bins(6)(log, values), values) == [10] * 6
-    assert _labels(equal_bins(6)(Int(low=1, high=4), [1, 4])) == ["1", "2", "3", "4"]
+    assert _sizes(equal_bins(6, fine_bins)(log, values), values) == [10] * 6
+    assert _labels(equal_bins(6, fine_bins)(Int(low=1, high=4), [1, 4])) == ["1", "2", "3", "4"]
