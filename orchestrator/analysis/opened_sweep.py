@@ -38,9 +38,8 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once
 from attnsweep.orchestrator.analysis.role_emergence import read_emergence
 from attnsweep.orchestrator.ledger.query import answer
-from attnsweep.orchestrator.ledger.reader import Ledger, allow_many_files
-from attnsweep.orchestrator.ledger.verification import naming_damage
-from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared, outcomes_of, param_column
+from attnsweep.orchestrator.ledger.reader import Ledger, reading
+from attnsweep.orchestrator.ledger.views import Tables, connect, outcomes_of, param_column
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, are_parts
@@ -79,8 +78,6 @@ class SweepData:
                     f" {directories[0].place}",
                     fix="open only sweeps of the same workload together",
                 )
-        if len(directories) > 1:
-            allow_many_files()
         data = cls(directories, tuple(Ledger(sweep.place) for sweep in directories))
         with data.reading():
             if data._trials_apart:
@@ -107,10 +104,7 @@ class SweepData:
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Opens a connection, as `connect` does, and closes it at the end of the `with` block. A damaged file causes a
         `UserError` that names the file."""
-        with (
-            naming_damage([sweep.place for sweep in self.directories]),
-            connect_to_shared(self._tables(), self._trials_apart) as connection,
-        ):
+        with reading(self._ledgers, self._trials_apart) as connection:
             yield connection
 
     @property
@@ -142,7 +136,7 @@ class SweepData:
         refuses the query or it has no result, or if pandas or polars is asked for and not installed."""
         # The query runs in a DuckDB database that is made for this query alone. In a shared database, an error inside
         # DuckDB would make all later queries fail.
-        with naming_damage([sweep.place for sweep in self.directories]), self.connect() as connection:
+        with reading(self._ledgers, self._trials_apart, connecting=connect) as connection:
             return as_format(answer(connection, query), format)
 
     def stuck_rates(

@@ -7,8 +7,8 @@ import duckdb
 from attnsweep.orchestrator.audit.check_trials import COPIED, RESTORE, RESUME
 from attnsweep.orchestrator.audit.problems import Check, Problem, first_few, grouped
 from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
-from attnsweep.orchestrator.ledger.fragments import TABLES, fragment_names, is_overtaken
-from attnsweep.orchestrator.ledger.verification import verify
+from attnsweep.orchestrator.ledger.fragments import TABLES
+from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.journal import Seals, is_note, read_seals
 from attnsweep.orchestrator.running.study_storage import orphans, read_pieces
 from attnsweep.orchestrator.running.warm_start import told_trials
@@ -28,8 +28,7 @@ order by all
 """
 _BARE = Problem("trainings that did not fail and have no curves", RESTORE)
 
-_ATTEMPTS = 5
-"""How often listing the files is attempted; an attempt fails if a compaction merges files meanwhile."""
+_COMPACT = "remove it with: attnsweep compact DIR"
 _RESTORE = "restore it from a copy"
 _DISK = "check its disk, and your access to it"
 _NAMED_BY_DIGEST = {
@@ -59,16 +58,19 @@ def count_files(place: Place) -> int:
 
 def check_files(place: Place, spec_sha256: str, *, finished: bool) -> tuple[Problem, ...]:
     """Damaged files, files of other sweeps, and left-over files."""
-    for _ in range(_ATTEMPTS):
-        names = fragment_names(place)
-        problems = verify(place, spec_sha256)
-        if not is_overtaken(place, names):
-            break
-    return tuple(
-        Problem(str(problem), "remove it with: attnsweep compact DIR" if problem.is_left_over else RESUME)
-        for problem in problems
-        if finished or not problem.is_left_over
-    )
+    found = examine(place)
+    problems = [Problem(f"{fault.subject}: {fault.given}", RESUME) for fault in found.damaged.values()]
+    for table, file in found.sound.not_counting() if finished else ():
+        if file.removesuffix(".parquet") not in found.damaged:
+            problems.append(
+                Problem(f"{place}/{table}/{file}: left over by a commit or a merge that was cut short", _COMPACT)
+            )
+    for table, files in found.sound.files.items():
+        for name, opened in files.items():
+            if (spec := opened.stamp.spec_sha256) != spec_sha256:
+                what = f"{place.file_name(table, name)}: rows of another sweep, of the spec {spec[:12]}"
+                problems.append(Problem(what, COPIED))
+    return tuple(problems)
 
 
 def check_course(directory: SweepDirectory, fix: str | None = None) -> tuple[bool | None, list[Check]]:

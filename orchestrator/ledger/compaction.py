@@ -5,31 +5,18 @@ that moment the fragments whose rows it holds are invalid; they are removed next
 after a crash.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from attnsweep.orchestrator.ledger.fragments import (
-    MERGED,
-    ROW_GROUP_ROWS,
-    TABLES,
-    Snapshot,
-    Stamp,
-    counting_names,
-    damaged,
-    fragment_names,
-    open_files,
-    open_snapshot,
-    publish,
-    require_ledger,
-)
+from attnsweep.orchestrator.ledger.aside import refuse_doubles
+from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, publish
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
-from attnsweep.orchestrator.ledger.verification import naming_damage, refuse_doubles
-from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place
+from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_snapshot, require_ledger
+from attnsweep.orchestrator.storage.place import CHECKPOINTS
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.sweep_directory import COURSE
 from attnsweep.workloads.errors import UserError
@@ -48,19 +35,6 @@ or 25,000 of `trainings`.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recovery:
-    """The files that `recover` has removed.
-
-    Attributes:
-        uncommitted: Fragments whose commit was interrupted. Their trainings run again.
-        n_files: Number of files removed.
-    """
-
-    uncommitted: tuple[str, ...]
-    n_files: int
-
-
 def compact(where: PlaceName) -> None:
     """Merges a sweep's ledger into one file per table, and removes what is no longer needed: files that a killed
     process left among the tables, and the checkpoints of a finished sweep.
@@ -73,64 +47,43 @@ def compact(where: PlaceName) -> None:
     place = place_of(where)
     require_ledger(place)
     with closing(place.lock("compact")):
-        recover(place)
-        merge_alike(place)
+        snapshot = open_snapshot(place)
+        recover(snapshot)
+        for names in snapshot.by_thinning().values():
+            if len(names) > 1:
+                merge(snapshot.only(names))
         if (course := COURSE.read_if_there(place)) is not None and course.finished:
             place.remove(
                 CHECKPOINTS, [*place.unfinished(CHECKPOINTS), *(f"{name}.parquet" for name in place.names(CHECKPOINTS))]
             )
 
 
-def merge_alike(place: Place) -> None:
-    """Merges fragments into a few, only those with each other whose curves keep the same share of probes."""
-    for names in open_snapshot(place).by_thinning().values():
-        if len(names) > 1:
-            merge(place, names)
-
-
-def recover(place: Place) -> Recovery:
+def recover(snapshot: Snapshot) -> None:
     """Removes files of interrupted commits, and files whose rows have been merged into others.
 
     Only the holder of the sweep's lock may call this function.
-
-    Raises:
-        UserError: If a file of `trainings` cannot be read.
     """
-    try:
-        trainings = open_files(place, "trainings", fragment_names(place))
-    except FileNotFoundError as gone:
-        # `fragment_names` has just listed this file, and no other process can have removed it since, because this one
-        # has the lock. So the file is a symbolic link without a target, which counts as damage.
-        raise damaged(place, gone.filename, "a symbolic link whose target does not exist") from gone
-    counting = set(counting_names(trainings))
-    uncommitted = set()
-    n_files = 0
-    for table in TABLES:
-        doomed = place.unfinished(table)
-        for name in place.names(table):
-            if name not in counting:
-                doomed.append(f"{name}.parquet")
-            if name not in trainings and not name.startswith(MERGED):
-                uncommitted.add(name)
+    doomed: dict[str, list[str]] = {}
+    for table, file in snapshot.not_counting():
+        doomed.setdefault(table, []).append(file)
+    for table, files in doomed.items():
         # The removal is written to disk at once, because a crash might undo it and so bring the files back. Files whose
         # rows were merged into another file would then count again, once a later merge has removed that file.
-        place.remove(table, doomed)
-        n_files += len(doomed)
-    return Recovery(uncommitted=tuple(sorted(uncommitted)), n_files=n_files)
+        snapshot.place.remove(table, files)
 
 
-def merge(place: Place, names: Collection[str], leave_out: pc.Expression | None = None) -> str:
+def merge(chosen: Snapshot, leave_out: pc.Expression | None = None) -> str:
     """Merges fragments into one, with sorted rows; returns its name. Holds `_CELLS_AT_ONCE` cells at a time.
 
     Args:
-        names: Fragments whose curves keep the same probes.
+        chosen: Fragments whose curves keep the same probes.
         leave_out: Selects rows of `trainings` to leave out. Their trainings have no rows in the other tables.
 
     Raises:
         UserError: If the fragments belong to different sweeps, share trainings, or one cannot be read.
     """
-    chosen = open_snapshot(place).only(names)
-    refuse_doubles(place, chosen)
+    place, names = chosen.place, sorted(chosen.files["trainings"])
+    refuse_doubles(chosen)
     specs = sorted({file.stamp.spec_sha256 for files in chosen.files.values() for file in files.values()})
     if len(specs) > 1:
         raise UserError(
@@ -140,11 +93,11 @@ def merge(place: Place, names: Collection[str], leave_out: pc.Expression | None 
             fix="remove the files that were copied into the directory from another sweep",
         )
     (kept_every,) = chosen.by_thinning()
-    stamp = Stamp(spec_sha256=specs[0], replaces=tuple(sorted(names)), curves_every=kept_every)
+    stamp = Stamp(spec_sha256=specs[0], replaces=tuple(names), curves_every=kept_every)
     contents = {
         table: (
             chosen.dataset(table).schema,
-            sorted_batches(place, chosen, table, leave_out if table == "trainings" else None),
+            sorted_batches(chosen, table, leave_out if table == "trainings" else None),
         )
         for table in chosen.files
     }
@@ -172,22 +125,17 @@ def due(rows: Mapping[str, int]) -> list[str]:
     return chosen
 
 
-def sorted_batches(
-    place: Place, snapshot: Snapshot, table: str, leave_out: pc.Expression | None = None
-) -> Iterator[pa.RecordBatch]:
+def sorted_batches(snapshot: Snapshot, table: str, leave_out: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
     """Yields all rows of one table in sorted order. Holds `_CELLS_AT_ONCE` cells at a time."""
-    with naming_damage([place]):
-        trials = np.unique(snapshot.dataset("trainings").to_table(columns=["trial"])["trial"].to_numpy())
-    dataset = snapshot.dataset(table)
-    dataset = dataset if leave_out is None else dataset.filter(~leave_out)
-    n_cells = sum(file.rows for file in snapshot.files[table].values()) * len(dataset.schema)
+    trials = np.unique(snapshot.read("trainings", columns=["trial"])["trial"].to_numpy())
+    kept = pc.scalar(True) if leave_out is None else ~leave_out
+    n_cells = sum(file.rows for file in snapshot.files[table].values()) * len(snapshot.dataset(table).schema)
     n_parts = min(1 + n_cells // _CELLS_AT_ONCE, len(trials))
     n_rows = 0
     for part in np.array_split(trials, n_parts):
         # Every file stores the range of its trials, from which Arrow knows which rows it can skip.
         inside = (pc.field("trial") >= int(part[0])) & (pc.field("trial") <= int(part[-1]))
-        with naming_damage([place]):
-            rows = in_order(dataset.to_table(filter=inside if n_parts > 1 else None), SORT_KEYS[table])
+        rows = in_order(snapshot.read(table, filter=inside & kept), SORT_KEYS[table])
         n_rows += rows.num_rows
         yield from rows.combine_chunks().to_batches(max_chunksize=ROW_GROUP_ROWS)
-    assert n_rows == dataset.count_rows()
+    assert n_rows == snapshot.dataset(table).count_rows(filter=kept)

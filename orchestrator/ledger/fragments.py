@@ -1,4 +1,4 @@
-"""The files of the ledger: how a commit publishes them, which of them hold valid rows, and how a reader opens them.
+"""The files of the ledger: how a commit publishes them, and how one is opened.
 
 A *fragment* is the files of one commit, under one name in the folder of every table: `trainings/<name>.parquet`,
 `curves/<name>.parquet`, ... The file in `trainings` appears last and commits the fragment. A merged fragment lists in
@@ -11,7 +11,7 @@ name therefore determines every byte of its fragment. Readers also verify checks
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES, SCHEMA_VERSION, clashes, misfits
-from attnsweep.orchestrator.storage.place import Place, at_once, digest
+from attnsweep.orchestrator.ledger.schema import SCHEMA_VERSION, misfits
+from attnsweep.orchestrator.storage.place import Place, digest
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.workloads.errors import UserError
 
@@ -40,8 +40,9 @@ not need.
 
 _NAMES, _DIGESTS = TypeAdapter(tuple[str, ...]), TypeAdapter(dict[str, str])
 
-_PARQUET = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+# Reading ahead would take a gigabyte of memory for a million trainings.
+PARQUET = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
 
 
@@ -76,188 +77,27 @@ class Stamp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
-    """A Parquet file of the ledger. On a local disk its rows stay readable even after a compaction has removed it."""
+    """A Parquet file of the ledger. Its rows stay readable even after a compaction has removed it."""
 
     fragment: ds.ParquetFileFragment
     rows: int
     stamp: Stamp
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All results that had been committed by a certain moment.
-
-    Attributes:
-        files: Opened files by table, then by name. Every table that the sweep has holds the same names.
-        without_rows: The tables that have no file yet, each with its columns.
-    """
-
-    files: Mapping[str, Mapping[str, OpenFile]]
-    without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
-
-    def dataset(self, table: str) -> ds.Dataset:
-        fragments = [file.fragment for file in self.files.get(table, {}).values()]
-        schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
-        return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), _PARQUET)
-
-    def by_thinning(self) -> dict[int, list[str]]:
-        """The names of the fragments by the k of their curves."""
-        names: dict[int, list[str]] = {}
-        for name, file in self.files["trainings"].items():
-            names.setdefault(file.stamp.curves_every, []).append(name)
-        return names
-
-    def only(self, names: Iterable[str]) -> "Snapshot":
-        chosen = set(names)
-        return replace(
-            self,
-            files={
-                table: {name: file for name, file in files.items() if name in chosen}
-                for table, files in self.files.items()
-            },
-        )
-
-    def tables(self) -> dict[str, ds.Dataset]:
-        return {table: self.dataset(table) for table in TABLES}
-
-    def rows(self) -> dict[str, int]:
-        return {name: file.rows for name, file in self.files["trainings"].items()}
-
-    def rows_of_all_tables(self) -> dict[str, int]:
-        return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
-
-
-def require_ledger(place: Place) -> None:
-    """Raises UserError if a place holds no sweep.
-
-    A directory with nothing but `sweep.json` is a sweep, whose run was killed at the start.
-    """
-    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-
-    if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
-        raise UserError(
-            "DIR",
-            given=str(place),
-            expected="a sweep directory, which contains a folder named trainings",
-            fix="give the directory that `attnsweep run` printed",
-        )
-
-
-def open_snapshot(place: Place) -> Snapshot:
-    """Opens all files that hold valid rows. Works while another process writes to the ledger.
+def open_file(place: Place, table: str, name: str, attested: str | None = None) -> OpenFile:
+    """Opens a file and reads its footer. With `attested`, its digest, all of its bytes are checked.
 
     Raises:
-        UserError: For a file that is missing or cannot be read.
-    """
-    while True:
-        names = fragment_names(place)
-        try:
-            trainings = open_files(place, "trainings", names)
-            counting = counting_names(trainings)
-            files = {table: open_files(place, table, counting) for table in TABLES[:-1] if place.has_folder(table)}
-        except (FileNotFoundError, UserError) as error:
-            # If another process removes files during the read, they may look damaged. In this case the folder is listed
-            # again.
-            if is_overtaken(place, names):
-                continue
-            if isinstance(error, FileNotFoundError):
-                raise damaged(
-                    place, error.filename, "a missing file: its folder lists the file, but it cannot be opened"
-                ) from error
-            raise
-        # If a compaction (a merge of files into one) runs while the folder is listed, the list may lack both the old
-        # files and the new one. Then the folder is listed again. If a commit has only added files, the list is still
-        # valid.
-        if not is_overtaken(place, names):
-            return _snapshot_of(place, {**files, "trainings": {name: trainings[name] for name in counting}})
-
-
-def _snapshot_of(place: Place, files: Mapping[str, Mapping[str, OpenFile]]) -> Snapshot:
-    for table, opened in files.items():
-        for name, wrong in clashing(opened).items():
-            raise damaged(place, place.file_name(table, name), wrong)
-    return Snapshot(files) if files["trainings"] else Snapshot(files, _declared_columns(place))
-
-
-def _declared_columns(place: Place) -> Mapping[str, pa.Schema]:
-    # `SweepDirectory` and the dimensions are imported only here, because they import Optuna, which reading rows does
-    # not need.
-    from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-    from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int
-
-    def values(dimension: object) -> Iterator[object]:
-        match dimension:
-            case Float(low=low) | Int(low=low):
-                yield low
-            case Categorical(choices=choices):
-                yield from choices
-            case Conditional(then=then, otherwise=otherwise):
-                yield from values(then)
-                yield from values(otherwise)
-            case Derived():
-                pass
-            case _:
-                yield dimension
-
-    if not place.has_text(SWEEP_FILE):
-        return BASE_COLUMNS
-    directory = SweepDirectory.open(place)
-    trainings = BASE_COLUMNS["trainings"]
-    for name, dimension in {**directory.defaults, **directory.spec.parameters()}.items():
-        if f"param_{name}" not in trainings.names:
-            # The column of a parameter gets the type of the parameter's first value that is not null. If all values are
-            # null, it gets the type double.
-            kinds = (type(value) for value in values(dimension) if value is not None)
-            trainings = trainings.append(pa.field(f"param_{name}", PARAMETER_TYPES[next(kinds, float)]))
-    return {**BASE_COLUMNS, "trainings": trainings}
-
-
-def clashing(files: Mapping[str, OpenFile]) -> dict[str, str]:
-    """Returns the files that have a column of another type than earlier ones, each with the difference."""
-    return clashes({name: file.fragment.physical_schema for name, file in files.items()})
-
-
-def fragment_names(place: Place) -> list[str]:
-    """All names in order, including those that were merged into others but not removed yet."""
-    return sorted(place.names("trainings"))
-
-
-def is_overtaken(place: Place, names: Iterable[str]) -> bool:
-    """Whether files were merged or removed since `names` were listed."""
-    return has_overtaken(fragment_names(place), names)
-
-
-def has_overtaken(later_names: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether files were merged or removed between two listings."""
-    later = set(later_names)
-    return not later.issuperset(names) or any(name.startswith(MERGED) for name in later.difference(names))
-
-
-def open_files(place: Place, table: str, names: Iterable[str]) -> dict[str, OpenFile]:
-    """Opens files of one table, by name.
-
-    Raises:
-        FileNotFoundError: If a compaction has removed a file.
-        UserError: For a file that cannot be read.
-    """
-    names = list(names)
-    return dict(zip(names, at_once(partial(open_file, place, table), names, place.n_at_once), strict=True))
-
-
-def open_file(place: Place, table: str, name: str) -> OpenFile:
-    """Opens a file and reads its footer.
-
-    Raises:
-        FileNotFoundError: If a compaction has removed it since it was listed.
-        DamagedFileError: If the file is damaged.
+        DamagedFileError: If it is missing or damaged.
         UserError: If a newer version of attnsweep wrote it, or it cannot be read now.
     """
     path = place.file_name(table, name)
     try:
         handle = place.open_file(table, name)
         with place.answering(path):
-            fragment = _PARQUET.make_fragment(handle)
+            if attested is not None and digest(handle) != attested:
+                raise damaged(place, path, "a file that does not match its checksum")
+            fragment = PARQUET.make_fragment(handle)
             metadata = fragment.metadata.metadata or {}
             wrong = "; ".join(misfits(table, fragment.physical_schema))
         version = int(metadata[b"schema_version"])
@@ -268,14 +108,11 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
             curves_every=int(metadata.get(b"curves_every", b"1")),
         )
     except FileNotFoundError as gone:
-        raise FileNotFoundError(gone.errno, gone.strerror, path) from gone
+        raise damaged(place, path, "a file that does not exist") from gone
     except KeyError as lacking:
-        what = f"a damaged file: its metadata lacks the entry {lacking.args[0].decode()}"
-        raise damaged(place, path, what) from lacking
+        raise damaged(place, path, f"a file whose metadata lacks the entry {lacking.args[0].decode()}") from lacking
     except ValidationError as damage:
-        raise damaged(
-            place, path, "a damaged file: the entry `replaces` or `digests` of its metadata cannot be parsed"
-        ) from damage
+        raise damaged(place, path, "a file whose entry `replaces` or `digests` cannot be parsed") from damage
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
@@ -286,16 +123,10 @@ def open_file(place: Place, table: str, name: str) -> OpenFile:
             fix="read the file with the newer version of attnsweep that wrote it",
         )
     if name in stamp.replaces:
-        raise damaged(place, path, "a damaged file: its metadata lists the file itself among those that it replaces")
+        raise damaged(place, path, "a file that lists itself among those that it replaces")
     if wrong:
         raise damaged(place, path, wrong)
     return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)
-
-
-def counting_names(trainings: Mapping[str, OpenFile]) -> list[str]:
-    """The names in `trainings` that no file there replaces."""
-    replaced = {name for file in trainings.values() for name in file.stamp.replaces}
-    return sorted(set(trainings) - replaced)
 
 
 def publish(

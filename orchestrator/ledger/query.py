@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from attnsweep.orchestrator.ledger.reader import Ledger, ask_all
+from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.ledger.views import identifier
 from attnsweep.orchestrator.storage.output_file import writing_file
 from attnsweep.orchestrator.terminal import PlainConsole, plain
@@ -46,7 +46,8 @@ def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
     Raises:
         UserError: If `sql` is not one query, if DuckDB refuses it, or if a sweep is given twice.
     """
-    return ask_all(ledgers, lambda connection: answer(connection, sql))
+    with reading(ledgers) as connection:
+        return answer(connection, sql)
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:

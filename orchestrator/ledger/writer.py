@@ -10,10 +10,11 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from attnsweep.orchestrator.ledger.aside import set_damage_aside, set_doubles_aside
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
-from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Snapshot, Stamp, open_snapshot, publish
+from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, publish
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
-from attnsweep.orchestrator.ledger.verification import set_damage_aside, set_doubles_aside
+from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_fragments, open_snapshot
 from attnsweep.orchestrator.storage.place import ASIDE, Place
 from attnsweep.workloads.errors import UserError
 
@@ -45,7 +46,6 @@ class LedgerWriter:
     Attributes:
         set_aside: A message for each fragment that was damaged or repeated trainings. Its rows are gone from the
             tables, although the study may have recorded their trials as ended.
-        recovered: The files that opening has removed.
 
     Raises:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
@@ -59,9 +59,8 @@ class LedgerWriter:
         self._lock = place.lock("resume" if place.has_folder("trainings") else "run")
         try:
             place.make_folders(self._schemas.keys())
-            self.set_aside = set_damage_aside(place)
-            self.recovered = recover(place)
-            snapshot = open_snapshot(place)
+            snapshot, self.set_aside = set_damage_aside(place)
+            recover(snapshot)
             self._check_sweep(snapshot)
             doubles = set_doubles_aside(place, snapshot)
             self.set_aside |= doubles
@@ -99,7 +98,7 @@ class LedgerWriter:
         rows = self._rows.setdefault(curves_every, {})
         rows[self._publish(pack, tables, curves_every)] = sum(table.num_rows for table in tables.values() if table)
         if names := due(rows):
-            merged = merge(self._place, names)
+            merged = merge(open_fragments(self._place, names))
             rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:
@@ -116,8 +115,8 @@ class LedgerWriter:
         snapshot = open_snapshot(self._place)
         failed = {
             name: rows
-            for name in snapshot.rows()
-            if (rows := snapshot.only([name]).dataset("trainings").to_table(filter=IS_FAILED)).num_rows
+            for name in snapshot.files["trainings"]
+            if (rows := snapshot.only([name]).read("trainings", filter=IS_FAILED)).num_rows
         }
         if failed:
             rows = [
@@ -128,7 +127,7 @@ class LedgerWriter:
             name = hashlib.sha256(text.encode()).hexdigest()[:12]
             self._place.put_text(f"{ASIDE}/failed-{name}.json", text)
             for names in snapshot.only(failed).by_thinning().values():
-                merge(self._place, names, leave_out=IS_FAILED)
+                merge(snapshot.only(names), leave_out=IS_FAILED)
         self._rows = _mergeable(open_snapshot(self._place))
 
     def _publish(self, pack: str, tables: Mapping[str, pa.Table | None], curves_every: int) -> str:
@@ -161,7 +160,7 @@ class LedgerWriter:
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:
-    rows = snapshot.rows_of_all_tables()
+    rows = snapshot.rows()
     return {
         every: {name: rows[name] for name in names if name not in without}
         for every, names in snapshot.by_thinning().items()

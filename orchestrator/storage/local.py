@@ -64,7 +64,6 @@ class LocalFolder:
 
     path: Path
 
-    pins_open_files = True
     n_at_once = 1
 
     def __str__(self) -> str:

@@ -42,12 +42,10 @@ class Place(Protocol):
     UserError of one line without credentials.
 
     Attributes:
-        pins_open_files: Whether an opened file can be read after its removal.
         n_at_once: Number of files to open concurrently: above 1 if opening a file takes a request over the network.
         full_name: The place's name for a reader on another machine.
     """
 
-    pins_open_files: bool
     n_at_once: int
 
     @property
@@ -104,7 +102,9 @@ class Place(Protocol):
         """A Parquet file's full name, for messages."""
 
     def open_file(self, folder: str, name: str) -> "NativeFile":
-        """Raises FileNotFoundError, with the `file_name` as its `filename`, if there is no such Parquet file."""
+        """It stays readable after its removal.
+
+        Raises FileNotFoundError, with the `file_name` as its `filename`, if there is no such Parquet file."""
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """Writes one Parquet file to each of several folders, in order, under one name, which is returned.

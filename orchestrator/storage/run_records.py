@@ -93,7 +93,7 @@ class Beacon:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._seconds = _WRITE_SECONDS if self._place.pins_open_files else _UPLOAD_SECONDS
+        self._seconds = _WRITE_SECONDS if self._place.n_at_once == 1 else _UPLOAD_SECONDS
         self._next = 0.0
         self._n_asked = 0
 

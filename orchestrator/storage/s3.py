@@ -1,15 +1,13 @@
 """A sweep under a prefix of an S3-compatible object store. Each upload is atomic."""
 
 import errno
-import io
-import os
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +21,9 @@ from attnsweep.orchestrator.storage.s3_client import WRITE_SECONDS, open_store, 
 
 if TYPE_CHECKING:
     from obstore import PutMode
-    from typing_extensions import Buffer
 
-_WHOLE_BYTES = 2**20
-"""A file of at most this many bytes is downloaded whole when it is opened, in one request. Larger files are read in
-parts."""
-_READ_BYTES = 4 * 2**20
-"""The smallest number of bytes that one request reads from a file too large to be downloaded whole."""
+_PART_BYTES = 16 * 2**20
+"""The most bytes that one request downloads."""
 _UPLOADED_AT_ONCE = 4
 """Number of parts of 5 MiB that are uploaded concurrently. It is low, because all parts share the network and each must
 arrive before the request's timeout."""
@@ -44,9 +38,8 @@ class ObjectPrefix:
     """A prefix of a bucket. The store must be strongly consistent (as S3 since 2020) and honour `If-None-Match` and
     `If-Match` of a PUT (as S3 since 2024).
 
-    An upload is one PUT or a multipart upload; in both, the object appears when the upload is complete. An opened file
-    may be unreadable after its removal. Requests that write use a separate client, whose timeout is shorter than the
-    lease.
+    An upload is one PUT or a multipart upload; in both, the object appears when the upload is complete. Requests
+    that write use a separate client, whose timeout is shorter than the lease.
     """
 
     uri: str
@@ -54,7 +47,6 @@ class ObjectPrefix:
     _uploads: S3Store = field(compare=False, repr=False)
     _base: str = ""
 
-    pins_open_files = False
     n_at_once = 16
 
     def __str__(self) -> str:
@@ -178,27 +170,19 @@ class ObjectPrefix:
         return f"{self.uri}/{folder}/{name}.parquet"
 
     def open_file(self, folder: str, name: str) -> pa.NativeFile:
+        """Downloads it into memory."""
         key = f"{folder}/{name}.parquet"
-        with self._naming(key):
-            answer = self._store.get(self._key(key))
-            size = answer.meta["size"]
-            if size <= _WHOLE_BYTES:
-                return pa.BufferReader(pa.py_buffer(answer.bytes()))
-            reader = io.BufferedReader(_Ranges(partial(self._part, key), size), _READ_BYTES)
-            return pa.PythonFile(reader, mode="r")
-
-    def _part(self, name: str, start: int, length: int) -> "Buffer":
-        with self._naming(name):
-            return self._store.get_range(self._key(name), start=start, length=length)
-
-    @contextmanager
-    def _naming(self, name: str) -> Iterator[None]:
-        """Like `answering`; an object that does not exist is a FileNotFoundError that names it."""
         try:
-            with self.answering(f"{self.uri}/{name}"):
-                yield
+            with self.answering(f"{self.uri}/{key}"):
+                answer = self._store.get(self._key(key))
+                size = answer.meta["size"]
+                if size <= _PART_BYTES:
+                    return pa.BufferReader(pa.py_buffer(answer.bytes()))
+                ends = [*range(0, size, _PART_BYTES), size]
+                parts = [self._store.get_range(self._key(key), start=a, end=b) for a, b in pairwise(ends)]
+                return pa.BufferReader(pa.py_buffer(b"".join(parts)))
         except FileNotFoundError as gone:
-            raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{name}") from gone
+            raise FileNotFoundError(errno.ENOENT, "the object does not exist", f"{self.uri}/{key}") from gone
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """All files are complete on this machine before the first one is uploaded."""
@@ -245,33 +229,6 @@ class ObjectPrefix:
         with self.answering():
             listed = self._store.list_with_delimiter(self._key(folder))
         return bool(listed["objects"] or listed["common_prefixes"])
-
-
-class _Ranges(io.RawIOBase):
-    """An object as a file that pyarrow can read, which an `obstore.ReadableFile` is not. Each read is one request."""
-
-    def __init__(self, read: Callable[[int, int], "Buffer"], size: int) -> None:
-        self._read, self._size = read, size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: "Buffer") -> int:
-        into = memoryview(buffer).cast("B")
-        length = min(len(into), self._size - self._at)
-        if length <= 0:
-            return 0
-        into[:length] = memoryview(self._read(self._at, length))
-        self._at += length
-        return length
 
 
 def open_prefix(bucket: str, prefix: str) -> ObjectPrefix:

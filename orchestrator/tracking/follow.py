@@ -11,8 +11,8 @@ from functools import partial
 import duckdb
 
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.ledger.fragments import fragment_names
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.snapshot import fragment_names
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.orchestrator.storage.locks import TakenError
 from attnsweep.orchestrator.storage.place import Lock, Place
@@ -73,7 +73,7 @@ class Mirror:
         if not self._has_runs:
             return []
         replicates = self.directory.spec.replicates
-        complete = self._ledger.ask(lambda connection: complete_trials(connection, replicates))
+        complete = self._ledger.ask(partial(complete_trials, rule=replicates), ["trainings"])
         return [trial for trial in complete if trial not in self._finished]
 
     def _retried(self) -> dict[int, int | None]:
@@ -88,7 +88,7 @@ class Mirror:
             ended = dict(connection.execute(ends).fetchall())
             return {trial: ended[trial] if trial in complete else None for trial in trials}
 
-        return self._ledger.ask(ask)
+        return self._ledger.ask(ask, ["trainings"])
 
     def log(self, trials: Sequence[int]) -> Iterator[list[int]]:
         """Yields each batch of complete trials once it is logged. After an early stop no trial is logged twice."""
@@ -131,7 +131,7 @@ class Follower:
         self._store = store
         self._tell = tell
         self._retry_seconds = retry_seconds
-        self._pause = _LOOK_SECONDS if place.pins_open_files else _LOOK_SECONDS_IN_A_STORE
+        self._pause = _LOOK_SECONDS if place.n_at_once == 1 else _LOOK_SECONDS_IN_A_STORE
         self._lock: Lock | None = None
         self._mirror: Mirror | None = None
         self._seen: list[str] = []

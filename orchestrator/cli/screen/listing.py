@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 import duckdb
 import typer
@@ -91,7 +92,7 @@ def _listed(place: Place, n_bytes: int) -> Listed:
     except UserError as error:
         return Listed(str(place), f"damaged: {error.given}", 0, _NOT_MEASURED, _NOT_MEASURED, n_bytes, "")
     try:
-        n_trainings, stuck, solved = Ledger(place).ask(lambda connection: _rates(connection, directory))
+        n_trainings, stuck, solved = Ledger(place).ask(partial(_rates, directory=directory), ["trainings"])
     except UserError as error:
         n_trainings, stuck, solved = 0, _NOT_MEASURED, _NOT_MEASURED
         if place.has_folder("trainings") and place.names("trainings"):

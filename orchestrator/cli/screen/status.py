@@ -73,7 +73,7 @@ def follow_status(where: PlaceName) -> None:
 def _lines(directory: SweepDirectory) -> Iterator[str]:
     spec, now = directory.own_spec, datetime.now(UTC)
     progress = None if directory.finished else PROGRESS.read_if_sound(directory.place)
-    counts = Ledger(directory.place).ask(partial(_read, spec=spec))
+    counts = Ledger(directory.place).ask(partial(_read, spec=spec), ["trainings"])
     replays = earlier_replays(directory)
     fault = None if replays is None else replays.fault
     state = "finished" if directory.finished else progress.in_words(now) if progress else "not finished"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import curves_schema, heads_schema, trainings_schema
+from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
@@ -87,6 +88,14 @@ def commit(root: PlaceName, *trials: int, n_replicates: int = 2, n_steps: int = 
             keys = sorted(keys_of(trial, n_replicates=n_replicates))
             writer.commit(f"p{trial}", *pack_rows(f"p{trial}", keys, n_steps))
     return keys_of(*trials, n_replicates=n_replicates)
+
+
+def faults_of(root: PlaceName) -> list[str]:
+    """The files that are damaged or left over."""
+    place = place_of(root)
+    found = examine(place)
+    damaged = [fault.subject.removeprefix(f"{place}/") for fault in found.damaged.values()]
+    return damaged or [f"{table}/{file}" for table, file in found.sound.not_counting()]
 
 
 def held(root: PlaceName, n_steps: int = 3) -> set[Key]:

@@ -11,13 +11,11 @@ import pytest
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.verification import verify
-from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import (
-    SPEC,
     commit,
     committed_keys,
+    faults_of,
     file_of,
     held,
     keys_of,
@@ -38,10 +36,6 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
-def _words(root: Path) -> list[str]:
-    return [str(problem).replace(f"{root}/", "") for problem in verify(place_of(root), SPEC)]
-
-
 def _flip(path: Path, position: int) -> None:
     """Damages one bit."""
     whole = bytearray(path.read_bytes())
@@ -58,7 +52,7 @@ def _page(path: Path, column: int = 0) -> int:
 
 def test_a_name_attests_each_byte_of_its_fragment(root: Path) -> None:
     compact(root)
-    assert verify(place_of(root), SPEC) == []
+    assert faults_of(root) == []
     (trainings,) = (root / "trainings").iterdir()
     assert trainings.stem == "merged-" + hashlib.sha256(trainings.read_bytes()).hexdigest()[:32]
     for table in ("curves", "heads"):
@@ -73,9 +67,9 @@ def test_a_single_wrong_bit_anywhere_is_found(root: Path, table: str) -> None:
     whole = path.read_bytes()
     for position in range(0, len(whole), max(len(whole) // 40, 1)):
         _flip(path, position)
-        assert [word.partition(":")[0] for word in _words(root)] == [f"{table}/{path.name}"]
+        assert faults_of(root) == [f"{table}/{path.name}"]
         path.write_bytes(whole)
-    assert verify(place_of(root), SPEC) == []
+    assert faults_of(root) == []
 
 
 DAMAGES: list[Callable[[Path], object]] = [
@@ -110,7 +104,7 @@ def test_a_writer_sets_a_damaged_fragment_aside_and_the_rest_goes_on(
         assert held(root) == keys_of(0, 2)
         writer.commit("p1", *pack_rows("p1", [(1, 0), (1, 1)]))
     assert held(root) == keys_of(0, 1, 2)
-    assert verify(place_of(root), SPEC) == []
+    assert faults_of(root) == []
     with open_writer(root) as writer:
         assert writer.set_aside == {}
 
@@ -167,8 +161,9 @@ def test_a_reader_meets_no_wrong_number(root: Path, ask: Callable[[Path], object
     assert Ledger(root).trainings().num_rows == 6
 
 
-def test_files_of_another_sweep_are_found(root: Path) -> None:
-    assert len(verify(place_of(root), "f" * 64)) == 9
+def test_a_mistake_in_a_query_is_no_damage(root: Path) -> None:
+    with refused("SQL", UserError):
+        query_all([Ledger(root)], "SELECT error('mine') FROM curves")
 
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.ledger.aside import set_damage_aside
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.verification import set_damage_aside, verify
+from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
 from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
-from tests.orchestrator.ledger.ledger_rows import SPEC, commit, file_of, held, keys_of, open_writer
+from tests.orchestrator.ledger.ledger_rows import commit, file_of, held, keys_of, open_writer
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.limits import may_open
 from tests.refusals import refused
@@ -57,7 +58,7 @@ def files_of(root: Path) -> set[Path]:
 def test_a_fragment_that_fails_to_be_read_stops_a_writer_and_an_audit_and_stays(table: str, root: Path) -> None:
     path = file_of(root, table, "p1")
     with failing(path):
-        acts: tuple[Callable[[], object], ...] = (lambda: open_writer(root), lambda: verify(LocalFolder(root), SPEC))
+        acts: tuple[Callable[[], object], ...] = (lambda: open_writer(root), lambda: examine(LocalFolder(root)))
         for act in acts:
             with refused(path.name, StoreError):
                 act()

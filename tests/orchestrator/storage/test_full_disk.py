@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.ledger.verification import verify
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.errors import StoreError
@@ -13,7 +12,7 @@ from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
 from tests.fault import disks
-from tests.orchestrator.ledger.ledger_rows import SPEC, Key, commit, held, open_writer, pack_rows
+from tests.orchestrator.ledger.ledger_rows import Key, commit, faults_of, held, open_writer, pack_rows
 from tests.orchestrator.storage.limits import largest_file
 from tests.refusals import refused
 
@@ -47,7 +46,7 @@ def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Pat
         commit(tmp_path, 1, n_steps=3000)
     assert told.value.given == "File too large"
     assert set(tmp_path.rglob("*")) == files
-    assert verify(LocalFolder(tmp_path), SPEC) == []
+    assert faults_of(tmp_path) == []
     keys |= commit(tmp_path, 1)
     assert held(tmp_path) == keys
 
@@ -73,7 +72,7 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
         assert writer.set_aside == {}
         writer.commit("last", *pack_rows("last", [(2000, 0)]))
     assert held(small_disk) == found | {(2000, 0)}
-    assert verify(LocalFolder(small_disk), SPEC) == []
+    assert faults_of(small_disk) == []
     assert _hidden(small_disk) == []
 
 

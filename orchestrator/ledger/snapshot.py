@@ -1,0 +1,259 @@
+"""What a reader sees of a ledger: the files that count at one moment, all opened.
+
+A compaction may remove files while they are opened; then all are opened anew. An opened file stays readable, so nothing
+that happens later disturbs the reader.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from attnsweep.orchestrator.ledger.fragments import (
+    MERGED,
+    PARQUET,
+    TABLES,
+    DamagedFileError,
+    OpenFile,
+    damaged,
+    open_file,
+    reason,
+)
+from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES, clashes
+from attnsweep.orchestrator.storage.errors import unreadable
+from attnsweep.orchestrator.storage.place import Place, at_once
+from attnsweep.workloads.errors import UserError
+
+_NONE: Mapping[str, Mapping[str, OpenFile]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All results that had been committed by a certain moment.
+
+    Attributes:
+        files: Opened files by table, then by name. Every table that the sweep has holds the same names.
+        without_rows: The tables that have no file yet, each with its columns.
+    """
+
+    place: Place
+    files: Mapping[str, Mapping[str, OpenFile]]
+    without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
+
+    def dataset(self, table: str) -> ds.Dataset:
+        fragments = [file.fragment for file in self.files.get(table, {}).values()]
+        schemas = [fragment.physical_schema.remove_metadata() for fragment in fragments]
+        return ds.FileSystemDataset(fragments, pa.unify_schemas(schemas or [self.without_rows[table]]), PARQUET)
+
+    def read(self, table: str, **selection: Any) -> pa.Table:
+        """Takes the arguments of `Dataset.to_table`. Raises UserError for a file that cannot be read."""
+        with naming_damage([self.place]):
+            return self.dataset(table).to_table(**selection)
+
+    def tables(self) -> dict[str, ds.Dataset]:
+        return {table: self.dataset(table) for table in TABLES}
+
+    def only(self, names: Iterable[str]) -> "Snapshot":
+        chosen = set(names)
+        files = {
+            table: {name: file for name, file in files.items() if name in chosen} for table, files in self.files.items()
+        }
+        return replace(self, files=files)
+
+    def by_thinning(self) -> dict[int, list[str]]:
+        """The names of the fragments by the k of their curves."""
+        names: dict[int, list[str]] = {}
+        for name, file in self.files["trainings"].items():
+            names.setdefault(file.stamp.curves_every, []).append(name)
+        return names
+
+    def rows(self) -> dict[str, int]:
+        """Of all tables, by fragment."""
+        return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
+
+    def not_counting(self) -> Iterator[tuple[str, str]]:
+        """The table and name of each file that a commit or a merge that was cut short has left over."""
+        for table in TABLES:
+            yield from ((table, file) for file in self.place.unfinished(table))
+            others = (name for name in self.place.names(table) if name not in self.files["trainings"])
+            yield from ((table, f"{name}.parquet") for name in others)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The sound fragments of a ledger, and the error of the first damaged file of each other one."""
+
+    sound: Snapshot
+    damaged: Mapping[str, DamagedFileError]
+
+
+def require_ledger(place: Place) -> None:
+    """Raises UserError if a place holds no sweep.
+
+    A directory with nothing but `sweep.json` is a sweep, whose run was killed at the start.
+    """
+    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
+    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+
+    if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
+        raise UserError(
+            "DIR",
+            given=str(place),
+            expected="a sweep directory, which contains a folder named trainings",
+            fix="give the directory that `attnsweep run` printed",
+        )
+
+
+def open_snapshot(
+    place: Place, tables: Collection[str] = TABLES, known: Mapping[str, Mapping[str, OpenFile]] = _NONE
+) -> Snapshot:
+    """Opens all files that hold valid rows. Works while another process writes to the ledger.
+
+    Args:
+        tables: The other tables are without rows.
+        known: Files that are open already. Their names tell their content, so they need not be opened again.
+
+    Raises:
+        UserError: For a file that is missing or cannot be read.
+    """
+    found = _steadily(place, partial(_opened, place, tables, known, checks_digests=False))
+    for fault in found.damaged.values():
+        raise fault
+    return found.sound if found.sound.files["trainings"] else replace(found.sound, without_rows=_declared(place))
+
+
+def open_fragments(place: Place, names: Collection[str]) -> Snapshot:
+    """Opens files of certain commits, for the holder of the sweep's lock."""
+    return Snapshot(place, {table: _at_once(place, partial(open_file, place, table), names) for table in _there(place)})
+
+
+def examine(place: Place) -> Examination:
+    """Reads every byte of all files that count.
+
+    Raises:
+        UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
+    """
+    return _steadily(place, partial(_opened, place, TABLES, _NONE, checks_digests=True))
+
+
+@contextmanager
+def naming_damage(places: Sequence[Place]) -> Iterator[None]:
+    """An error of reading inside the context is raised as that of the file that has it."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, duckdb.InvalidInputException, UserError) as error:
+        # DuckDB raises an InvalidInputException if Arrow cannot read a file, and also for some mistakes in a query.
+        if isinstance(error, UserError) and not isinstance(error.__cause__, duckdb.InvalidInputException):
+            raise
+        for fault in (fault for place in places for fault in examine(place).damaged.values()):
+            raise fault from error
+        if isinstance(error, UserError):
+            raise
+        failure = error if isinstance(error, OSError) else OSError(reason(error))
+        raise unreadable(failure.filename or ", ".join(map(str, places)), failure) from error
+
+
+def fragment_names(place: Place) -> list[str]:
+    """All names in order, including those that were merged into others but not removed yet."""
+    return sorted(place.names("trainings"))
+
+
+def _steadily(place: Place, look: Callable[[Sequence[str]], Examination]) -> Examination:
+    while True:
+        names = fragment_names(place)
+        try:
+            found: Examination | UserError = look(names)
+        except UserError as error:
+            found = error
+        later = set(fragment_names(place))
+        # A listing during a compaction may lack both the old files and the new one. A commit has only added files.
+        if later.issuperset(names) and not any(name.startswith(MERGED) for name in later.difference(names)):
+            if isinstance(found, UserError):
+                raise found
+            return found
+
+
+def _opened(
+    place: Place,
+    tables: Collection[str],
+    known: Mapping[str, Mapping[str, OpenFile]],
+    names: Sequence[str],
+    *,
+    checks_digests: bool,
+) -> Examination:
+    faults: dict[str, DamagedFileError] = {}
+
+    def opened(table: str, digests: Mapping[str, str]) -> dict[str, OpenFile]:
+        def one(name: str) -> OpenFile | None:
+            try:
+                attested = digests[name] if checks_digests else None
+                return known.get(table, {}).get(name) or open_file(place, table, name, attested)
+            except DamagedFileError as fault:
+                faults.setdefault(name, fault)
+                return None
+
+        return {name: file for name, file in _at_once(place, one, digests).items() if file is not None}
+
+    trainings = opened("trainings", {name: name.rpartition("-")[2] for name in names})
+    replaced = {name for file in trainings.values() for name in file.stamp.replaces}
+    counting = [name for name in trainings if name not in replaced]
+    files = {"trainings": trainings}
+    for table in _there(place):
+        if table in tables and table != "trainings":
+            files[table] = opened(table, {name: trainings[name].stamp.digests.get(table, "") for name in counting})
+    for table, each in files.items():
+        schemas = {name: each[name].fragment.physical_schema for name in counting if name in each}
+        for name, wrong in clashes(schemas).items():
+            faults.setdefault(name, damaged(place, place.file_name(table, name), wrong))
+    sound = [name for name in counting if name not in faults]
+    return Examination(
+        Snapshot(place, {table: {name: each[name] for name in sound} for table, each in files.items()}),
+        {name: fault for name, fault in faults.items() if name not in replaced},
+    )
+
+
+def _at_once(place: Place, open_one: Callable[[str], Any], names: Collection[str]) -> dict[str, Any]:
+    return dict(zip(names, at_once(open_one, names, place.n_at_once), strict=True))
+
+
+def _there(place: Place) -> list[str]:
+    return [table for table in TABLES if table == "trainings" or place.has_folder(table)]
+
+
+def _declared(place: Place) -> Mapping[str, pa.Schema]:
+    # `SweepDirectory` and the dimensions are imported only here, because they import Optuna, which reading rows does
+    # not need.
+    from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+    from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int
+
+    def values(dimension: object) -> Iterator[object]:
+        match dimension:
+            case Float(low=low) | Int(low=low):
+                yield low
+            case Categorical(choices=choices):
+                yield from choices
+            case Conditional(then=then, otherwise=otherwise):
+                yield from values(then)
+                yield from values(otherwise)
+            case Derived():
+                pass
+            case _:
+                yield dimension
+
+    if not place.has_text(SWEEP_FILE):
+        return BASE_COLUMNS
+    directory = SweepDirectory.open(place)
+    trainings = BASE_COLUMNS["trainings"]
+    for name, dimension in {**directory.defaults, **directory.spec.parameters()}.items():
+        if f"param_{name}" not in trainings.names:
+            # The column of a parameter gets the type of the parameter's first value that is not null. If all values are
+            # null, it gets the type double.
+            kinds = (type(value) for value in values(dimension) if value is not None)
+            trainings = trainings.append(pa.field(f"param_{name}", PARAMETER_TYPES[next(kinds, float)]))
+    return {**BASE_COLUMNS, "trainings": trainings}
