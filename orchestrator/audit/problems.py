@@ -3,13 +3,19 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Self, TypeAlias
 
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.workloads.errors import UserError
+
+COPIED = "remove the files that were copied into the folders trainings, curves and heads"
+RESTORE = "restore the folders trainings, curves and heads from a copy of the directory"
+RESUME = "continue with: attnsweep resume DIR"
+
+Fault: TypeAlias = tuple[str, str, str]
+"""What is wrong, what the user can do about it, and the trial, training, run or sweep that has it."""
 
 _SHOWN, _MOST_CHARACTERS = 3, 300
 _STATES = {
@@ -21,7 +27,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault, or many of one kind: what is wrong, and what the user can do about it."""
+    """A fault, or many of one kind."""
 
     what: str
     fix: str
@@ -35,22 +41,18 @@ class Problem:
         return cls(clipped(f"{error.subject}: {error.given}", _MOST_CHARACTERS), fix or error.fix)
 
 
-Fault: TypeAlias = tuple[Problem, str]
-"""A kind of fault, and the name of the trial, training, run or sweep that has it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     line: str
-    problems: tuple[Problem, ...] = ()
+    problems: Sequence[Problem] = ()
 
 
-def grouped(faults: Iterable[Fault]) -> tuple[Problem, ...]:
+def grouped(faults: Iterable[Fault]) -> list[Problem]:
     """One problem for all faults of a kind: their number and the first few."""
-    cases: dict[Problem, list[str]] = {}
-    for kind, case in faults:
-        cases.setdefault(kind, []).append(case)
-    return tuple(Problem(f"{len(some)} {kind.what}: {first_few(some)}", kind.fix) for kind, some in cases.items())
+    cases: dict[tuple[str, str], list[str]] = {}
+    for what, fix, case in faults:
+        cases.setdefault((what, fix), []).append(case)
+    return [Problem(f"{len(some)} {what}: {first_few(some)}", fix) for (what, fix), some in cases.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,31 +64,22 @@ class Audit:
         sweep: The sweep's name; `None` if its record cannot be read.
         finished: Whether the sweep's budget is spent; `None` if that cannot be read. Missing trainings are a fault only
             in a finished sweep.
-        counts: The number of trials that should be trained (asked), are trained, are reported to the study (told), and
+        trials: The number of trials that should be trained (asked), are trained, are reported to the study (told), and
             are logged in MLflow, without trials that the workload refused; `None` for a number that is unknown.
-        checks: The checks, in the order in which they are printed.
     """
 
     directory: str
     sweep: str | None
     finished: bool | None
-    counts: Mapping[str, int | None]
-    checks: tuple[Check, ...]
+    trials: Mapping[str, int | None]
+    checks: Sequence[Check]
 
     @property
     def problems(self) -> list[Problem]:
         return [problem for check in self.checks for problem in check.problems]
 
     def to_json(self) -> str:
-        content: dict[str, object] = {
-            "directory": self.directory,
-            "sweep": self.sweep,
-            "finished": self.finished,
-            "clean": not self.problems,
-            "trials": dict(self.counts),
-            "checks": [asdict(check) for check in self.checks],
-        }
-        return json.dumps(content, allow_nan=False)
+        return json.dumps(asdict(self) | {"clean": not self.problems}, allow_nan=False)
 
     def print(self, console: Console) -> None:
         lines = [f"{self.sweep or self.directory}: {_STATES[self.finished]}"]
@@ -97,16 +90,9 @@ class Audit:
 
 
 def in_one_line(counts: Mapping[str, int | None]) -> str:
-    """With `=`, `>` or `<` between neighbors: `asked 128 = trained 128 > told 127`; `, told ?` if unknown."""
-    words = [f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items()]
-    signs = ["", *(_sign(a, b) for a, b in pairwise(counts.values()))]
-    return "".join(f"{sign}{word}" for sign, word in zip(signs, words, strict=True))
-
-
-def _sign(a: int | None, b: int | None) -> str:
-    if a is None or b is None:
-        return ", "
-    return " = " if a == b else " > " if a > b else " < "
+    """Such as `asked 128 = trained 128`, or with commas if not all are equal."""
+    words = (f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items())
+    return (" = " if len({*counts.values()}) == 1 else ", ").join(words)
 
 
 def first_few(cases: Sequence[str]) -> str:

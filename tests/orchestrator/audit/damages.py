@@ -128,6 +128,11 @@ DAMAGES: dict[str, tuple[Damage, int, str]] = {
     "another seed": (set_values(7, seed=3), 1, "2/1"),
     "another id": (set_values(7, training_id="abc"), 3, "2/1"),
     "another sweep's row": (set_values(7, sweep="other"), 2, "2/1"),
+    "a file of another sweep": (
+        lambda directory: edit(directory.but(spec_sha256="f" * 64), "trainings", lambda rows: rows),
+        1,
+        "trainings/edited-",
+    ),
     "another outcome": (set_values(0, outcome="runaway", stuck=True), 2, "0 (0.0"),
     "failed after all": (_never_failed, 3, "8/0, 8/1, 8/2"),
     "curves lost": (drop("curves", trial=5, replicate=0), 1, "5/0"),

@@ -30,8 +30,8 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
     found = audit(whole.place)
     assert problems_of(found) == []
     assert found.finished
-    assert found.counts == {"asked": 9, "trained": 9, "told": 9, "logged": 9}
-    assert len(lines_of(found)) == 8
+    assert found.trials == {"asked": 9, "trained": 9, "told": 9, "logged": 9}
+    assert len(lines_of(found)) == 9
 
 
 @pytest.mark.slow
@@ -50,11 +50,11 @@ def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     found = audit(directory.place)
     assert problems_of(found) == []
     assert not found.finished
-    asked, told = found.counts["asked"], found.counts["told"]
+    asked, told = found.trials["asked"], found.trials["told"]
     assert asked is not None
     assert told is not None
     assert 0 < told < asked < 9
-    assert found.counts["logged"] == 0
+    assert found.trials["logged"] == 0
     row = next(row for row in records(directory) if row["replicate"] == 0)
     drop("trainings", training_id=row["training_id"])(directory)
     assert f": {row['trial']} (1 of 3 missing)" in problems_of(audit(directory.place))[0]
@@ -92,7 +92,7 @@ def test_replicates_as_needed_and_another_objective(home: Path) -> None:
     sync(directory)
     found = audit(directory.place)
     assert problems_of(found) == []
-    assert found.counts["asked"] == 3
+    assert found.trials["asked"] == 3
     last = records(directory, trial=1)[-1]
     assert 2 < last["replicate"] + 1 <= 6
     drop("trainings", trial=1, replicate=last["replicate"])(directory)
@@ -106,7 +106,7 @@ def test_a_study_in_a_storage_of_its_own(tmp_path: Path) -> None:
     directory = trained_sweep(tmp_path / "sweep", spec.fix({"n_steps": 5}))
     directory.record_run(finished=False, seconds=1.0)
     found = audit(directory.place)
-    assert found.counts == {"asked": 2, "trained": 2, "told": 2, "logged": 0}
+    assert found.trials == {"asked": 2, "trained": 2, "told": 2, "logged": 0}
     assert problems_of(found) == []
     (tmp_path / "study.db").write_bytes(b"")
     [problem] = problems_of(audit(directory.place))

@@ -46,7 +46,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
         experiment, tags=first.data.tags | {"attnsweep.trial_key": f"{whole.sweep}/77"}
     ).info.run_id
     found = audit(whole.place, uri)
-    assert found.counts["logged"] == 7
+    assert found.trials["logged"] == 7
     named = (f"{parent} (26, not 27)", "2, 3", again, f"77 ({stranger})")
     for problem, name in zip(problems_of(found), named, strict=True):
         assert name in problem
@@ -127,4 +127,4 @@ def test_mlflow_out_of_reach(whole: SweepDirectory, monkeypatch: pytest.MonkeyPa
     [problem] = problems_of(found)
     assert f"http://...@127.0.0.1:{port}" in problem
     assert "secret" not in problem
-    assert found.counts["logged"] is None
+    assert found.trials["logged"] is None

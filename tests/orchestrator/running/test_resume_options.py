@@ -79,7 +79,7 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
     assert audit(path, mlflow_uri).problems == []
     assert resume_sweep(path, Resources(local=True), more_replicates=1).n_trainings == 8
     found = audit(path, mlflow_uri)
-    assert (found.problems, found.counts["logged"]) == ([], 2)
+    assert (found.problems, found.trials["logged"]) == ([], 2)
     assert [trial.value for trial in read_trials(SweepDirectory.open(path))] == told
     losses = Ledger(path).trainings(columns=["trial", "eval_loss"], filter=pc.field("trial") == 0)["eval_loss"]
     assert pc.quantile(losses, 0.5)[0].as_py() != told[0]
@@ -170,7 +170,7 @@ def test_what_failed_ends_as_if_it_had_not(
     assert sweeps.outcomes(path) == sweeps.outcomes(whole)
     assert sweeps.curves(path) == sweeps.curves(whole)
     found = audit(path, mlflow_uri)
-    assert (found.problems, found.counts["logged"]) == ([], 3)
+    assert (found.problems, found.trials["logged"]) == ([], 3)
     assert [trial.value for trial in read_trials(SweepDirectory.open(path))] == told
     errors = [each for file in (path / "set_aside").glob("failed-*.json") for each in json.loads(file.read_text())]
     assert len(errors) == 2 * n

@@ -93,7 +93,7 @@ def test_a_resumed_sweep_draws_by_what_it_was_told_though_the_earlier_one_is_gon
         if gone:
             shutil.rmtree(earlier)
         resume_sweep(tmp_path / name, Resources(local=True), more_trials=2)
-        assert check_stored(SweepDirectory.open(tmp_path / name)) == ()
+        assert check_stored(SweepDirectory.open(tmp_path / name)) == []
         return sweeps.outcomes(tmp_path / name)
 
     assert trained("a", gone=False) == trained("b", gone=True)

@@ -1,0 +1,330 @@
+"""Compares study, ledger and MLflow: every trial is trained as it was drawn, and its results are reported."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from optuna.trial import FrozenTrial, TrialState
+
+from attnsweep.orchestrator.analysis.labels import clipped
+from attnsweep.orchestrator.analysis.machines import environments_in, types_in_words
+from attnsweep.orchestrator.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
+from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
+from attnsweep.orchestrator.ledger.views import identifier
+from attnsweep.orchestrator.running.study import pruned_at, refusal
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.tracking.content import TrialValues, has_runs_of_trials, trial_values
+from attnsweep.orchestrator.tracking.mlflow_store import Child, Logged
+from attnsweep.orchestrator.training.tasks import Task, tasks_of, training_id
+from attnsweep.search_spaces.replication import n_wanted
+from attnsweep.search_spaces.suggestion import undrawn, values_of
+from attnsweep.workloads.engine.contract import Workload
+from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.vocabulary import PRUNED
+
+_RESTORE_EITHER = f"restore the study, or {RESTORE}"
+_OLD_VERSION = "audit it with the version of attnsweep and of the workload in sweep.json"
+_SYNC = "log what is missing with: attnsweep mlflow-sync DIR"
+_DELETE = "delete the surplus with: mlflow runs delete --run-id ID"
+_TOLD = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """Study, ledger and MLflow as read: MLflow first, the ledger last.
+
+    Attributes:
+        trials: The study's trials, read before the rows, so every trial that has ended in the study has all its rows.
+        known: The numbers of the study's trials, read after the rows, so every row belongs to one of these.
+        logged: `None` if MLflow cannot be read.
+    """
+
+    directory: SweepDirectory
+    workload: Workload[Any]
+    finished: bool
+    trials: Sequence[FrozenTrial]
+    known: frozenset[int]
+    connection: duckdb.DuckDBPyConnection
+    logged: Logged | None
+
+    def cases(self, what: str, fix: str, sql: str) -> Iterator[Fault]:
+        """A fault for each row, named by its columns: `trial/replicate`."""
+        for row in self.connection.execute(sql).fetchall():
+            yield what, fix, "/".join(map(str, row))
+
+    @cached_property
+    def asked(self) -> list[FrozenTrial]:
+        """All except those that the workload refuses."""
+        return [trial for trial in self.trials if refusal(trial) is None]
+
+    @cached_property
+    def by_trial(self) -> Mapping[int, EndedTrainings]:
+        """Trials without trainings are left out."""
+        return ended_trainings(judging_columns(self.connection))
+
+    def ended(self, trial: int) -> EndedTrainings:
+        return self.by_trial.get(trial, EndedTrainings())
+
+    @cached_property
+    def complete(self) -> list[int]:
+        return complete_trials(self.connection, self.directory.spec.replicates)
+
+    @cached_property
+    def n_trainings(self) -> int:
+        ((n,),) = self.connection.execute("select count(*) from trainings").fetchall()
+        return int(n)
+
+    @property
+    def runs(self) -> Logged:
+        assert self.logged is not None
+        return self.logged
+
+    @cached_property
+    def counts(self) -> dict[str, int | None]:
+        asked = {trial.number for trial in self.asked}
+        return {
+            "asked": len(asked),
+            "trained": len(asked.intersection(self.complete)),
+            "told": sum(trial.state in _TOLD for trial in self.asked),
+            "logged": None if self.logged is None else len(self.logged.finished),
+        }
+
+
+def _trials(books: Books) -> Iterator[Fault]:
+    spec = books.directory.own_spec
+    if books.finished and spec.seconds is None and not spec.ends_early and len(books.trials) < spec.trials:
+        yield "fewer trials than the budget", RESUME, f"{len(books.trials)} of {spec.trials}"
+    for trial in books.trials:
+        if refusal(trial) is None:
+            yield from _asked(trial, books)
+            continue
+        if trial.number in books.by_trial:
+            yield "trials refused, yet trained", COPIED, f"{trial.number}"
+        if books.finished and not trial.state.is_finished():
+            yield "trials asked for and never told", RESUME, f"{trial.number} (refused)"
+    for number in sorted(books.by_trial.keys() - books.known):
+        yield "trials trained that were never asked for", f"restore the study, or {COPIED}", f"{number}"
+    yield from books.cases(
+        "trainings recorded more than once",
+        f"set files that repeat others aside with: attnsweep resume DIR; or {COPIED}",
+        "select trial, replicate from trainings group by all having count(*) > 1 order by all",
+    )
+    yield from _pruned(books)
+
+
+def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
+    directory, number, state = books.directory, trial.number, trial.state
+    ended = books.ended(number)
+    missing = ", ".join(undrawn(directory.spec, trial.params))
+    # While the sweep runs, its last trial may lack parameters, because the sweep is still drawing them.
+    is_whole_soon = trial is books.trials[-1] and not books.finished
+    if missing and (ended.by_replicate or state in _TOLD):
+        fix = "restore the study, or leave them out: they had defaults for what was not drawn"
+        yield "trials trained although half drawn", fix, f"{number} ({missing} missing)"
+    elif missing and state == TrialState.RUNNING and not is_whole_soon:
+        yield "trials left half drawn by a kill", RESUME, f"{number} ({missing} missing)"
+    wanted = range(n_wanted(directory.spec.replicates, ended.stuck))
+    for replicate in sorted(ended.by_replicate.keys() - {*wanted}):
+        yield "trainings beyond those that their trial needs", COPIED, f"{number}/{replicate}"
+    # A trial that has ended may still have untrained replicates: those that were added later, and failed ones that are
+    # trained again. They do not count as missing.
+    due = wanted if books.finished or not directory.more_replicates else range(directory.stages[0])
+    retried = frozenset().union(*directory.retried_of(number)) if not books.finished else frozenset()
+    n_missing = len({*due} - ended.by_replicate.keys() - retried)
+    if state == TrialState.RUNNING:
+        if books.finished:
+            yield "trials asked for and never told", RESUME, f"{number}"
+    elif state not in _TOLD or (state == TrialState.PRUNED and directory.spec.pruner is None):
+        fix = "restore the study: another program has written to it"
+        yield "trials in a state that attnsweep does not know", fix, f"{number} ({state.name})"
+    elif n_missing:
+        yield "trials told without all their trainings", RESUME, f"{number} ({n_missing} of {len(due)} missing)"
+    elif (state == TrialState.PRUNED) != ended.is_pruned:
+        yield "trials pruned in the study or in the ledger alone", _RESTORE_EITHER, f"{number}"
+    elif not ended.is_pruned:
+        told = None if trial.values is None else Told(tuple(trial.values), trial.constraints)
+        results = [*(ended.without(again) for again in directory.retried_of(number)), ended]
+        earlier = [trainings.first(n) for trainings in results for n in directory.stages[:-1]]
+        allowed = [trainings.told(directory.spec) for trainings in (*earlier, *results)]
+        if told not in allowed:
+            case = f"{number} ({_in_words(told)}, not {_in_words(allowed[-1])})"
+            yield "trials whose value in the study is not that of their trainings", _RESTORE_EITHER, case
+
+
+def _in_words(told: Told | None) -> str:
+    if told is None:
+        return "None"
+    return ", ".join([*map(str, told.values), *(f"{name}: {excess:+g}" for name, excess in told.excess.items())])
+
+
+def _pruned(books: Books) -> Iterator[Fault]:
+    sql = "from trainings where outcome = 'pruned' or pruned_step is not null order by trial, replicate"
+    rows = books.connection.execute(f"select trial, replicate, outcome, pruned_step, n_steps {sql}").fetchall()
+    n_packs = dict(books.connection.execute("select trial, count(distinct pack) from trainings group by 1").fetchall())
+    decided = {trial.number: pruned_at(trial) for trial in books.asked}
+    for trial, replicate, outcome, step, n_steps in rows:
+        name, earliest = f"{trial}/{replicate}", decided.get(trial)
+        if step is None or outcome != PRUNED:
+            yield "trainings pruned without a step, or with a step and another outcome", RESTORE, name
+            continue
+        if earliest is None or step < earliest or (step > earliest and n_packs[trial] == 1):
+            case = f"{name} ({step}, not {earliest})"
+            yield "pruned trainings with another step than the study has", RESTORE, case
+        if n_steps > step:
+            case = f"{name} ({n_steps}, not {step})"
+            yield "pruned trainings with more steps than those at which they were pruned", RESTORE, case
+
+
+def _trainings(books: Books) -> Iterator[Fault]:
+    """Rows whose parameters, seed or id do not follow from the study and the sweep's seed."""
+    declared = books.workload.parameters.declared()
+    schema = books.connection.sql("from trainings limit 0").to_arrow_table().schema
+    stored = {name.removeprefix("param_") for name in schema.names if name.startswith("param_")}
+    if books.by_trial and (changed := sorted(stored ^ declared.keys())):
+        what = "parameters that the workload has come to declare otherwise since the training, so no ids checked"
+        yield what, _OLD_VERSION, ", ".join(changed)
+        return
+    tasks: list[Task] = []
+    for trial in books.asked:
+        if undrawn(books.directory.spec, trial.params):  # `_asked` reports it
+            continue
+        try:
+            values, replicates = values_of(books.directory.spec, trial.params), books.ended(trial.number).by_replicate
+            tasks += tasks_of(books.directory, books.workload.parameters, trial.number, values, replicates)
+        except SpecError as error:
+            yield "trials whose values the workload now refuses", _OLD_VERSION, f"{trial.number} ({error})"
+        except (ValueError, KeyError) as error:
+            # Both mean that the trial lacks a parameter, the KeyError that a conditional one was drawn although what it
+            # depends on was not.
+            yield "trials with a parameter missing from the study", "restore the study", f"{trial.number} ({error})"
+    trained = [task.training for task in tasks]
+    effective = [training.parameters.effective() for training in trained]
+    ids = [training_id(books.workload.name, each.parameters, each.seed) for each in trained]
+    expected: dict[str, tuple[str, str, list[Any]]] = {
+        "sweep": ("trainings of another sweep", COPIED, [books.directory.sweep] * len(tasks)),
+        "seed": ("trainings with another seed than the sweep gives them", RESTORE, [each.seed for each in trained]),
+        "training_id": ("trainings whose id is not that of their parameters and seed", RESTORE, ids),
+    }
+    for name in declared if tasks else ():
+        what = f"trainings with another value of {name} than the study has"
+        expected[f"param_{name}"] = what, f"{RESTORE}, or the study", [each[name] for each in effective]
+    keys = {"trial": [task.trial for task in tasks], "replicate": [task.replicate for task in tasks]}
+    books.connection.register("expected", pa.table(keys | {name: values for name, (_, _, values) in expected.items()}))
+    both = "select trial, replicate from trainings t join expected e using (trial, replicate)"
+    for name, (what, fix, _) in expected.items():
+        column = identifier(name)
+        yield from books.cases(what, fix, f"{both} where t.{column} is distinct from e.{column} order by all")
+
+
+def _links(books: Books) -> Iterator[Fault]:
+    for table in ("curves", "heads"):
+        seen = f"select distinct training_id, trial, replicate from {table}"
+        sql = f"from ({seen}) anti join trainings using (training_id, trial, replicate) order by all"
+        yield from books.cases(f"trainings with rows in {table} only", COPIED, f"select trial, replicate {sql}")
+    # Some variants of a workload have no attention heads, and so no rows in `heads`.
+    sql = "from trainings anti join curves using (training_id, trial, replicate) where outcome <> 'failed' order by all"
+    yield from books.cases("trainings that did not fail and have no curves", RESTORE, f"select trial, replicate {sql}")
+
+
+def _machines(books: Books) -> Iterator[Fault]:
+    known = books.directory.environments
+    for name, n in environments_in(books.connection).items():
+        if known and name is not None and name not in known:
+            what = f"environments of trainings that {SWEEP_FILE} does not name"
+            yield what, f"restore {SWEEP_FILE} from a copy of the directory", f"{name} ({n:,} trainings)"
+
+
+def _logged(books: Books) -> Iterator[Fault]:
+    logged, directory, trials = books.runs, books.directory, {*books.complete}
+    if len(logged.parents) > 1:
+        yield from (("runs of the sweep itself instead of one", _DELETE, run) for run in logged.parents)
+    if books.finished:
+        if not logged.parents:
+            yield "sweeps without a run", _SYNC, directory.sweep
+        for run, n in logged.parents.items():
+            if n != books.n_trainings:
+                case = f"{run} ({n or 'none'}, not {books.n_trainings})"
+                yield "runs of the sweep with another number of trainings", _SYNC, case
+        for trial in sorted(trials - logged.finished) if has_runs_of_trials(directory.spec) else ():
+            yield "complete trials without a finished run", _SYNC, f"{trial}"
+    runs = Counter(child.trial for child in logged.children)
+    for trial in sorted(trial for trial, n in runs.items() if n > 1):
+        yield "trials with several runs", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
+    # While the sweep adds replicates or repeats failed trainings, a complete trial becomes incomplete again. That
+    # MLflow already has a run of this trial is no error.
+    changing = (directory.more_replicates or directory.retried) and not books.finished
+    before = {trial.number for trial in books.asked} if changing else set()
+    for trial in sorted(runs.keys() - trials - before):
+        yield "runs of incomplete trials", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
+    recorded = trial_values(books.connection, directory)
+    for child in sorted(logged.children, key=lambda child: child.trial):
+        if not child.finished or child.trial not in trials or (before and _is_behind(child, recorded, directory)):
+            continue
+        if deviation := _deviation(child.values, recorded[child.trial]):
+            yield (
+                "trials whose run has another value than the ledger",
+                "if all else is sound, delete the run with: mlflow runs delete --run-id ID, "
+                "and log it again with: attnsweep mlflow-sync DIR",
+                f"{child.trial} ({child.run_id}: {deviation})",
+            )
+
+
+def _is_behind(child: Child, recorded: Mapping[int, TrialValues], directory: SweepDirectory) -> bool:
+    """Whether rows changed after the trial was logged."""
+    n_trainings = recorded[child.trial].metrics["n_trainings"]
+    return bool(directory.retried_of(child.trial)) or child.values.metrics.get("n_trainings") != n_trainings
+
+
+def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
+    for name, param in recorded.params.items():
+        if (found := logged.params.get(name)) != param:
+            differ = (at for at, (a, b) in enumerate(zip_longest(found or "", param)) if a != b)
+            start = max(next(differ, 0) - 10, 0)
+            return f"{name} {_from(start, found)}, not {_from(start, param)}"
+    for name, metric in recorded.metrics.items():
+        # Training times are not compared, because they change if a training is repeated after its rows were damaged.
+        # Other values are compared with a tolerance, because another version of MLflow or attnsweep may have rounded
+        # the last digit differently.
+        if name != "train_seconds" and not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
+            return f"{name} {logged.metrics.get(name)}, not {metric}"
+    return None
+
+
+def _from(start: int, text: str | None) -> str:
+    return "None" if text is None else ("…" if start else "") + clipped(text[start:], 40)
+
+
+def _refused(books: Books) -> str:
+    n = len(books.trials) - len(books.asked)
+    return f", {n} more refused" if n else ""
+
+
+def _wanted(books: Books) -> dict[str, int | None]:
+    rule = books.directory.spec.replicates
+    n_by_trial = (n_wanted(rule, books.ended(trial.number).stuck) for trial in books.asked)
+    return {"trainings": books.n_trainings, "wanted": sum(n_by_trial)}
+
+
+def _runs(logged: Logged) -> str:
+    return f"MLflow: {len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
+
+
+CHECKS: Sequence[tuple[Callable[[Books], str], Callable[[Books], Iterator[Fault]]]] = (
+    (lambda books: f"{in_one_line(books.counts)} trials{_refused(books)}", _trials),
+    (lambda books: f"{in_one_line(_wanted(books))}; parameters, seeds and ids recomputed", _trainings),
+    (lambda _: "curves and heads belong to these trainings; only failed ones lack curves", _links),
+    (lambda books: f"trained {types_in_words(environments_in(books.connection), [books.directory])}", _machines),
+    (lambda books: _runs(books.runs), _logged),
+)
+"""What the audit says of each check, and the faults that it finds. The last one is left out without MLflow."""
+
+
+def check_results(books: Books) -> list[Check]:
+    chosen = CHECKS[:-1] if books.logged is None else CHECKS
+    return [Check(line(books), grouped(faults(books))) for line, faults in chosen]
