@@ -6,7 +6,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 26_910,
+    "orchestrator": 26_510,
     "workloads": 21_940,
     "search_spaces": 3_890,
     "reproduction": 8_000,
