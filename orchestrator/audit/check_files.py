@@ -9,7 +9,7 @@ from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.journal import Seals, is_note, read_seals
 from attnsweep.orchestrator.running.study_storage import orphans, read_pieces
 from attnsweep.orchestrator.running.warm_start import told_trials
-from attnsweep.orchestrator.storage.errors import unreadable
+from attnsweep.orchestrator.storage.errors import store_error
 from attnsweep.orchestrator.storage.local import LocalFolder, regular_file
 from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
@@ -39,8 +39,8 @@ def _ledger(directory: SweepDirectory, *, finished: bool) -> Iterator[Problem]:
         if file.removesuffix(".parquet") not in found.damaged:
             what = f"{place}/{table}/{file}: left over by a commit or a merge that was cut short"
             yield Problem(what, "remove it with: attnsweep compact DIR")
-    for name, file in found.sound.files["trainings"].items():
-        if (spec := file.stamp.spec_sha256) != directory.spec_sha256:
+    for name, opened in found.sound.files["trainings"].items():
+        if (spec := opened.stamp.spec_sha256) != directory.spec_sha256:
             what = f"{place.file_name('trainings', name)}: rows of another sweep, of the spec {spec[:12]}"
             yield Problem(what, COPIED)
 
@@ -67,7 +67,7 @@ def _named_by_digest(place: Place, folder: str) -> Iterator[Problem]:
         except UserError as refusal:
             yield Problem.of(refusal)
         except OSError as error:
-            yield Problem.of(unreadable(path, error))
+            yield Problem.of(store_error(path, error))
 
 
 def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
@@ -86,7 +86,7 @@ def check_journal(directory: SweepDirectory, *, finished: bool) -> list[Check]:
     except FileNotFoundError:
         return []
     except (UserError, OSError) as error:
-        refusal = error if isinstance(error, UserError) else unreadable(f"{place}/{STUDY_FILE}", error)
+        refusal = error if isinstance(error, UserError) else store_error(f"{place}/{STUDY_FILE}", error)
         return [Check(f"{STUDY_FILE} cannot be read", [Problem.of(refusal)])]
     seals = read_seals(lines)
     found = {

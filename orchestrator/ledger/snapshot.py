@@ -26,7 +26,7 @@ from attnsweep.orchestrator.ledger.fragments import (
     reason,
 )
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES, clashes
-from attnsweep.orchestrator.storage.errors import unreadable
+from attnsweep.orchestrator.storage.errors import store_error
 from attnsweep.orchestrator.storage.place import Place, at_once
 from attnsweep.workloads.errors import UserError
 
@@ -156,7 +156,7 @@ def naming_damage(places: Sequence[Place]) -> Iterator[None]:
         if isinstance(error, UserError):
             raise
         failure = error if isinstance(error, OSError) else OSError(reason(error))
-        raise unreadable(failure.filename or ", ".join(map(str, places)), failure) from error
+        raise store_error(", ".join(map(str, places)), failure) from error
 
 
 def fragment_names(place: Place) -> list[str]:

@@ -20,18 +20,11 @@ class StoreMistakeError(StoreError):
     """An object store refused a request because of the user's bucket, address or credentials."""
 
 
-MACHINE_ERRORS = frozenset(
-    {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK}
-)
-"""Error numbers of faults of the machine, such as an I/O error, which would occur with any other path too."""
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-
-
 def is_machines_fault(error: UserError) -> bool:
     """A disk or an object store that failed or is full."""
     if isinstance(error, StoreError):
         return not isinstance(error, StoreMistakeError)
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in MACHINE_ERRORS | _NO_ROOM
+    return isinstance(error.__cause__, OSError) and is_fault(error.__cause__)
 
 
 class SweepError(RuntimeError):
@@ -49,15 +42,10 @@ class PoolError(RuntimeError):
     """Trainers cannot be started, or cannot go on. The message is one line."""
 
 
-# These error numbers mean that a file is damaged. `None` is one of them, because pyarrow gives no number if it cannot
-# parse a file.
+# pyarrow gives no number if it cannot parse a file.
 _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
-_FIXES: dict[int | None, str] = {
-    errno.EACCES: "ask its owner for read access",
-    errno.EPERM: "ask its owner for read access",
-    errno.EMFILE: "allow more open files (ulimit -n), and repeat the command",
-    errno.ENFILE: "close files of other programs, and repeat the command",
-}
+_BROKEN = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_damage(error: OSError) -> bool:
@@ -67,22 +55,22 @@ def is_damage(error: OSError) -> bool:
 
 def is_fault(error: OSError) -> bool:
     """Whether it is a fault of the machine, such as a full disk, which any other path would meet too."""
-    return error.errno in MACHINE_ERRORS
+    return error.errno in (*_BROKEN, *NO_ROOM)
 
 
-def unreadable(file: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
-    """For a file that is not damaged, but cannot be opened or read now."""
+def store_error(path: str, error: OSError, expected: str = "a file that can be read") -> StoreError:
+    """For a file that is not damaged, but cannot be read or written now."""
     given = os.strerror(error.errno) if error.errno else str(error)
-    fix = _FIXES.get(error.errno, "check its disk, and repeat the command")
-    return StoreError(file, given=given, expected=expected, fix=fix)
+    fix = "check the disk, its free space, your access to it and the limit of open files; then repeat the command"
+    return StoreError(error.filename or path, given=given, expected=expected, fix=fix)
 
 
 @contextmanager
-def reading(file: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
     """An OSError that shows a damaged file passes unchanged; any other one becomes a StoreError."""
     try:
         yield
     except OSError as error:
         if is_damage(error):
             raise
-        raise unreadable(file, error) from error
+        raise store_error(path, error) from error

@@ -14,15 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
-from attnsweep.orchestrator.storage.errors import StoreError, is_damage, is_fault, reading, unreadable
+from attnsweep.orchestrator.storage.errors import NO_ROOM, is_damage, is_fault, reading, store_error
 from attnsweep.orchestrator.storage.locks import LEASE_FILE, Owner, taken
 from attnsweep.orchestrator.storage.place import ASIDE, digest
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class FileLock:
             try:
                 self.file.write(owner.to_json().encode())
             except OSError as error:
-                if error.errno not in _NO_ROOM:
+                if error.errno not in NO_ROOM:
                     raise
 
     def confirm(self) -> None:
@@ -170,7 +168,7 @@ class LocalFolder:
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 return
             if pass_over is None or error.filename == str(self.path):
-                raise unreadable(error.filename, error) from error
+                raise store_error(error.filename, error) from error
             pass_over(error)
 
         for folder, _, files in os.walk(self.path, onerror=failed):
@@ -205,7 +203,7 @@ class LocalFolder:
                 raise
             # Opening a file does not parse it. So an OSError of Arrow without an error number means that the system
             # call fstat failed, not that the file is damaged.
-            raise unreadable(str(path), error) from error
+            raise store_error(str(path), error) from error
 
     def publish(self, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
         """All files are on the disk under temporary names before the first one gets its final name."""
@@ -260,7 +258,7 @@ class LocalFolder:
             opened = FileIO(path, "a+", opener=_without_following)
         except OSError as error:
             if is_fault(error):
-                raise unreadable(str(path), error) from error
+                raise store_error(str(path), error) from error
             raise UserError(
                 str(path),
                 given=error.strerror,
@@ -317,15 +315,7 @@ class LocalFolder:
         try:
             yield
         except OSError as error:
-            raise StoreError(
-                str(error.filename or self.path),
-                # Some OSErrors of Arrow have no error number. In this case the error's own text is shown.
-                given=os.strerror(error.errno) if error.errno else str(error.args[0]),
-                expected="a sweep directory that can be written",
-                fix="free some disk space"
-                if error.errno in _NO_ROOM
-                else "check the disk, and your write access to the directory",
-            ) from error
+            raise store_error(str(self.path), error, "a sweep directory that can be written") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from attnsweep.orchestrator.storage.errors import is_fault, unreadable
+from attnsweep.orchestrator.storage.errors import is_fault, store_error
 from attnsweep.orchestrator.storage.local import sync
 from attnsweep.workloads.errors import UserError
 
@@ -98,7 +98,7 @@ def make_folder(folder: Path, flag: str) -> None:
 def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
     """A StoreError if the machine is at fault, otherwise a UserError that suggests another path."""
     if is_fault(error):
-        return unreadable(str(path), error, expected=f"a {kind} that can be written")
+        return store_error(str(path), error, expected=f"a {kind} that can be written")
     return unwritable(path, flag, error.strerror or str(error), kind)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import is_fault, unreadable
+from attnsweep.orchestrator.storage.errors import is_fault, store_error
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError, did_you_mean
@@ -101,7 +101,7 @@ def _reachable(path: Path, subject: str) -> Path:
         return path
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and is_fault(error):
-            raise unreadable(str(path), error, expected="a directory that can be read") from error
+            raise store_error(str(path), error, expected="a directory that can be read") from error
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(
             subject, given=str(path), expected="the path of a directory", fix=f"choose another path ({reason})"

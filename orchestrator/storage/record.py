@@ -1,6 +1,6 @@
 """The JSON records of a sweep directory. Each kind has a strict model.
 
-A file holds the `sha256` of its record, and every record has exactly one written form, so any changed byte is detected.
+A file holds the `sha256` of its record, which has exactly one written form, so any changed byte is detected.
 """
 
 import json
@@ -98,13 +98,9 @@ class RecordFile(Generic[R]):
         """Raises ValueError if the text was not made by `text`."""
         try:
             content = json.loads(text)
-            # The text must be exactly as it was written. Another spelling of the same content, such as 1E-9 for 1e-9,
-            # counts as damage.
-            is_as_written = isinstance(content, dict) and text == _written(content)
-            if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != sha256_of(content):
+            is_whole = isinstance(content, dict) and text == _written(content)
+            if not is_whole or content.pop(_CHECKSUM, None) != sha256_of(content):
                 raise ValueError("the contents do not match the stored sha256")
-            if not is_as_written:
-                raise ValueError("the values are as attnsweep wrote them, but their text is not, such as 1E-9 for 1e-9")
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error

@@ -20,7 +20,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
 from attnsweep.orchestrator.analysis.results import read_preferred
-from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.ledger.trial import complete_trials
 from attnsweep.search_spaces import Categorical, Float, Int, Sequential, measured
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
@@ -133,5 +133,5 @@ def test_a_report_is_about_the_objective(
     objective: measured.Measured, outcome: str | None, question: Question, tmp_path: Path
 ) -> None:
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s", objective=objective), trial_rows(0, ["solved"] * 4))
-    with Ledger(directory.place).reading() as connection:
+    with reading([Ledger(directory.place)]) as connection:
         assert read_question(connection, directory.spec, outcome) == question
