@@ -255,12 +255,13 @@ class Body:
 
 @dataclass(frozen=True)
 class Reduction:
-    """`form` of the value so far and an entry; `start` is the value of no entries; `end` makes the result."""
+    """`form` of the value so far and an entry; `start` is the value of no entries; `end` makes the result; `sign`
+    is OpenMP's name of it."""
 
     form: str
     start: Callable[[str], str]
+    sign: str
     end: Callable[[str, str], str] = lambda name, _: name
-    sign: str = ""
 
 
 class Loops:
@@ -349,7 +350,10 @@ class Loops:
         return [(name, c_type, size) for c_type, size, _, name in slots]
 
     def functions(self) -> list[str]:
-        return [f"static void n{nest.number}(Memory& m) {{\n{_text(nest)}\n}}" for nest in self.nests]
+        return [
+            f"static __attribute__((noinline)) void n{nest.number}(Memory& m) {{\n{_text(nest)}\n}}"
+            for nest in self.nests
+        ]
 
 
 def extents_of(shape: Sequence[int]) -> tuple[int, ...]:

@@ -59,6 +59,10 @@ template <class T> static inline T select(b condition, T x, T y) {
 }
 template <class T> static inline T larger(T x, T y) { return select(truth(x > y) | truth(x != x), x, y); }
 template <class T> static inline T smaller(T x, T y) { return select(truth(x < y) | truth(x != x), x, y); }
+#if W == 1
+#pragma omp declare reduction(larger : f, d, l, i, h, c, b : omp_out = larger(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(smaller : f, d, l, i, h, c, b : omp_out = smaller(omp_out, omp_in)) initializer(omp_priv = omp_orig)
+#endif
 // Entries at places that are data. GCC 12 vectorizes loops with such reads wrongly, and a call is not vectorized.
 #if W == 1
 template <class T> static __attribute__((noinline)) T gather(const T* values, l place) { return values[place]; }

@@ -137,11 +137,11 @@ def _lowest(c_type: str, sign: int) -> str:
 _REDUCTIONS: dict[str, Callable[[int], Reduction]] = {
     "sum": lambda _: Reduction("{0} + {1}", partial(literal, 0), sign="+"),
     "mean": lambda n: Reduction(
-        "{0} + {1}", partial(literal, 0), lambda name, c_type: f"{name} * {literal(1 / n, c_type)}", "+"
+        "{0} + {1}", partial(literal, 0), "+", lambda name, c_type: f"{name} * {literal(1 / n, c_type)}"
     ),
     "prod": lambda _: Reduction("{0} * {1}", partial(literal, 1), sign="*"),
-    "amax": lambda _: Reduction("larger({0}, {1})", lambda c_type: _lowest(c_type, -1)),
-    "amin": lambda _: Reduction("smaller({0}, {1})", lambda c_type: _lowest(c_type, 1)),
+    "amax": lambda _: Reduction("larger({0}, {1})", lambda c_type: _lowest(c_type, -1), sign="larger"),
+    "amin": lambda _: Reduction("smaller({0}, {1})", lambda c_type: _lowest(c_type, 1), sign="smaller"),
     "any": lambda _: Reduction("{0} | {1}", partial(literal, 0), sign="|"),
     "all": lambda _: Reduction("{0} & {1}", partial(literal, 1), sign="&"),
 }
