@@ -14,6 +14,7 @@ import torch
 
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.even_rows import even_rows
+from attnsweep.workloads.engine.executors import Examine
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
 from attnsweep.workloads.engine.functional import descent, over_lanes
 from attnsweep.workloads.engine.lane_state import Batches, LaneState, Problem, filled_up, shapes_of
@@ -138,6 +139,9 @@ class Graphs:
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
         """`None`: evaluations in line searches differ from each other, so a captured graph could not be replayed."""
+
+    def measures_of(self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine) -> None:
+        """`None`: probes are few."""
 
 
 class CapturedStep:

@@ -1,6 +1,7 @@
 """What takes a pack's steps: a compiled program, a captured one, or, where there is none, PyTorch operation by
 operation."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
@@ -33,6 +34,16 @@ class Gradients(Protocol):
         """
 
 
+class Measures(Protocol):
+    def measured(self, rows: Tensor, buffers: State, batch: Batch, trained_on: Batch | None) -> tuple[State, Tensor]:
+        """Returns by name the loss on `trained_on`, the held-out loss and the metrics; and the gradient of the held-out
+        loss, one row per training."""
+
+
+Examine = Callable[[State, State, Batch], tuple[Tensor, State]]
+"""The held-out loss and the metrics of one training, from parameters, buffers and batch."""
+
+
 class Executors(Protocol):
     """Those of a workload, one for each set of static parameters and shape of batches."""
 
@@ -45,3 +56,8 @@ class Executors(Protocol):
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> Gradients | None:
         """Returns what computes loss and gradient in a line search; `None` if only PyTorch can."""
+
+    def measures_of(
+        self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
+    ) -> Measures | None:
+        """Returns what measures these trainings at probes; `None` if only PyTorch can."""

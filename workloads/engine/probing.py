@@ -47,7 +47,7 @@ class Objective:
     """Computes for the optimizer the losses and gradients of all trainings that run in one batched program."""
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
-        self._store, self._programs = store, programs
+        self._store, self.programs = store, programs
         self._loss = over_lanes(store.problem.template, workload.loss)
         self._loss_of_one = one_lane(store.problem.template, workload.loss)
         self._is_one_by_one: dict[Hashable, bool] = {}
@@ -111,19 +111,17 @@ class Objective:
         own = ({name: value[lane] for name, value in part.items()} for part in (buffers, batch))
         return leaves, self._loss_of_one(leaves, *own)
 
-    def measured(self, step: int) -> Tensor:
-        """Computes each training's loss on one step's batch, without gradients, in the floating-point type used for
+    def measured(self, batch: Batch) -> Tensor:
+        """Computes each training's loss on a batch, without gradients, in the floating-point type used for
         measurements."""
         store = self._store
-        state = map(measurable, (store.parameters, store.buffers, store.batch_at(step)))
+        state = map(measurable, (store.parameters, store.buffers, batch))
         return numbers_of("loss", self._measured(*state))
 
     def program_for(self, batch: Batch) -> Gradients | None:
         """Returns the compiled program of loss and gradient for batches with these shapes; `None` if `vmap` computes
         them."""
-        if self._programs is None:
-            return None
-        return self._programs.gradient_of(self._store, batch)
+        return None if self.programs is None else self.programs.gradient_of(self._store, batch)
 
 
 _SHARE, _FREE = 0.1, 10**8
@@ -181,6 +179,7 @@ class Probing:
         self._workload, self._store, self._objective = workload, store, objective
         template = store.problem.template
         self._examine = over_lanes(template, in_eval_mode(partial(examined, workload)))
+        self._examine_one = one_lane(template, in_eval_mode(partial(examined, workload)))
         self._eval_batch = workload.eval_batch(store.lanes)
         if any(isinstance(part, nn.Embedding) for part in template.modules()):
             self._look_up(objective)
@@ -196,7 +195,7 @@ class Probing:
         with torch.no_grad():
             examine = looked_up(store.problem.template, in_eval_mode(partial(examined, self._workload)))
             examine(*map(measurable, (store.parameters, store.buffers, batch)))
-            objective.measured(0)
+            objective.measured(store.batch_at(0))
 
     def select(self, lanes: Tensor) -> None:
         """Keeps only the trainings at the given positions (int64)."""
@@ -213,18 +212,28 @@ class Probing:
         fresh = self._workload.fresh_eval_batch(store.lanes, step)
         descended = measurable(optimizer.descended())
         batch = measurable(self._eval_batch | fresh) | prefixed(_DESCENDED, descended)
+        trained_on = None if descended else store.batch_at(optimizer.batch_step(step))
+        found, gradient = self._measured(batch, trained_on)
+        found |= {"loss": descended["train_loss"]} if descended else {}
+        if ends_lanes:
+            optimizer.observe(found["loss"].masked_fill(found["eval_loss"] < self._least_loss, torch.nan))
+        rows = measurable({ROWS: store.rows.detach()})
+        norms = {"grad_norm": norm_per_lane({ROWS: gradient}), "param_norm": norm_per_lane(rows)}
+        first = {name: found.pop(name) for name in ("loss", "eval_loss")}
+        return store.active(to_numpy(first | norms | found))
+
+    def _measured(self, batch: Batch, trained_on: Batch | None) -> tuple[State, Tensor]:
+        """The loss on `trained_on`, the held-out loss and the metrics, by name, and the held-out loss's gradient."""
+        store, programs = self._store, self._objective.programs
+        program = programs and programs.measures_of(store, batch, trained_on, self._examine_one)
+        if program:
+            return program.measured(store.rows, store.buffers, batch, trained_on)
         leaf = measurable({ROWS: store.rows.detach()})[ROWS].requires_grad_()
-        views = store.problem.layout.views
-        eval_loss_W, measures = self._examine(views(leaf), measurable(store.buffers), batch)
-        eval_loss_W, gradient = descent("eval_loss", eval_loss_W, leaf)
+        eval_loss, measures = self._examine(store.problem.layout.views(leaf), measurable(store.buffers), batch)
+        eval_loss, gradient = descent("eval_loss", eval_loss, leaf)
         with torch.no_grad():
-            batch_step = optimizer.batch_step(step)
-            loss_W = descended["train_loss"] if descended else self._objective.measured(batch_step)
-            if ends_lanes:
-                optimizer.observe(loss_W.masked_fill(eval_loss_W < self._least_loss, torch.nan))
-            norms = {"grad_norm": norm_per_lane({ROWS: gradient}), "param_norm": norm_per_lane({ROWS: leaf})}
-            metrics = {"loss": loss_W, "eval_loss": eval_loss_W, **norms, **measures}
-            return store.active(to_numpy(metrics))
+            loss = {} if trained_on is None else {"loss": self._objective.measured(trained_on)}
+        return {**loss, "eval_loss": eval_loss, **measures}, gradient
 
     def heads(self) -> HeadScores | None:
         """Measures, as scores, what each attention head attends to in the trainings that have not ended. Returns `None`

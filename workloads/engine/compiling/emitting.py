@@ -185,10 +185,7 @@ class Body:
         if array in self.loops.overwritten and array not in self.nest.written:
             raise Overwritten
         self._read.append((array, offset.text))
-        text = f"{array.name}[{offset.text}]"
-        if offset.varies:
-            is_inner = any(name in self._new.inner for name in _NAMES.findall(offset.text) if name.startswith("v"))
-            text = f"{'GATHER' if is_inner else 'AT'}({array.name}, {offset.text})"
+        text = f"gather(&{array.name}[0], {offset.text})" if offset.varies else f"{array.name}[{offset.text}]"
         name = self.named(text, array.c_type, (offset,))
         self.known[array, offset.text] = name
         return name

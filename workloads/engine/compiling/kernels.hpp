@@ -63,19 +63,15 @@ template <class T> static inline T smaller(T x, T y) { return select(truth(x < y
 #pragma omp declare reduction(larger : f, d, l, i, h, c, b : omp_out = larger(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 #pragma omp declare reduction(smaller : f, d, l, i, h, c, b : omp_out = smaller(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 #endif
-// Entries at places that are data. GCC 12 vectorizes loops with such reads wrongly, and a call is not vectorized.
-#if W == 1
-template <class T> static __attribute__((noinline)) T gather(const T* values, l place) { return values[place]; }
-#define AT(array, place) array[place]
-#else
 template <class T> static inline T gather(const T* values, l place) {
+#if W == 1
+    return values[place];
+#else
     T found;
     for (int w = 0; w < W; w++) found[w] = values[place[w]][w];
     return found;
-}
-#define AT(array, place) gather(&array[0], place)
 #endif
-#define GATHER(array, place) gather(&array[0], place)
+}
 
 #if W == 1
 #define VECTORIZED(name) \

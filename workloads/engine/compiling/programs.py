@@ -26,14 +26,16 @@ from attnsweep.workloads.engine.compiling.emitting import Array
 from attnsweep.workloads.engine.compiling.lowering import Program
 from attnsweep.workloads.engine.compiling.operations import SCALARS
 from attnsweep.workloads.engine.compiling.tracing import (
+    GRADIENT,
     Trace,
     fixed_inputs,
     gradient_trace,
     is_of_step,
+    measures_trace,
     step_trace,
 )
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.executors import NoCompilerError, NoRuleError
+from attnsweep.workloads.engine.executors import Examine, NoCompilerError, NoRuleError
 from attnsweep.workloads.engine.first_order import MOVES
 from attnsweep.workloads.engine.lane_state import Batches, LaneState, shapes_of
 from attnsweep.workloads.engine.layout import ROWS
@@ -43,6 +45,8 @@ _KERNELS = Path(__file__).with_name("kernels.hpp")
 _OPTIONS = (
     *("-std=c++20", "-O3", "-shared", "-fPIC", "-w", "-Wno-psabi", "-fopenmp-simd"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    # GCC 12 takes some functions with `omp simd` for functions without an effect, and leaves out their calls.
+    *("-fno-ipa-pure-const", "-fno-ipa-modref"),
 )
 _VECTORS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
 _BLOCK, _TINY = 8, 60_000
@@ -314,6 +318,26 @@ class CompiledGradient(_Compiled):
         return loss[:, 0], gradient
 
 
+class CompiledMeasures(_Compiled):
+    """Measures trainings with equal static parameters, on batches of one shape."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self._results = {
+            name: node.meta["val"] for name, node in zip(trace.results, trace.graph_results(), strict=True)
+        }
+
+    def measured(self, rows: Tensor, buffers: State, batch: Batch, trained_on: Batch | None) -> tuple[State, Tensor]:
+        rows = rows.detach().contiguous()
+        found = {
+            name: torch.empty(len(rows), *like.shape[1:], dtype=like.dtype) for name, like in self._results.items()
+        }
+        read = [_readable(value) for value in buffers.values()]
+        self._call([rows, *read, *found.values()], [[*(trained_on or {}).values(), *batch.values()]])
+        gradient = found.pop(GRADIENT)
+        return found, gradient
+
+
 def _readable(value: Tensor) -> Tensor:
     """Each training's numbers adjacent; trainings may share memory."""
     return value if value.is_contiguous() or (len(value) and value[0].is_contiguous()) else value.contiguous()
@@ -325,6 +349,7 @@ class Programs:
     def __init__(self) -> None:
         self._steps: dict[Hashable, CompiledStep | None] = {}
         self._gradients: dict[Hashable, CompiledGradient | None] = {}
+        self._measures: dict[Hashable, CompiledMeasures | None] = {}
 
     def of(self, lanes: LaneState, batch: Batch) -> CompiledStep | None:
         """Returns what takes steps of these trainings; `None` if they cannot be compiled.
@@ -349,3 +374,15 @@ class Programs:
             except NoRuleError:
                 self._gradients[key] = None
         return self._gradients[key]
+
+    def measures_of(
+        self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
+    ) -> CompiledMeasures | None:
+        """Returns what measures these trainings at probes; `None` if it cannot be compiled."""
+        key = (lanes.problem.shape, shapes_of(batch), trained_on and shapes_of(trained_on))
+        if key not in self._measures:
+            try:
+                self._measures[key] = CompiledMeasures(measures_trace(lanes, batch, trained_on, examine))
+            except NoRuleError:
+                self._measures[key] = None
+        return self._measures[key]

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.executors import NoRuleError
+from attnsweep.workloads.engine.executors import Examine, NoRuleError
 from attnsweep.workloads.engine.first_order import FirstOrder, is_mask, take_step
 from attnsweep.workloads.engine.functional import one_lane
 from attnsweep.workloads.engine.lane_state import LaneState
@@ -26,7 +26,7 @@ from attnsweep.workloads.engine.vectorization import reason_of
 aten = torch.ops.aten
 OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "optimizer", "constant", "buffer", "rate", "batch"
 """The prefixes of the names of a step's inputs. Rates (such as the learning rate) and batches change at every step."""
-GRADIENT, LOSS = "gradient", "loss"
+GRADIENT, LOSS, HELD_OUT = "gradient", "loss", "held out"
 IN_ONE_THREAD = threading.RLock()
 """The lock that a thread must take to trace, because PyTorch stores the state of a trace in globals."""
 
@@ -43,6 +43,10 @@ class Trace:
     graph: fx.GraphModule
     inputs: tuple[str, ...]
     results: tuple[str, ...]
+
+    def graph_results(self) -> list[fx.Node]:
+        found: Any = next(node for node in self.graph.graph.nodes if node.op == "output").args[0]
+        return list(found)
 
     @property
     def n_operations(self) -> int:
@@ -64,7 +68,7 @@ class Trace:
 
 
 def is_of_step(name: str) -> bool:
-    return name.startswith((RATE, BATCH))
+    return name.startswith((RATE, BATCH, HELD_OUT))
 
 
 def fixed_inputs(lanes: LaneState) -> State:
@@ -86,7 +90,6 @@ def step_trace(lanes: LaneState, batch: Batch) -> Trace:
     """
     optimizer = lanes.stepping
     read = fixed_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
-    results = tuple(name for name in read if name == ROWS or name.startswith(f"{OPTIMIZER}/"))
 
     def step(inputs: State) -> State:
         loss, gradient = _descended(lanes, inputs)
@@ -98,7 +101,7 @@ def step_trace(lanes: LaneState, batch: Batch) -> Trace:
         take_step(optimizer.rule, parameters, state, (loss, {ROWS: gradient}), rates)
         return parameters | prefixed(OPTIMIZER, state)
 
-    return _trace(step, read, results)
+    return _trace(step, read)
 
 
 def gradient_trace(lanes: LaneState, batch: Batch) -> Trace:
@@ -109,7 +112,28 @@ def gradient_trace(lanes: LaneState, batch: Batch) -> Trace:
         loss, gradient = _descended(lanes, inputs)
         return {LOSS: loss, GRADIENT: gradient}
 
-    return _trace(descent, read, (LOSS, GRADIENT))
+    return _trace(descent, read)
+
+
+def measures_trace(lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine) -> Trace:
+    """Traces what a probe measures: the loss of a step, and the held-out loss with its gradient and the metrics."""
+    read = {ROWS: lanes.rows} | prefixed(BUFFER, lanes.buffers) | prefixed(BATCH, trained_on or {})
+    read |= prefixed(HELD_OUT, batch)
+    problem = lanes.problem
+    loss_of = one_lane(problem.template, problem.workload.loss)
+
+    def measured(inputs: State) -> State:
+        buffers, own, held_out = (
+            {n: v[0] for n, v in under(prefix, inputs).items()} for prefix in (BUFFER, BATCH, HELD_OUT)
+        )
+        weights = {name: value[0] for name, value in problem.layout.views(inputs[ROWS]).items()}
+        gradients, (loss, measures) = grad_and_value(lambda at: examine(at, buffers, held_out), has_aux=True)(weights)
+        gradient = problem.layout.rows({name: value.unsqueeze(0) for name, value in gradients.items()})
+        found = {} if trained_on is None else {"loss": loss_of(weights, buffers, own)}
+        found |= {"eval_loss": loss, **measures}
+        return {GRADIENT: gradient, **{name: value.reshape(1, *value.shape) for name, value in found.items()}}
+
+    return _trace(measured, read)
 
 
 def _descended(lanes: LaneState, inputs: State) -> tuple[Tensor, Tensor]:
@@ -121,14 +145,16 @@ def _descended(lanes: LaneState, inputs: State) -> tuple[Tensor, Tensor]:
     return loss.view(1), layout.rows({name: value.unsqueeze(0) for name, value in gradients.items()})
 
 
-def _trace(function: Callable[[State], State], read: State, results: tuple[str, ...]) -> Trace:
-    names = tuple(read)
+def _trace(function: Callable[[State], State], read: State) -> Trace:
+    names, results = tuple(read), list[str]()
 
     def listed(*values: Tensor) -> list[Tensor]:
         found = function(dict(zip(names, values, strict=True)))
-        return [found[name] for name in results]
+        results[:] = found
+        return [*found.values()]
 
-    return Trace(traced(listed, [value[:1].detach().clone() for value in read.values()]), names, results)
+    graph = traced(listed, [value[:1].detach().clone() for value in read.values()])
+    return Trace(graph, names, tuple(results))
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
