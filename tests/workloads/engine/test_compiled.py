@@ -119,15 +119,19 @@ def test_values_and_gradients_of_operations_are_those_of_pytorch(width: int, mon
     draw = torch.Generator().manual_seed(1)
     a, b = (torch.randn(L, 3, 4, generator=draw) for _ in range(2))
     expected = [values_and_gradients(a[lane], b[lane]) for lane in range(L)]
-    graph = traced(lambda *ab: values_and_gradients(*(each[0] for each in ab)), [a[:1], b[:1]])
-    program = compiling._Compiled(Trace(graph, (ROWS, "batch/b"), tuple(map(str, range(len(expected[0]))))))
+
+    def of_one(a: Tensor, b: Tensor) -> list[Tensor]:
+        return values_and_gradients(a[0], b[0])
+
+    graph = traced(of_one, [a[:1], b[:1]])
+    program = compiling._Compiled(
+        Trace(graph, (ROWS, "batch/b"), tuple(map(str, range(len(expected[0])))), (a[:1], b[:1]))
+    )
     results = [torch.empty(L, *each.shape[1:]) for each in expected[0]]
     program._call([a, *results], [[b]])
     for number, found in enumerate(results):
         name = [*FUNCTIONS][number // 3]
-        torch.testing.assert_close(
-            found, torch.cat([each[number] for each in expected]), msg=lambda text, name=name: f"{name}: {text}"
-        )
+        assert torch.allclose(found, torch.cat([each[number] for each in expected]), atol=1e-5, equal_nan=True), name
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ def test_values_and_gradients_of_operations_are_those_of_pytorch(width: int, mon
 )
 def test_what_cannot_be_compiled_is_named(function: Callable[[Tensor], Tensor], reason: str) -> None:
     with pytest.raises(NoRuleError, match=reason):
-        source_of(Trace(traced(lambda x: [function(x)], [torch.ones(4)]), (ROWS,), ("x",)), 1)
+        source_of(Trace(traced(lambda x: [function(x)], [torch.ones(4)]), (ROWS,), ("x",), ()), 1)
 
 
 SMALL_P: dict[str, Any] = {"variant": "positions_only", "n_categories": 3, "n_positions": 5, "n_steps": 40}
@@ -321,6 +325,29 @@ def test_a_checkpoint_goes_on_to_the_same_bits(programs: Programs) -> None:
     undisturbed = ended(workload, trainings, programs)
     evidence = resumed.result().evidence.metrics
     assert [name for name in evidence if not np.array_equal(evidence[name], undisturbed[name], equal_nan=True)] == []
+
+
+@pytest.mark.slow
+def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(trace: Trace, width: int) -> str:
+        source = source_of(trace, width)
+        call = next(line for line in source.splitlines() if line.endswith("(m);") and line.startswith("n3"))
+        return source.replace(f"\n{call}", "")
+
+    monkeypatch.setattr(compiling, "source_of", broken)
+    with pytest.raises(NoCompilerError, match="otherwise than PyTorch"):
+        Pack(CategoryPairs(), trainings_of("P", 2), programs=Programs()).compile()
+
+
+@pytest.mark.slow
+def test_probes_measure_as_pytorch_does() -> None:
+    for name in ("P", "PARITY", "GPT, table, gelu"):
+        workload, _ = SHAPES[name]
+        compiled, eager = (Pack(workload, trainings_of(name, 3), programs=each) for each in (Programs(), None))
+        found, expected = (pack._probing.measured(0, ends_lanes=False) for pack in (compiled, eager))
+        assert [*found] == [*expected]
+        for metric, values in expected.items():
+            np.testing.assert_allclose(found[metric], values, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from attnsweep.workloads.engine.compiling.lowering import Program
 from attnsweep.workloads.engine.compiling.operations import SCALARS
 from attnsweep.workloads.engine.compiling.tracing import (
     GRADIENT,
+    OPTIMIZER,
     Trace,
     fixed_inputs,
     gradient_trace,
@@ -54,6 +55,8 @@ _BLOCK, _TINY = 8, 60_000
 _LARGE = 2**16
 """Inputs with more numbers than this are read where they are, not copied for each training."""
 _STEPS_AT_ONCE = 64
+_ALIKE, _ROUNDING = 0.01, 1e-5
+"""The relative difference between what a program and PyTorch compute, of what changes in a step and of the whole."""
 _REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)]
 
 _SOURCE = """#define W {width}
@@ -254,10 +257,43 @@ def _folder() -> Path:
 
 
 class _Compiled:
-    """A compiled trace."""
+    """A compiled trace.
+
+    Raises:
+        NoRuleError: If an operation cannot be compiled.
+        NoCompilerError: If the program cannot be compiled, or does not compute what PyTorch computes.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self._run = ctypes.CDLL(str(library_of(source_of(trace, width_of(trace))))).run
+        self._check(trace)
+
+    def _check(self, trace: Trace) -> None:
+        """Compares the results for one training with PyTorch's: compilers have errors, and they would go unnoticed."""
+        with torch.no_grad():
+            expected: list[Tensor] = trace.graph(*trace.examples)
+        inputs = {
+            name: value.clone(memory_format=torch.contiguous_format)
+            for name, value in zip(trace.inputs, trace.examples, strict=True)
+        }
+        found = [
+            inputs[n] if n in inputs else torch.empty(e.shape, dtype=e.dtype)
+            for n, e in zip(trace.results, expected, strict=True)
+        ]
+        own = [value for name, value in zip(trace.results, found, strict=True) if name not in inputs]
+        fixed = [value for name, value in inputs.items() if not is_of_step(name)]
+        self._call([*fixed, *own], [[value for name, value in inputs.items() if is_of_step(name)]])
+        before = dict(zip(trace.inputs, trace.examples, strict=True))
+        # What Adam moves by where the true gradient is 0 is the sign of rounding; its averages show the gradient.
+        averages = any(name.startswith(f"{OPTIMIZER}/") and name.endswith(f"/{ROWS}") for name in trace.results)
+        # A result that is 0 in exact arithmetic is rounding of what it is computed from.
+        scale = max(float(value.double().nan_to_num(0, 0, 0).norm()) for value in (*expected, *trace.examples))
+        for name, one, other in zip(trace.results, found, expected, strict=True):
+            if not (name == ROWS and averages) and not _is_alike(one, other, before.get(name), scale):
+                raise NoCompilerError(
+                    f"{compiler()} made a program that computes {name} otherwise than PyTorch: use another compiler"
+                    " (CXX), or --engine eager"
+                )
 
     def _call(self, fixed: Sequence[Tensor], steps: Sequence[Sequence[Tensor]], moves: Tensor | None = None) -> None:
         """Changes the results among `fixed` in place. `steps`: what changes from step to step."""
@@ -338,6 +374,15 @@ class CompiledMeasures(_Compiled):
         return found, gradient
 
 
+def _is_alike(found: Tensor, expected: Tensor, before: Tensor | None, scale: float) -> bool:
+    if not expected.is_floating_point():
+        return torch.equal(found, expected)
+    found, expected = found.double(), expected.double()
+    moved = expected if before is None else expected - before
+    allowed = _ALIKE * moved.norm() + _ROUNDING * max(scale, expected.norm())
+    return not bool((found - expected).norm() > allowed)
+
+
 def _readable(value: Tensor) -> Tensor:
     """Each training's numbers adjacent; trainings may share memory."""
     return value if value.is_contiguous() or (len(value) and value[0].is_contiguous()) else value.contiguous()
@@ -379,7 +424,7 @@ class Programs:
         self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
     ) -> CompiledMeasures | None:
         """Returns what measures these trainings at probes; `None` if it cannot be compiled."""
-        key = (lanes.problem.shape, shapes_of(batch), trained_on and shapes_of(trained_on))
+        key = (lanes.problem.shape, shapes_of(batch), None if trained_on is None else shapes_of(trained_on))
         if key not in self._measures:
             try:
                 self._measures[key] = CompiledMeasures(measures_trace(lanes, batch, trained_on, examine))

@@ -38,11 +38,13 @@ class Trace:
     Attributes:
         inputs: The names of the graph's inputs, `rows` or `<prefix>/<name>`; those of a step come last.
         results: The names of its results, in a step those of the inputs that they replace.
+        examples: The inputs with which it was traced: those of one training.
     """
 
     graph: fx.GraphModule
     inputs: tuple[str, ...]
     results: tuple[str, ...]
+    examples: tuple[Tensor, ...]
 
     def graph_results(self) -> list[fx.Node]:
         found: Any = next(node for node in self.graph.graph.nodes if node.op == "output").args[0]
@@ -153,8 +155,8 @@ def _trace(function: Callable[[State], State], read: State) -> Trace:
         results[:] = found
         return [*found.values()]
 
-    graph = traced(listed, [value[:1].detach().clone() for value in read.values()])
-    return Trace(graph, names, tuple(results))
+    examples = tuple(value[:1].detach().clone() for value in read.values())
+    return Trace(traced(listed, examples), names, tuple(results), examples)
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
