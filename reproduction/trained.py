@@ -19,7 +19,8 @@ from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDire
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.workloads.engine.compiling.programs import Programs, compiled_engine
+from attnsweep.workloads.engine.compiling.building import compiled_engine
+from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import P, Training, Workload
 from attnsweep.workloads.engine.executors import NoCompilerError
 from attnsweep.workloads.engine.judging import judged

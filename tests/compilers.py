@@ -9,7 +9,7 @@ import pytest
 @contextmanager
 def no_compiler() -> Iterator[None]:
     """Hides this machine's compiler from attnsweep."""
-    from attnsweep.workloads.engine.compiling.programs import compiler
+    from attnsweep.workloads.engine.compiling.building import compiler
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("CXX", "/missing/compiler")

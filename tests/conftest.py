@@ -194,7 +194,7 @@ def _programs_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def compiled(_programs_home: Path) -> Iterator[None]:
     """Programs are compiled into a folder of the tests' own; where they cannot be, the test is skipped."""
-    from attnsweep.workloads.engine.compiling.programs import compiled_engine
+    from attnsweep.workloads.engine.compiling.building import compiled_engine
     from attnsweep.workloads.engine.executors import NoCompilerError
 
     with pytest.MonkeyPatch.context() as environment:

@@ -72,7 +72,7 @@ def engine_for(
 
 
 def _compiled_engine() -> str:
-    from attnsweep.workloads.engine.compiling.programs import compiled_engine
+    from attnsweep.workloads.engine.compiling.building import compiled_engine
 
     return compiled_engine()
 

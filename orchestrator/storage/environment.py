@@ -95,7 +95,7 @@ def versions(engine: Engine = "eager") -> dict[str, str]:
     installed = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "eager":
         return installed
-    from attnsweep.workloads.engine.compiling.programs import compiled_engine
+    from attnsweep.workloads.engine.compiling.building import compiled_engine
     from attnsweep.workloads.engine.executors import NoCompilerError
 
     try:

@@ -16,7 +16,8 @@ from torch.nn import functional
 from attnsweep.orchestrator.tools.look_back import look_back
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.compiling import programs as compiling
-from attnsweep.workloads.engine.compiling.programs import Programs, compiled_engine, source_of
+from attnsweep.workloads.engine.compiling.building import compiled_engine
+from attnsweep.workloads.engine.compiling.programs import Programs, source_of
 from attnsweep.workloads.engine.compiling.tracing import Trace, traced
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.executors import NoCompilerError, NoRuleError

@@ -1,0 +1,126 @@
+"""Compiles C++ sources to libraries, once per machine."""
+
+import errno
+import fcntl
+import hashlib
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from attnsweep.workloads.engine.executors import NoCompilerError
+
+_OPTIONS = (
+    *("-std=c++20", "-O3", "-shared", "-fPIC", "-w", "-Wno-psabi", "-fopenmp-simd"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    # GCC 12 takes some functions with `omp simd` for functions without an effect, and leaves out their calls.
+    *("-fno-ipa-pure-const", "-fno-ipa-modref"),
+)
+_VECTORS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
+_REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)]
+
+
+def compiled_engine() -> str:
+    """Names what the last bits of a compiled program's results depend on, besides its source.
+
+    Raises:
+        NoCompilerError: If this machine cannot compile programs, or has no folder to store them.
+    """
+    _folder()
+    return f"compiled, {_vectors()}, {compiler()}, {' '.join(platform.libc_ver())}"
+
+
+def _vectors() -> str:
+    found = torch.backends.cpu.get_cpu_capability()
+    if found not in _VECTORS:
+        raise NoCompilerError("the processor has no AVX2 instructions")
+    return found.lower()
+
+
+@cache
+def compiler() -> str:
+    """Returns the first line of the C++ compiler's `--version`.
+
+    Raises:
+        NoCompilerError: If there is no compiler.
+    """
+    try:
+        result = subprocess.run([_cxx(), "--version"], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoCompilerError(f"there is no C++ compiler ({_cxx()}): install g++, or set CXX") from error
+    return result.stdout.splitlines()[0]
+
+
+def _cxx() -> str:
+    return os.environ.get("CXX", "g++")
+
+
+def library_of(source: str) -> Path:
+    """Compiles a program, unless this machine did so before.
+
+    Raises:
+        NoCompilerError: If it must be compiled and cannot be, or cannot be stored.
+    """
+    command = [_cxx(), *_OPTIONS, *_VECTORS[_vectors().upper()]]
+    key = hashlib.sha256("\n".join([source, *command[1:], compiled_engine()]).encode()).hexdigest()[:32]
+    library = _folder() / f"{key}.so"
+    with _with_room(), library.with_suffix(".lock").open("a+") as lock:
+        # One process compiles, while all others of this machine that need the program wait.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.seek(0)
+        # A full disk or a power cut may have damaged a stored program, and running it would kill this process.
+        if not library.exists() or lock.read() != _digest(library):
+            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+                file, new = Path(folder, "step.cpp"), Path(folder, "step.so")
+                file.write_text(source)
+                found = subprocess.run(
+                    [*command, str(file), "-o", str(new), "-lmvec", "-lm"], capture_output=True, text=True, check=False
+                )
+                if found.returncode:
+                    raise NoCompilerError(f"{_cxx()} failed: {found.stderr[-1000:]}")
+                new.replace(library)
+            lock.truncate(0)
+            lock.write(_digest(library))
+    return library
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+@contextmanager
+def _with_room() -> Iterator[None]:
+    """A context in which the errors of a full or read-only disk become `NoCompilerError`."""
+    try:
+        yield
+    except (OSError, NoCompilerError) as error:
+        refusal = next((text for text in _REFUSALS if text in str(error)), None)
+        if refusal is None:
+            raise
+        raise NoCompilerError(
+            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): free disk space"
+            " there, or set XDG_CACHE_HOME and TMPDIR"
+        ) from error
+
+
+def _folder() -> Path:
+    """Only this user may write there: a program that somebody else put there would be run."""
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache_home / "attnsweep" / "programs"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise NoCompilerError(
+            f"compiled programs cannot be stored in {folder} ({error.strerror}): set XDG_CACHE_HOME to a writable"
+            " folder"
+        ) from error
+    return folder
