@@ -59,12 +59,8 @@ class Reproduction:
         """
         for option, is_given, has_it in (("--full", full, self.full), ("--corpus", corpus is not None, self.of_corpus)):
             if is_given and not has_it:
-                raise UserError(
-                    option,
-                    given=self.name,
-                    expected=f"a reproduction that has the option {option}",
-                    fix=f"leave out {option}",
-                )
+                expected = f"a reproduction that has the option {option}"
+                raise UserError(option, given=self.name, expected=expected, fix=f"leave out {option}")
         if full and corpus is not None:
             raise UserError(
                 "--corpus", given=corpus, expected="--corpus without --full", fix="leave out --full or --corpus"

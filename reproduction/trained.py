@@ -53,12 +53,8 @@ def swept(
     if (path / SWEEP_FILE).exists():
         stored = SweepDirectory.open(path)
         if not is_same_but_for_seed(stored.spec, spec):
-            raise UserError(
-                "--dir",
-                given=str(path),
-                expected=f"a new directory, or one with the sweep {name} of this version of attnsweep, with any seed",
-                fix="choose another --dir",
-            )
+            expected = f"a new directory, or one with the sweep {name} of this version of attnsweep, with any seed"
+            raise UserError("--dir", given=str(path), expected=expected, fix="choose another --dir")
         if stored.finished:
             return stored
         summary = resume_sweep(path, resources, console)

@@ -56,23 +56,17 @@ class Claim(SpecModel):
     def _check(self) -> Self:
         self.sweep()
         if self.budget < self.batch * len(self.groups):
+            expected = f"at least batch={self.batch} for each of the {len(self.groups)} groups"
             raise SpecError(
-                "budget",
-                given=self.budget,
-                expected=f"at least batch={self.batch} for each of the {len(self.groups)} groups",
-                fix="raise the field budget, or lower the field batch",
+                "budget", given=self.budget, expected=expected, fix="raise the field budget, or lower the field batch"
             )
         used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):
             fix = did_you_mean(group, self.groups, otherwise="name one of these groups")
             raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
         for group in sorted({*self.groups} - used):
-            raise SpecError(
-                f"groups.{group}",
-                given="no statement about this group",
-                expected="at least one statement",
-                fix="remove the group",
-            )
+            given = "no statement about this group"
+            raise SpecError(f"groups.{group}", given=given, expected="at least one statement", fix="remove the group")
         return self
 
     @property
@@ -120,20 +114,14 @@ class Claim(SpecModel):
         names = self.parameters
         for group, values in self.groups.items():
             if sorted(values) != names:
-                raise SpecError(
-                    f"groups.{group}",
-                    given=", ".join(sorted(values)) or "no parameter",
-                    expected=f"the parameters of the other groups: {', '.join(names) or 'none'}",
-                    fix="give each parameter in every group, or in the field `fixed`",
-                )
+                given, fix = ", ".join(sorted(values)) or "no parameter", "give each in every group, or in `fixed`"
+                expected = f"the parameters of the other groups: {', '.join(names) or 'none'}"
+                raise SpecError(f"groups.{group}", given=given, expected=expected, fix=fix)
         rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())
         if len(set(rows)) < len(rows):
-            raise SpecError(
-                "groups",
-                given="two groups with the same values",
-                expected="groups that differ in a parameter",
-                fix="remove one of the two groups",
-            )
+            expected = "groups that differ in a parameter"
+            fix = "remove one of the two groups"
+            raise SpecError("groups", given="two groups with the same values", expected=expected, fix=fix)
         if len(names) > 1:
             return {", ".join(names): Zip(rows)}
         return {name: Categorical(tuple(row[0] for row in rows)) for name in names}

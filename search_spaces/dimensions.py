@@ -43,12 +43,10 @@ class Positional(SpecModel):
         if len(values) > len(self.positional) or twice is not None:
             names = ", ".join(self.positional)
             arguments = ", ".join(f"{name}=..." for name in self.positional)
-            raise SpecError(
-                twice or type(self).__name__,
-                given=f"{len(values)} values by position" + (f" and {twice}={fields[twice]!r}" if twice else ""),
-                expected=f"the fields {names} by position or by name, and all other fields by name",
-                fix=f"write {type(self).__name__}({arguments})",
-            )
+            given = f"{len(values)} values by position" + (f" and {twice}={fields[twice]!r}" if twice else "")
+            expected = f"the fields {names} by position or by name, and all other fields by name"
+            fix = f"write {type(self).__name__}({arguments})"
+            raise SpecError(twice or type(self).__name__, given=given, expected=expected, fix=fix)
         super().__init__(**named, **fields)
 
 

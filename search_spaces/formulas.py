@@ -51,13 +51,9 @@ def names_in(formula: str, subject: str) -> set[str]:
         names: set[str] = set()
         _collect(tree, names)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise SpecError(
-            subject,
-            given=formula,
-            expected="parameters, numbers and texts, joined by + - * / // % ** comparisons, in, and, or, not, if else,"
-            f" and {', '.join(_FUNCTIONS)}",
-            fix="write for example d_model % n_heads == 0",
-        ) from error
+        accepted = "parameters, numbers and texts, joined by + - * / // % ** comparisons, in, and, or, not, if else"
+        expected, fix = f"{accepted}, and {', '.join(_FUNCTIONS)}", "write for example d_model % n_heads == 0"
+        raise SpecError(subject, given=formula, expected=expected, fix=fix) from error
     return names
 
 

@@ -82,24 +82,17 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
         except ValueError:
             values[name] = value
         except RecursionError as error:
-            raise SpecError(
-                name,
-                given=value,
-                expected="a number, a text, true, false or null",
-                fix="give a value of one of these types",
-            ) from error
+            fix = "give a value of one of these types"
+            raise SpecError(name, given=value, expected="a number, a text, true, false or null", fix=fix) from error
     return values
 
 
 def _made_by(path: Path, reference: str) -> Sweep:
     module = load_module(path)
     if not hasattr(module, "sweep"):
-        raise SpecError(
-            reference,
-            given="a file without a function sweep()",
-            expected="a Python file that defines the function sweep()",
-            fix="add to the file: def sweep() -> Sweep",
-        )
+        expected = "a Python file that defines the function sweep()"
+        fix = "add to the file: def sweep() -> Sweep"
+        raise SpecError(reference, given="a file without a function sweep()", expected=expected, fix=fix)
     subject = f"{reference}: sweep()"
     with users_code(subject, "a function without arguments that returns an attnsweep.Sweep", "correct it"):
         sweep = module.sweep() if callable(module.sweep) else module.sweep

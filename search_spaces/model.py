@@ -24,12 +24,10 @@ class SpecModel(BaseModel):
                 fields_of = type(self).model_fields
                 names = [name for name, field in fields_of.items() if field.is_required()] or [*fields_of][1:]
                 arguments = ", ".join(f"{name}=..." for name in names)
-                raise SpecError(
-                    type(self).__name__,
-                    given=f"{len(values)} value{'' if len(values) == 1 else 's'} by position",
-                    expected="a keyword argument for every field",
-                    fix=f"write {type(self).__name__}({arguments})",
-                )
+                given = f"{len(values)} value{'' if len(values) == 1 else 's'} by position"
+                expected = "a keyword argument for every field"
+                fix = f"write {type(self).__name__}({arguments})"
+                raise SpecError(type(self).__name__, given=given, expected=expected, fix=fix)
             super().__init__(**fields)
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

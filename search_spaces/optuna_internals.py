@@ -19,12 +19,9 @@ try:
 
     _NEEDED = optuna.Study._get_trials
 except (ImportError, AttributeError) as error:
-    raise UserError(
-        "optuna",
-        given=f"Optuna version {version('optuna')}",
-        expected=f"Optuna version {TESTED}, which attnsweep was tested with ({error})",
-        fix=f"install the tested version with: pip install 'optuna=={TESTED}.*'",
-    ) from error
+    expected = f"Optuna version {TESTED}, which attnsweep was tested with ({error})"
+    fix = f"install the tested version with: pip install 'optuna=={TESTED}.*'"
+    raise UserError("optuna", given=f"Optuna version {version('optuna')}", expected=expected, fix=fix) from error
 
 
 def constraint_attribute(name: str) -> str:

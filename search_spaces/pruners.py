@@ -98,12 +98,9 @@ def _read(given: object) -> object:
     kind = arguments.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         kinds = ", ".join(_KINDS)
-        raise SpecError(
-            "pruner",
-            given=kind if isinstance(kind, str) else given,
-            expected=f"a pruner of attnsweep, or the name of a pruner: {kinds}",
-            fix=did_you_mean(str(kind), _KINDS, otherwise='write pruner="median", or see docs/pruning.md'),
-        )
+        expected = f"a pruner of attnsweep, or the name of a pruner: {kinds}"
+        fix = did_you_mean(str(kind), _KINDS, otherwise='write pruner="median", or see docs/pruning.md')
+        raise SpecError("pruner", given=kind if isinstance(kind, str) else given, expected=expected, fix=fix)
     return _KINDS[kind].model_validate(arguments)
 
 
@@ -130,10 +127,7 @@ def make_pruner(pruner: Pruner) -> "BasePruner":
             optuna_pruner: BasePruner = getattr(optuna.pruners, type(pruner).__name__)(**arguments)
     except (TypeError, ValueError) as error:
         given = ", ".join(f"{name}={value}" for name, value in arguments.items())
-        raise SpecError(
-            f"pruner.{pruner.kind}",
-            given=given,
-            expected="arguments that Optuna accepts",
-            fix=f"correct the pruner's arguments ({error})",
-        ) from error
+        expected = "arguments that Optuna accepts"
+        fix = f"correct the pruner's arguments ({error})"
+        raise SpecError(f"pruner.{pruner.kind}", given=given, expected=expected, fix=fix) from error
     return optuna_pruner

@@ -39,12 +39,8 @@ class Sequential(SpecModel):
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
         if self.at_most < self.batch:
-            raise SpecError(
-                "at_most",
-                given=self.at_most,
-                expected=f"a number that is at least batch={self.batch}",
-                fix="raise the field at_most",
-            )
+            expected = f"a number that is at least batch={self.batch}"
+            raise SpecError("at_most", given=self.at_most, expected=expected, fix="raise the field at_most")
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:

@@ -132,12 +132,9 @@ def _check(statement: Statement) -> None:
     if len(scales) != 1 or not (statement.lower_factor and statement.upper_factor):
         raise _refused(text)
     if len({quantity.group for quantity in quantities}) < len(quantities):
-        raise SpecError(
-            "states",
-            given=text,
-            expected="two different groups: a group cannot be compared with itself",
-            fix="to compare two events in one group, write: rate(event A before B, GROUP) > a number",
-        )
+        expected = "two different groups: a group cannot be compared with itself"
+        fix = "to compare two events in one group, write: rate(event A before B, GROUP) > a number"
+        raise SpecError("states", given=text, expected=expected, fix=fix)
     if not all(quantity.is_fitting for quantity in quantities):
         raise _refused(text)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:

@@ -116,21 +116,15 @@ class Sweep(SpecModel):
         labels = [objective.label for objective in self.objectives]
         for index, label in enumerate(labels):
             if label in labels[:index]:
-                raise SpecError(
-                    "objective",
-                    given=f"the objective {label}, given twice",
-                    expected="each objective once",
-                    fix="remove the repeated objective",
-                )
+                expected = "each objective once"
+                fix = "remove the repeated objective"
+                raise SpecError("objective", given=f"the objective {label}, given twice", expected=expected, fix=fix)
         read_constraints(self.constraints)
         read_constraints(self.targets, "target")
         if self.patience is not None and len(labels) > 1:
-            raise SpecError(
-                "patience",
-                given=self.patience,
-                expected="a single objective, by which trials are better or worse",
-                fix="name one objective, or write a target",
-            )
+            expected = "a single objective, by which trials are better or worse"
+            fix = "name one objective, or write a target"
+            raise SpecError("patience", given=self.patience, expected=expected, fix=fix)
         return self
 
     @model_validator(mode="after")
@@ -308,12 +302,9 @@ def zipped_names(name: str) -> list[str]:
 def _check_zip(key: str, zipped: Zip, names: Sequence[str]) -> None:
     parameters = zipped_names(key)
     if len(parameters) < 2:
-        raise SpecError(
-            f"space.{key}",
-            given="a Zip (parameters that vary together) of a single parameter",
-            expected="a Zip whose key has the names of two or more parameters",
-            fix=f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)',
-        )
+        given = "a Zip (parameters that vary together) of a single parameter"
+        fix = f'write "{key}, OTHER": Zip(...), or "{key}": Categorical(...)'
+        raise SpecError(f"space.{key}", given=given, expected="a key that names two or more parameters", fix=fix)
     for name in parameters:
         if names.count(name) > 1:
             given = f"a place in the Zip of {key} and another in the space"

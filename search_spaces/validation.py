@@ -39,12 +39,9 @@ def check_sweep(
             if isinstance(branch, Categorical):
                 _check_choices(name, branch.choices)
             if isinstance(branch, Categorical) and branch.weights and sweep.sampler not in ("random", "qmc"):
-                raise SpecError(
-                    f"{name}.weights",
-                    given=list(branch.weights),
-                    expected="no weights, which only the samplers random and qmc draw by",
-                    fix="use sampler=random, or remove the weights",
-                )
+                expected = "no weights, which only the samplers random and qmc draw by"
+                fix = "use sampler=random, or remove the weights"
+                raise SpecError(f"{name}.weights", given=list(branch.weights), expected=expected, fix=fix)
     for name, condition in sweep.conditional().items():
         _check_condition(name, condition, sweep)
     for name in ONLY_WITH.keys() & sweep.parameters().keys():
@@ -87,19 +84,13 @@ def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_
 def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
     if sweep.sampler not in SEVERAL_GOALS:
         samplers = ", ".join(SEVERAL_GOALS)
-        raise SpecError(
-            "sampler",
-            given=f"the sampler {sweep.sampler} with {goals}",
-            expected=f"a sampler that supports several objectives and constraints: {samplers}",
-            fix=f"use sampler=tpe, or {other_fix}",
-        )
+        expected = f"a sampler that supports several objectives and constraints: {samplers}"
+        fix = f"use sampler=tpe, or {other_fix}"
+        raise SpecError("sampler", given=f"the sampler {sweep.sampler} with {goals}", expected=expected, fix=fix)
     if sweep.pruner is not None:
-        raise SpecError(
-            "pruner",
-            given=f"the pruner {sweep.pruner.kind} with {goals}",
-            expected="a sweep without a pruner, because pruners compare trials by a single objective",
-            fix=f"remove the pruner, or {other_fix}",
-        )
+        expected = "a sweep without a pruner, because pruners compare trials by a single objective"
+        fix = f"remove the pruner, or {other_fix}"
+        raise SpecError("pruner", given=f"the pruner {sweep.pruner.kind} with {goals}", expected=expected, fix=fix)
 
 
 def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
@@ -136,34 +127,21 @@ def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> N
 def _check_condition(name: str, condition: Conditional, sweep: Sweep) -> None:
     other = sweep.parameters().get(condition.on, condition)
     if isinstance(other, Conditional | Derived):
-        raise SpecError(
-            f"{name}.on",
-            given=condition.on,
-            expected="a parameter of the search space without a condition of its own",
-            fix=f"add the parameter {condition.on} to the search space, or remove the condition",
-        )
+        expected = "a parameter of the search space without a condition of its own"
+        fix = f"add the parameter {condition.on} to the search space, or remove the condition"
+        raise SpecError(f"{name}.on", given=condition.on, expected=expected, fix=fix)
     if isinstance(other, Float):
-        raise SpecError(
-            f"{name}.on",
-            given=f"{condition.on}, a Float",
-            expected="a parameter that takes single values, because a draw from a range equals none of them",
-            fix=f"make {condition.on} a Categorical, or an Int",
-        )
+        expected = "a parameter that takes single values, because a draw from a range equals none of them"
+        fix = f"make {condition.on} a Categorical, or an Int"
+        raise SpecError(f"{name}.on", given=f"{condition.on}, a Float", expected=expected, fix=fix)
     values = _values(other)
     if never := [value for value in condition.among if value not in values]:
-        raise SpecError(
-            f"{name}.among",
-            given=never[0],
-            expected=f"values that {condition.on} has in this sweep",
-            fix="remove this value, or the condition",
-        )
+        expected = f"values that {condition.on} has in this sweep"
+        raise SpecError(f"{name}.among", given=never[0], expected=expected, fix="remove this value, or the condition")
     if condition.otherwise is not None and all(value in condition.among for value in values):
-        raise SpecError(
-            f"{name}.otherwise",
-            given=getattr(condition.otherwise, "kind", condition.otherwise),
-            expected=f"nothing, because `among` has all values of {condition.on}",
-            fix="remove otherwise, or the condition",
-        )
+        given = getattr(condition.otherwise, "kind", condition.otherwise)
+        expected = f"nothing, because `among` has all values of {condition.on}"
+        raise SpecError(f"{name}.otherwise", given=given, expected=expected, fix="remove otherwise, or the condition")
 
 
 def _values(dimension: Dimension) -> Sequence[Scalar]:
@@ -189,37 +167,25 @@ def _check_effect(name: str, sweep: Sweep, declared: Mapping[str, Parameter]) ->
         values = {value for value in values if dimension.branch(value) is not None}
     if not values & readers:
         have = " and ".join(sorted(map(str, values)))
-        raise SpecError(
-            name,
-            given=f"{getattr(dimension, 'kind', dimension)} with {on}={have}",
-            expected=f"{on} among {', '.join(sorted(readers))}, without which {name} has no effect",
-            fix=f"remove {name}, or change {on}",
-        )
+        given = f"{getattr(dimension, 'kind', dimension)} with {on}={have}"
+        expected = f"{on} among {', '.join(sorted(readers))}, without which {name} has no effect"
+        raise SpecError(name, given=given, expected=expected, fix=f"remove {name}, or change {on}")
 
 
 def _check_grid(sweep: Sweep) -> None:
     for name in sweep.conditional():
-        raise SpecError(
-            name,
-            given="a parameter with a condition, with sampler=grid",
-            expected="a search space without conditions, as sampler=grid needs it",
-            fix="use sampler=random or sampler=tpe, or run two sweeps: one with and one without the parameter",
-        )
+        expected = "a search space without conditions, as sampler=grid needs it"
+        fix = "use sampler=random or sampler=tpe, or run two sweeps: one with and one without the parameter"
+        raise SpecError(name, given="a parameter with a condition, with sampler=grid", expected=expected, fix=fix)
     for name, dimension in sweep.drawn().items():
         if isinstance(dimension, Float | Int) and dimension.points is None:
-            raise SpecError(
-                f"{name}.points",
-                given=None,
-                expected="the number of grid points of this parameter, which sampler=grid needs",
-                fix=f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)",
-            )
+            expected = "the number of grid points of this parameter, which sampler=grid needs"
+            fix = f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)"
+            raise SpecError(f"{name}.points", given=None, expected=expected, fix=fix)
         if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
-            raise SpecError(
-                name,
-                given=f"{dimension.low:g} to {dimension.high:g}",
-                expected="a range with log=True in which high / low is not too large for a float",
-                fix="make the range narrower",
-            )
+            expected = "a range with log=True in which high / low is not too large for a float"
+            fix = "make the range narrower"
+            raise SpecError(name, given=f"{dimension.low:g} to {dimension.high:g}", expected=expected, fix=fix)
     # Several grid points of an `Int` parameter may be the same whole number, so `n_points` may be too high. The
     # distinct points are not counted, because listing them may take too much memory.
     n_points = math.prod(
@@ -227,72 +193,46 @@ def _check_grid(sweep: Sweep) -> None:
         for dimension in sweep.drawn().values()
     )
     if n_points > MOST_POINTS:
-        raise SpecError(
-            "space",
-            given=f"a grid of {n_points:,} points",
-            expected=f"a grid of at most {MOST_POINTS:,} points",
-            fix="lower the field `points` of a parameter, or use sampler=random or sampler=qmc",
-        )
+        expected = f"a grid of at most {MOST_POINTS:,} points"
+        fix = "lower the field `points` of a parameter, or use sampler=random or sampler=qmc"
+        raise SpecError("space", given=f"a grid of {n_points:,} points", expected=expected, fix=fix)
     n_points = GridDraws(sweep).n_points
     if sweep.trials > n_points:
-        raise SpecError(
-            "trials",
-            given=sweep.trials,
-            expected=f"1 to {n_points} trials, because the grid has {n_points} points",
-            fix="lower the number of trials, or add points to the grid",
-        )
+        expected = f"1 to {n_points} trials, because the grid has {n_points} points"
+        fix = "lower the number of trials, or add points to the grid"
+        raise SpecError("trials", given=sweep.trials, expected=expected, fix=fix)
 
 
 def _check_boundary(sweep: Sweep) -> None:
     [objective] = sweep.objectives
     if isinstance(objective, LossQuantile | OnsetQuantile):
-        raise SpecError(
-            "objective",
-            given=objective.kind,
-            expected="a rate as the objective, because sampler=boundary searches for parameters with a rate of 1/2",
-            fix='write objective=StuckRate() or Rate("solved"), or use sampler=tpe',
-        )
+        expected = "a rate as the objective, because sampler=boundary searches for parameters with a rate of 1/2"
+        fix = 'write objective=StuckRate() or Rate("solved"), or use sampler=tpe'
+        raise SpecError("objective", given=objective.kind, expected=expected, fix=fix)
     if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
-        raise SpecError(
-            "space",
-            given=", ".join(sweep.varied()) or "no varied parameter",
-            expected="a Float or Int parameter without a condition, because sampler=boundary searches its range",
-            fix="add such a parameter, or use sampler=random",
-        )
+        expected = "a Float or Int parameter without a condition, because sampler=boundary searches its range"
+        fix = "add such a parameter, or use sampler=random"
+        raise SpecError("space", given=", ".join(sweep.varied()) or "no varied parameter", expected=expected, fix=fix)
 
 
 def _check_pruned(sweep: Sweep) -> None:
     [objective] = sweep.objectives
     given = f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}"
     if isinstance(objective, OnsetQuantile):
-        raise SpecError(
-            "pruner",
-            given=given,
-            expected="an objective whose value is known before a training ends, because a pruner stops trainings early",
-            fix="write objective=LossQuantile(), or remove the pruner",
-        )
+        expected = "an objective whose value is known before a training ends, because a pruner stops trainings early"
+        fix = "write objective=LossQuantile(), or remove the pruner"
+        raise SpecError("pruner", given=given, expected=expected, fix=fix)
     if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:
-        raise SpecError(
-            "pruner",
-            given=given,
-            expected="an objective of losses, because pruning would bias a rate: of trainings that were unsolved at"
-            " step 512, 12% to 25% were solved later",
-            fix="write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md",
-        )
+        expected = "an objective of losses: pruning would bias a rate, as slow trainings are solved late"
+        fix = "write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md"
+        raise SpecError("pruner", given=given, expected=expected, fix=fix)
     if isinstance(sweep.replicates, Sequential):
-        raise SpecError(
-            "replicates",
-            given="a rule Sequential together with a pruner",
-            expected="a fixed number of replicates, because a pruner compares trials with equally many trainings",
-            fix="write for example replicates=8, or remove the pruner",
-        )
+        expected = "a fixed number of replicates, because a pruner compares trials with equally many trainings"
+        fix = "write for example replicates=8, or remove the pruner"
+        raise SpecError("replicates", given="a rule Sequential together with a pruner", expected=expected, fix=fix)
     if sweep.sampler == "boundary":
-        raise SpecError(
-            "sampler",
-            given=sweep.sampler,
-            expected="another sampler, because sampler=boundary learns only from trials that are not pruned",
-            fix="use sampler=tpe, or remove the pruner",
-        )
+        expected = "another sampler, because sampler=boundary learns only from trials that are not pruned"
+        raise SpecError("sampler", given=sweep.sampler, expected=expected, fix="use sampler=tpe, or remove the pruner")
 
 
 def _extremes(dimension: Dimension) -> list[Scalar]:

@@ -50,19 +50,12 @@ def _check(value: object, place: str) -> None:
         for index, item in enumerate(value):
             _check(item, f"{place}.{index}".lstrip("."))
     elif isinstance(value, str) and (variable := _VARIABLE.search(value)):
-        raise SpecError(
-            place,
-            given=value,
-            expected="a value, because variables of the environment are not read",
-            fix=f"write --set NAME={variable[0]} on the command line, or write the file with envsubst",
-        )
+        expected = "a value, because variables of the environment are not read"
+        fix = f"write --set NAME={variable[0]} on the command line, or write the file with envsubst"
+        raise SpecError(place, given=value, expected=expected, fix=fix)
     elif not isinstance(value, bool | int | float | str | None):
-        raise SpecError(
-            place,
-            given=str(value),
-            expected=f"a text, a number, true, false or null, not a {type(value).__name__}",
-            fix=f'for a text write "{value}", in quotes',
-        )
+        expected = f"a text, a number, true, false or null, not a {type(value).__name__}"
+        raise SpecError(place, given=str(value), expected=expected, fix=f'for a text write "{value}", in quotes')
 
 
 def yaml_text(values: Mapping[str, object]) -> str:

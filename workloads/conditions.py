@@ -38,14 +38,9 @@ def holds(
     for name, _, _ in terms:
         if name not in metrics:
             known_metrics = ", ".join(sorted(metrics))
-            raise SpecError(
-                subject,
-                given=condition,
-                expected=f"a condition on metrics that the workload measures: {known_metrics}",
-                fix=did_you_mean(
-                    name, metrics, otherwise=f"let the workload measure {name}, or use one of these metrics"
-                ),
-            )
+            expected = f"a condition on metrics that the workload measures: {known_metrics}"
+            fix = did_you_mean(name, metrics, otherwise=f"let the workload measure {name}, or use one of these metrics")
+            raise SpecError(subject, given=condition, expected=expected, fix=fix)
     with np.errstate(invalid="ignore"):
         held: NDArray[np.bool_] = np.logical_and.reduce(
             [compare(metrics[name], number) for name, compare, number in terms]
@@ -81,11 +76,8 @@ def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
     """
     matches = [_TERM.fullmatch(term) for term in re.split(r"\band\b", condition)]
     if not all(matches):
-        raise SpecError(
-            "a condition",
-            given=condition,
-            expected="comparisons of a metric with a number, such as: accuracy >= 0.99 and loss < 0.1",
-            fix="write one comparison, or several comparisons joined by `and`",
-        )
+        expected = "comparisons of a metric with a number, such as: accuracy >= 0.99 and loss < 0.1"
+        fix = "write one comparison, or several comparisons joined by `and`"
+        raise SpecError("a condition", given=condition, expected=expected, fix=fix)
     terms = [match.groups() for match in matches if match]
     return [(name, COMPARISONS[sign], float(number)) for name, sign, number in terms]

@@ -118,12 +118,9 @@ def check_spelling(subject: str, names: Iterable[str]) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(name.lower(), name)) != name:
-            raise SpecError(
-                f"{subject}.{name}",
-                given=f"{name} beside {other}",
-                expected="names that differ not only in case, which SQL ignores",
-                fix="rename one of the two",
-            )
+            expected = "names that differ not only in case, which SQL ignores"
+            fix = "rename one of the two"
+            raise SpecError(f"{subject}.{name}", given=f"{name} beside {other}", expected=expected, fix=fix)
 
 
 def parameter(

@@ -157,21 +157,14 @@ def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
     """
     interventions = interventions_of(text)
     if interventions and optimizer == "lbfgs":
-        raise SpecError(
-            "intervention",
-            given=f"{text} with optimizer=lbfgs",
-            expected=f"one of {', '.join(UPDATE_RULES)}",
-            fix="change optimizer",
-        )
+        expected = f"one of {', '.join(UPDATE_RULES)}"
+        raise SpecError("intervention", given=f"{text} with optimizer=lbfgs", expected=expected, fix="change optimizer")
     for intervention in interventions:
         last = max(intervention.steps.start + 1, intervention.steps.until or 0)
         if last > n_steps:
-            raise SpecError(
-                "intervention",
-                given=str(intervention),
-                expected=f"an intervention within the training's steps 0..{n_steps}",
-                fix="lower the steps of the intervention, or raise n_steps",
-            )
+            expected = f"an intervention within the training's steps 0..{n_steps}"
+            fix = "lower the steps of the intervention, or raise n_steps"
+            raise SpecError("intervention", given=str(intervention), expected=expected, fix=fix)
 
 
 def intervene(
@@ -209,12 +202,10 @@ def intervene(
         texts.append(f"kick {_digits(kick)} at {at}")
     n_given = sum(argument is not None for argument in (parameter, freeze, head, clamp, scale, kick, at))
     if len(texts) != 1 or n_given != 2:  # Every intervention needs two arguments besides `steps`.
-        raise SpecError(
-            "intervene",
-            given=f"{n_given} of the arguments parameter, freeze, head, clamp, scale, kick and at",
-            expected="one pair of arguments: parameter and freeze, head and clamp, head and scale, or kick and at",
-            fix='write one intervention per call, and join the texts with "; ".join([...])',
-        )
+        given = f"{n_given} of the arguments parameter, freeze, head, clamp, scale, kick and at"
+        expected = "one pair of arguments: parameter and freeze, head and clamp, head and scale, or kick and at"
+        fix = 'write one intervention per call, and join the texts with "; ".join([...])'
+        raise SpecError("intervene", given=given, expected=expected, fix=fix)
     (intervention,) = interventions_of(texts[0])
     return str(intervention)
 

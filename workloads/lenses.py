@@ -49,12 +49,8 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
     declared = workload.lenses
     lenses = importlib.import_module(declared).LENSES if isinstance(declared, str) else declared or Lenses()
     if not isinstance(lenses, Lenses):
-        raise SpecError(
-            f"{workload.name}.lenses",
-            given=lenses,
-            expected="attnsweep.Lenses(...)",
-            fix="assign attnsweep.Lenses(...) to the workload's attribute `lenses`",
-        )
+        fix = "assign attnsweep.Lenses(...) to the workload's attribute `lenses`"
+        raise SpecError(f"{workload.name}.lenses", given=lenses, expected="attnsweep.Lenses(...)", fix=fix)
     return lenses
 
 

@@ -116,12 +116,9 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
             raise
         # Any exception that a workload's own `__post_init__` raises means that the workload refuses these values.
         except Exception as error:
-            raise SpecError(
-                cls.__name__,
-                given=accepted,
-                expected="values that are allowed in combination",
-                fix=f"change the values; the workload's check raises {in_words(error)}",
-            ) from error
+            expected = "values that are allowed in combination"
+            fix = f"change the values; the workload's check raises {in_words(error)}"
+            raise SpecError(cls.__name__, given=accepted, expected=expected, fix=fix) from error
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
@@ -205,12 +202,8 @@ def unknown_parameter(
     if owners := [workload for workload, other in others.items() if name in other.declared()]:
         where = f"only of {' and '.join(owners)}"
         return SpecError(name, given=value, expected=f"a parameter of this workload, not {where}", fix="remove it")
-    return SpecError(
-        name,
-        given=value,
-        expected="a parameter of the workload (" + ", ".join(declared) + ")",
-        fix=did_you_mean(name, declared, otherwise="remove it, or correct its name"),
-    )
+    fix = did_you_mean(name, declared, otherwise="remove it, or correct its name")
+    return SpecError(name, given=value, expected="a parameter of the workload (" + ", ".join(declared) + ")", fix=fix)
 
 
 def _members(hint: object) -> tuple[type, ...]:

@@ -175,10 +175,7 @@ def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> d
         SpecError: If `values` has another digest, because the file has changed.
     """
     if values.get("corpus_digest") not in (None, content.digest):
-        raise SpecError(
-            "corpus_digest",
-            given=values["corpus_digest"],
-            expected=f"the digest {content.digest} of the file {path}",
-            fix="restore the file, which has changed since the sweep began, or begin another sweep",
-        )
+        expected = f"the digest {content.digest} of the file {path}"
+        fix = "restore the file, which has changed since the sweep began, or begin another sweep"
+        raise SpecError("corpus_digest", given=values["corpus_digest"], expected=expected, fix=fix)
     return {"corpus": str(path), "corpus_digest": content.digest}

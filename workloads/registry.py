@@ -88,38 +88,25 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
         raise
     except BaseException as error:  # Importing a user's module may raise any exception.
         if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
-            raise SpecError(
-                "workload",
-                given=reference,
-                expected="module:Class of an installed module (modules in the current directory are not found)",
-                fix=f"install the module's package; or, for a file beside the sweep's file, write file.py:{class_name}",
-            ) from error
-        raise SpecError(
-            "workload",
-            given=f"the workload {reference}, whose module raised {in_words(error)}",
-            expected="a module that can be imported",
-            fix=f"correct the module; to see where it fails: python -c 'import {place}'",
-        ) from error
+            expected = "module:Class of an installed module (modules in the current directory are not found)"
+            fix = f"install the module's package; or, for a file beside the sweep's file, write file.py:{class_name}"
+            raise SpecError("workload", given=reference, expected=expected, fix=fix) from error
+        given = f"the workload {reference}, whose module raised {in_words(error)}"
+        fix = f"correct the module; to see where it fails: python -c 'import {place}'"
+        raise SpecError("workload", given=given, expected="a module that can be imported", fix=fix) from error
 
 
 def _instance(module: ModuleType, class_name: str, reference: str) -> Workload[Any]:
     if not hasattr(module, class_name):
         defined = sorted(name for name, value in vars(module).items() if _is_workload(value) and value is not Workload)
         classes = ", ".join(defined)
-        raise SpecError(
-            "workload",
-            given=reference,
-            expected="the name of a workload that the module defines: " + (classes or "none"),
-            fix=f"correct the name {class_name}, or define the class {class_name}",
-        )
+        expected = "the name of a workload that the module defines: " + (classes or "none")
+        fix = f"correct the name {class_name}, or define the class {class_name}"
+        raise SpecError("workload", given=reference, expected=expected, fix=fix)
     kind = getattr(module, class_name)
     if not _is_workload(kind):
-        raise SpecError(
-            "workload",
-            given=reference,
-            expected="a subclass of attnsweep.Workload",
-            fix="give the name of the class, not of an instance or a function",
-        )
+        fix = "give the name of the class, not of an instance or a function"
+        raise SpecError("workload", given=reference, expected="a subclass of attnsweep.Workload", fix=fix)
     check_declarations(kind)
     with users_code(reference, "a class that is made without arguments", "correct its __init__, or leave it out"):
         workload: Workload[Any] = kind()
@@ -139,12 +126,9 @@ def check_declarations(kind: type[Workload[typing.Any]]) -> None:
     subject = kind.__name__
     if missing := sorted(kind.__abstractmethods__):
         methods = ", ".join(missing)
-        raise SpecError(
-            subject,
-            given=f"a class that lacks {methods}",
-            expected="a class that defines every abstract method of Workload",
-            fix=f"define the method {missing[0]}",
-        )
+        expected = "a class that defines every abstract method of Workload"
+        fix = f"define the method {missing[0]}"
+        raise SpecError(subject, given=f"a class that lacks {methods}", expected=expected, fix=fix)
     for name in ("name", "summary"):
         if not isinstance(getattr(kind, name, None), str):
             raise _refused(f"{subject}.{name}", getattr(kind, name, None), "a class attribute that is a string")
@@ -197,24 +181,18 @@ def _check_verdicts(subject: str, verdicts: object, own: Mapping[str, Outcome]) 
     known = [name for name, outcome in with_own(own).items() if outcome.is_judged]
     given = {row.outcome for table in tables for row in table.rows}
     for label in sorted(given - {*known}):
-        raise SpecError(
-            f"{subject}.verdicts",
-            given=label,
-            expected=f"outcomes that the workload declares: {', '.join(known)}",
-            fix=did_you_mean(label, known, f"declare it: outcomes = {{{label!r}: attnsweep.Outcome(...)}}"),
-        )
+        expected = f"outcomes that the workload declares: {', '.join(known)}"
+        fix = did_you_mean(label, known, f"declare it: outcomes = {{{label!r}: attnsweep.Outcome(...)}}")
+        raise SpecError(f"{subject}.verdicts", given=label, expected=expected, fix=fix)
     for label in (label for label in own if label not in given):
         raise _refused(f"{subject}.outcomes", label, "outcomes that a row of the table of verdicts gives")
     for table in tables:
         texts = [(row.outcome, row.when) for row in table.rows if isinstance(row, Rule) and isinstance(row.when, str)]
         for (outcome, when), (later, later_when) in combinations(texts, 2):
             if implies(later_when, when):
-                raise SpecError(
-                    f"the outcome {later} of {subject}",
-                    given=later_when,
-                    expected=f"a condition that does not imply {when}, that of the earlier row {outcome}",
-                    fix="exchange the rows or change a condition: the first that holds decides",
-                )
+                expected = f"a condition that does not imply {when}, that of the earlier row {outcome}"
+                fix = "exchange the rows or change a condition: the first that holds decides"
+                raise SpecError(f"the outcome {later} of {subject}", given=later_when, expected=expected, fix=fix)
 
 
 def _check_events(subject: str, events: object) -> None:

@@ -99,12 +99,9 @@ class UserCode:
         new = [name for name in (str(PurePosixPath(name)) for name in names) if name not in self.texts]
         for name in new:
             if any(part.startswith((".", "/")) for part in PurePosixPath(name).parts):
-                raise UserError(
-                    "files",
-                    given=name,
-                    expected=f"the path of a file below the folder of {self.main}, without hidden names",
-                    fix="move the file there, and write its path relative to that folder",
-                )
+                expected = f"the path of a file below the folder of {self.main}, without hidden names"
+                fix = "move the file there, and write its path relative to that folder"
+                raise UserError("files", given=name, expected=expected, fix=fix)
         found = {name: stored_text(given_file(Path(self.folder, name), "files", "a file that exists")) for name in new}
         return replace(self, texts={**self.texts, **found}) if found else self
 
@@ -238,12 +235,9 @@ def user_code_of(workload: object) -> UserCode | None:
 def refuse_while_loading() -> None:
     """Refuses a run that the user's file would begin each time it is loaded, which a run and a replay do too."""
     if _loading:
-        raise UserError(
-            "run_sweep",
-            given=f"a call while {_loading[-1]} is being loaded",
-            expected='a call below the line `if __name__ == "__main__":`, which a load of the file passes over',
-            fix="move the call below such a line",
-        )
+        expected = 'a call below the line `if __name__ == "__main__":`, which a load of the file passes over'
+        fix = "move the call below such a line"
+        raise UserError("run_sweep", given=f"a call while {_loading[-1]} is being loaded", expected=expected, fix=fix)
 
 
 _loading: list[str] = []
@@ -334,12 +328,10 @@ class _Finder(MetaPathFinder):
         file = getattr(module, "__file__", None)
         if file is not None and Path(file).is_file() and _text(Path(file)) == code.text_of(name):
             return False
-        raise UserError(
-            str(Path(code.folder, code.files[name] or name)),
-            given=f"a module {name}, although another module of this name is already imported ({file})",
-            expected="a module name that no imported module has",
-            fix="restart Python, or rename one of the two modules",
-        )
+        given = f"a module {name}, although another module of this name is already imported ({file})"
+        expected = "a module name that no imported module has"
+        fix = "restart Python, or rename one of the two modules"
+        raise UserError(str(Path(code.folder, code.files[name] or name)), given=given, expected=expected, fix=fix)
 
 
 _FINDER = _Finder()
@@ -351,12 +343,8 @@ def _text(file: Path) -> str:
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(
-            str(file),
-            given=in_words(error),
-            expected="a Python file in UTF-8",
-            fix="correct the encoding or the permissions of the file",
-        ) from error
+        fix = "correct the encoding or the permissions of the file"
+        raise UserError(str(file), given=in_words(error), expected="a Python file in UTF-8", fix=fix) from error
 
 
 def _imports(text: str) -> Sequence[tuple[int, str]]:

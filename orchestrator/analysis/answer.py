@@ -147,12 +147,8 @@ def as_format(table: pa.Table, format: TableFormat) -> Any:
 
             return polars.from_arrow(table)
     except ModuleNotFoundError as error:
-        raise UserError(
-            "format",
-            given=format,
-            expected=f"the installed library {format}",
-            fix=f"install it with: pip install {format}; or ask for an Arrow table",
-        ) from error
+        fix = f"install it with: pip install {format}; or ask for an Arrow table"
+        raise UserError("format", given=format, expected=f"the installed library {format}", fix=fix) from error
     return table
 
 

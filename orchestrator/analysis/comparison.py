@@ -250,12 +250,9 @@ def compare(
     a, b = (sweep if isinstance(sweep, SweepData) else SweepData.open(sweep) for sweep in (a, b))
     workloads = [data.directories[0].spec.workload for data in (a, b)]
     if workloads[0] != workloads[1]:
-        raise UserError(
-            "B",
-            given=f"a sweep of the workload {workloads[1]}",
-            expected=f"a sweep of the workload of sweep A, which is {workloads[0]}",
-            fix="give two sweeps of the same workload",
-        )
+        expected = f"a sweep of the workload of sweep A, which is {workloads[0]}"
+        fix = "give two sweeps of the same workload"
+        raise UserError("B", given=f"a sweep of the workload {workloads[1]}", expected=expected, fix=fix)
     ending = _ending(a, b, outcome, detail)
     before = _read(a, ending)
     # The trials of sweep B get numbers after those of sweep A, so that a trial of A and a trial of B never have the
@@ -354,12 +351,9 @@ def _common(
     samplers = (in_a.samplers(), in_b.samplers())
     inside = before.inside(in_b, ranges, in_a), after.inside(in_a, ranges, in_b)
     if len(before.seed) and len(after.seed) and not all(rows.any() for rows in inside):
-        raise UserError(
-            "B",
-            given=", ".join(f"{name} {new} (A: {old})" for name, (old, new) in ranges.items()),
-            expected="ranges in which both sweeps have trials",
-            fix="give sweeps whose ranges overlap; `attnsweep report A B` shows both side by side",
-        )
+        given = ", ".join(f"{name} {new} (A: {old})" for name, (old, new) in ranges.items())
+        fix = "give sweeps whose ranges overlap; `attnsweep report A B` shows both side by side"
+        raise UserError("B", given=given, expected="ranges in which both sweeps have trials", fix=fix)
     n_outside = (int((~inside[0]).sum()), int((~inside[1]).sum()))
     spaces = SpaceDifference(ranges, samplers if samplers[0] != samplers[1] else (), n_outside)
     return before.at(inside[0]), after.at(inside[1]), spaces
@@ -397,13 +391,8 @@ def _crossing(
         for side in sides:
             check_known("--by", name, side.parameters, "", "name a parameter that both sweeps have")
         if name in changed:
-            raise UserError(
-                "--by",
-                given=name,
-                expected="a parameter that varies within A and B",
-                fix="leave this parameter out of --by: all of A has one value of it and all of B another, so the"
-                " comparison of A with B already compares these values",
-            )
+            fix = "leave it out of --by: each sweep has one value of it, so comparing A with B compares these values"
+            raise UserError("--by", given=name, expected="a parameter that varies within A and B", fix=fix)
         values = [value for side in sides for value in side.parameters[name]]
         axes.append(tuple(groups_by(specs, name, dict(zip(trials, values, strict=True)))))
     return Crossing(tuple(names), tuple(axes), frozenset(trials))

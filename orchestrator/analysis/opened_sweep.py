@@ -64,20 +64,12 @@ class SweepData:
         directories = tuple(SweepDirectory.open(place) for place in where)
         for index, sweep in enumerate(directories):
             if any(sweep.sweep == other.sweep for other in directories[:index]):
-                raise UserError(
-                    "DIR",
-                    given=str(sweep.place),
-                    expected="different sweeps, each named once",
-                    fix="name this sweep only once",
-                )
+                fix = "name this sweep only once"
+                raise UserError("DIR", given=str(sweep.place), expected="different sweeps, each named once", fix=fix)
             if sweep.spec.workload != directories[0].spec.workload:
-                raise UserError(
-                    "DIR",
-                    given=f"the sweep {sweep.place} of the workload {sweep.spec.workload}",
-                    expected=f"sweeps of the workload {directories[0].spec.workload}, like the first sweep,"
-                    f" {directories[0].place}",
-                    fix="open only sweeps of the same workload together",
-                )
+                given = f"{sweep.place}, of the workload {sweep.spec.workload}"
+                expected = f"sweeps of the workload {directories[0].spec.workload}, like {directories[0].place}"
+                raise UserError("DIR", given=given, expected=expected, fix="open sweeps of one workload together")
         data = cls(directories, tuple(Ledger(sweep.place) for sweep in directories))
         with data.reading():
             if data._trials_apart:
@@ -243,13 +235,9 @@ class SweepData:
         with self.reading() as connection:
             ratios = read_interventions(connection, self._specs[0].workload)
         if not ratios.ratios:
-            raise UserError(
-                INTERVENTION,
-                given="no pair of trainings in which a training is solved, reaches an event or has a head with a role",
-                expected="at least one such pair: two trainings with equal seeds, one of them with an intervention",
-                fix="let null be one of the choices of the parameter `intervention`, with sampler=grid, or train longer"
-                " (docs/interventions.md)",
-            )
+            given = "no pair of trainings in which one is solved, reaches an event or has a head with a role"
+            fix = "let null be a choice of the parameter `intervention`, with sampler=grid, or train longer"
+            raise UserError(INTERVENTION, given=given, expected="pairs of equal seeds, one of them with it", fix=fix)
         return ratios
 
     def _onset(

@@ -74,12 +74,9 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
         values = tuple(row.get(f"param_{name}") for name in claim.parameters)
         if values not in group_of:
             of = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
-            raise UserError(
-                "trainings",
-                given=f"a training with {of}",
-                expected="only trainings with the parameter values of one of the claim's groups",
-                fix="restore the sweep from a copy",
-            )
+            expected = "only trainings with the parameter values of one of the claim's groups"
+            fix = "restore the sweep from a copy"
+            raise UserError("trainings", given=f"a training with {of}", expected=expected, fix=fix)
         found[group_of[values]][row["replicate"]] = row
     return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in found.items()}
 

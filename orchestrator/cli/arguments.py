@@ -29,12 +29,8 @@ def check_texts(arguments: Sequence[str]) -> None:
     """Raises UserError for text that is not UTF-8 or contains NUL: files, records and queries cannot hold it."""
     for argument in arguments:
         if "\0" in argument or (not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument)):
-            raise UserError(
-                "argument",
-                given=argument,
-                expected="UTF-8 text without NUL characters",
-                fix="correct the argument, or rename the file that the argument names",
-            )
+            fix = "correct the argument, or rename the file that the argument names"
+            raise UserError("argument", given=argument, expected="UTF-8 text without NUL characters", fix=fix)
 
 
 def opened(directory: str) -> "SweepDirectory":

@@ -125,19 +125,11 @@ def prepare_corpus(
 def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
     for flag, value in options.items():
         if value is not None and unit is not None:
-            raise UserError(
-                flag,
-                given=value,
-                expected=f"no option {flag}, because with --unit a single column is read",
-                fix="give --column instead",
-            )
+            expected = f"no option {flag}, because with --unit a single column is read"
+            raise UserError(flag, given=value, expected=expected, fix="give --column instead")
         if value is not None:
-            raise UserError(
-                flag,
-                given=value,
-                expected=f"no option {flag}, because without --unit two columns are read",
-                fix="give --source and --target, or add --unit",
-            )
+            expected = f"no option {flag}, because without --unit two columns are read"
+            raise UserError(flag, given=value, expected=expected, fix="give --source and --target, or add --unit")
 
 
 def _print_workload(name: str, values: "Mapping[str, Value]") -> None:

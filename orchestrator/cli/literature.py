@@ -157,12 +157,8 @@ def _load(entry: EntryPoint) -> Sequence[Reproduction]:
 
 
 def _unusable(entry: EntryPoint, given: str) -> UserError:
-    return UserError(
-        _described(entry),
-        given=given,
-        expected="a sequence of attnsweep.Reproduction",
-        fix="repair or uninstall its package; its reproductions are left out",
-    )
+    fix = "repair or uninstall its package; its reproductions are left out"
+    return UserError(_described(entry), given=given, expected="a sequence of attnsweep.Reproduction", fix=fix)
 
 
 def _described(entry: EntryPoint) -> str:

@@ -40,12 +40,9 @@ def docs(
         typer.echo("\n".join(places))
     else:
         headings = [heading for text in pages.values() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
-        raise UserError(
-            "TOPIC",
-            given=topic,
-            expected="the name of a page of the documentation, or a heading or a word in one of its pages",
-            fix=did_you_mean(topic, [*pages, *headings], "list the pages with: attnsweep docs"),
-        )
+        expected = "the name of a page of the documentation, or a heading or a word in one of its pages"
+        fix = did_you_mean(topic, [*pages, *headings], "list the pages with: attnsweep docs")
+        raise UserError("TOPIC", given=topic, expected=expected, fix=fix)
 
 
 def _pages() -> dict[str, str]:

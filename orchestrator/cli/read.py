@@ -58,12 +58,8 @@ def query(
 
     *directories, sql = words
     if not directories:
-        raise UserError(
-            "SQL",
-            given=None,
-            expected="an SQL query after the directory",
-            fix=f'write for example: attnsweep query {sql} "FROM trials"',
-        )
+        fix = f'write for example: attnsweep query {sql} "FROM trials"'
+        raise UserError("SQL", given=None, expected="an SQL query after the directory", fix=fix)
     if out is not None:
         check_output(out)
     ledgers = [Ledger(directory) for directory in directories]

@@ -128,20 +128,13 @@ def run(
     )
     shard = on.parse_shard(of_shard)
     if or_resume and directory is None:
-        raise UserError(
-            "--or-resume",
-            given="no option --dir",
-            expected="an option --dir, so that a later command finds the sweep's directory",
-            fix="add --dir DIR",
-        )
+        expected = "an option --dir, so that a later command finds the sweep's directory"
+        raise UserError("--or-resume", given="no option --dir", expected=expected, fix="add --dir DIR")
     for trial in keep_weights or []:
         if not 0 <= trial < sweep.trials:
-            raise UserError(
-                "--keep-weights",
-                given=trial,
-                expected=f"the number of a trial of this sweep, from 0 to {sweep.trials - 1}",
-                fix="give the number of another trial, or give --trials a higher number",
-            )
+            expected = f"the number of a trial of this sweep, from 0 to {sweep.trials - 1}"
+            fix = "give the number of another trial, or give --trials a higher number"
+            raise UserError("--keep-weights", given=trial, expected=expected, fix=fix)
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
@@ -243,12 +236,8 @@ def verify(
     elif directory is not None or seed is not None:
         flag = "--dir" if directory is not None else "--seed"
         fix = f"leave {flag} out, or name the claim's file instead of {claim}"
-        raise UserError(
-            flag,
-            given=f"{flag} together with the directory {claim}",
-            expected=f"{flag} only together with the file of a claim",
-            fix=fix,
-        )
+        expected = f"{flag} only together with the file of a claim"
+        raise UserError(flag, given=f"{flag} together with the directory {claim}", expected=expected, fix=fix)
     where = claim if file_claim is None else new_directory(file_claim.name, directory)
     from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
     from attnsweep.orchestrator.storage.place_names import as_argument

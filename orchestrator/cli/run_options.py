@@ -120,12 +120,8 @@ def parse_more(text: str | None, option: str, what: str) -> int:
     if text is None:
         return 0
     if not re.fullmatch(r"\+[1-9][0-9]{0,8}", text):
-        raise UserError(
-            option,
-            given=text,
-            expected=f"+N, where N is the number of {what} to add",
-            fix=f"write for example {option} +8",
-        )
+        fix = f"write for example {option} +8"
+        raise UserError(option, given=text, expected=f"+N, where N is the number of {what} to add", fix=fix)
     return int(text)
 
 
@@ -139,12 +135,8 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
     except ValueError:
         bounds = 0, 0
     if not 1 <= bounds[0] <= bounds[1]:
-        raise UserError(
-            "--trainers",
-            given=text,
-            expected="a number of trainers N, or a range MIN..MAX, in whole numbers from 1 on",
-            fix="write for example --trainers 2..8",
-        )
+        expected = "a number of trainers N, or a range MIN..MAX, in whole numbers from 1 on"
+        raise UserError("--trainers", given=text, expected=expected, fix="write for example --trainers 2..8")
     return bounds if dots else bounds[0]
 
 
@@ -154,10 +146,6 @@ def parse_shard(text: str | None) -> Shard | None:
         return None
     index, _, count = text.partition("/")
     if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and int(index) < int(count)):
-        raise UserError(
-            _FLAG,
-            given=text,
-            expected="I/N: driver I from 0 to N - 1 of N drivers",
-            fix="write for example --shard 0/4 for the first of four drivers",
-        )
+        fix = "write for example --shard 0/4 for the first of four drivers"
+        raise UserError(_FLAG, given=text, expected="I/N: driver I from 0 to N - 1 of N drivers", fix=fix)
     return Shard(int(index), int(count))

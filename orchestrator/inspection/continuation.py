@@ -178,52 +178,34 @@ class Source:
         except (*STOPS, UserError):
             raise
         except Exception as error:
-            raise UserError(
-                self.origin.name,
-                given=f"a training that fails when it is repeated: {text_of(error).rstrip().rpartition(chr(10))[2]}",
-                expected="a training that can be repeated",
-                fix="correct the cause of the error, or choose another training",
-            ) from error
+            given = f"a training that fails when it is repeated: {text_of(error).rstrip().rpartition(chr(10))[2]}"
+            expected = "a training that can be repeated"
+            fix = "correct the cause of the error, or choose another training"
+            raise UserError(self.origin.name, given=given, expected=expected, fix=fix) from error
 
     def _check(self) -> None:
         if self.row["outcome"] == "failed":
-            raise UserError(
-                "TRAINING_ID",
-                given=f"{self.origin.name}, which failed",
-                expected="a training that did not fail",
-                fix='see: attnsweep query DIR "select training_id, outcome from trainings"',
-            )
+            expected = "a training that did not fail"
+            fix = 'see: attnsweep query DIR "select training_id, outcome from trainings"'
+            raise UserError("TRAINING_ID", given=f"{self.origin.name}, which failed", expected=expected, fix=fix)
         if self._training.parameters.optimizer == "lbfgs":
-            raise UserError(
-                "TRAINING_ID",
-                given=f"{self.origin.name}, trained with lbfgs",
-                expected=f"a training with one of the optimizers {', '.join(UPDATE_RULES)}, because the line searches"
-                " of lbfgs need a loss that never changes",
-                fix="run the sweep with another optimizer, such as adam",
-            )
+            expected = f"one of {', '.join(UPDATE_RULES)}: the line searches of lbfgs need a loss that never changes"
+            fix = "run the sweep with another optimizer, such as adam"
+            raise UserError("TRAINING_ID", given=f"{self.origin.name}, trained with lbfgs", expected=expected, fix=fix)
 
     def _check_step(self, step: int) -> None:
         name, n_steps = self.origin.name, self.origin.n_steps
         if not 0 <= step < n_steps:
-            raise UserError(
-                "--at",
-                given=step,
-                expected=f"a step from 0 to {n_steps - 1}: {name} ended at step {n_steps} ({self.origin.recorded})",
-                fix="choose a step before the training's end",
-            )
+            expected = f"a step from 0 to {n_steps - 1}: {name} ended at step {n_steps} ({self.origin.recorded})"
+            raise UserError("--at", given=step, expected=expected, fix="choose a step before the training's end")
         if self.change != "kick" and not self._draws_anew(step):
             missing = {
                 "data": "its loss is exact, or takes all data",
                 "noise": "it draws no more dropout masks",
             }
-            raise UserError(
-                "--redraw",
-                given=f"{self.change} at step {step}",
-                expected=f"random numbers that {name} still draws after this step: {missing[self.change]}",
-                fix="write --redraw kick, which adds noise to the weights"
-                if self.change == "data"
-                else "write --redraw data, or --redraw kick, which adds noise to the weights",
-            )
+            expected = f"random numbers that {name} still draws after this step: {missing[self.change]}"
+            fix = f"write {'' if self.change == 'data' else '--redraw data, or '}--redraw kick (noise in the weights)"
+            raise UserError("--redraw", given=f"{self.change} at step {step}", expected=expected, fix=fix)
 
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps

@@ -152,9 +152,5 @@ def check_numbers(n: int, size: float) -> None:
             "--n", given=n, expected="a number of continuations from 1 on", fix=f"write for example --n {DEFAULT_N}"
         )
     if not 0 < size < float("inf"):
-        raise UserError(
-            "--size",
-            given=size,
-            expected="a size above 0 of the kick (noise added to the weights)",
-            fix=f"write for example --size {DEFAULT_SIZE}",
-        )
+        expected = "a size above 0 of the kick (noise added to the weights)"
+        raise UserError("--size", given=size, expected=expected, fix=f"write for example --size {DEFAULT_SIZE}")

@@ -145,12 +145,9 @@ def _kept(directory: SweepDirectory) -> dict[str, tuple[Place, str]]:
 def _read(place: Place, name: str) -> State:
     with place.open_file(FOLDER, name) as file:
         if digest(file) != name.partition("-")[2]:
-            raise UserError(
-                place.file_name(FOLDER, name),
-                given="a weights file whose bytes differ from those that were written",
-                expected="an unchanged weights file",
-                fix="remove the file: the training is then repeated to get its weights",
-            )
+            given = "a weights file whose bytes differ from those that were written"
+            fix = "remove the file: the training is then repeated to get its weights"
+            raise UserError(place.file_name(FOLDER, name), given=given, expected="an unchanged weights file", fix=fix)
         file.seek(0)
         rows = pq.read_table(file, schema=_SCHEMA).to_pylist()
     arrays = {row["name"]: np.frombuffer(row["values"], np.dtype(row["dtype"])).reshape(row["shape"]) for row in rows}

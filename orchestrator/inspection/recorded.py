@@ -43,12 +43,9 @@ def find_training(ledger: Ledger, name: str) -> str:
         raise _unknown(ledger, name)
     if len(matches) > 1:
         hints = ", ".join(matches[:_MOST_HINTS])
-        raise UserError(
-            "TRAINING_ID",
-            given=name,
-            expected=f"the name of one training, but the names of {len(matches)} trainings begin with this text",
-            fix=f"write more characters of the name: {hints}, ...",
-        )
+        expected = f"the name of one training, but the names of {len(matches)} trainings begin with this text"
+        fix = f"write more characters of the name: {hints}, ..."
+        raise UserError("TRAINING_ID", given=name, expected=expected, fix=fix)
     return str(matches[0])
 
 
@@ -102,12 +99,9 @@ def ended_training(
     """
     row, rows, task = recorded_training(Ledger(directory.place), workload, name)
     if not has_end(row):
-        raise UserError(
-            "TRAINING_ID",
-            given=f"the training {name} with the outcome {row['outcome']}",
-            expected="a training whose last weights are finite",
-            fix=f'list such trainings with: attnsweep query DIR "{query}"',
-        )
+        given = f"the training {name} with the outcome {row['outcome']}"
+        fix = f'list such trainings with: attnsweep query DIR "{query}"'
+        raise UserError("TRAINING_ID", given=given, expected="a training whose last weights are finite", fix=fix)
     return row, rows, task.training
 
 
@@ -150,11 +144,7 @@ def _ids(ledger: Ledger) -> list[str]:
 
 def _unknown(ledger: Ledger, name: str) -> UserError:
     near = difflib.get_close_matches(name, _ids(ledger), n=_MOST_HINTS)
-    return UserError(
-        "TRAINING_ID",
-        given=name,
-        expected=f"a training of {ledger.place}, by its id or TRIAL/REPLICATE",
-        fix=f"did you mean {' or '.join(near)}?"
-        if near
-        else 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"',
-    )
+    expected = f"a training of {ledger.place}, by its id or TRIAL/REPLICATE"
+    query = 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"'
+    fix = f"did you mean {' or '.join(near)}?" if near else query
+    return UserError("TRAINING_ID", given=name, expected=expected, fix=fix)

@@ -75,12 +75,9 @@ class Retrained:
     def ended(self) -> State:
         """Raises UserError if it raised."""
         if self.state is None:
-            raise UserError(
-                self.name,
-                given=f"a training that fails when it is repeated: {self.deviation.replayed.last_words}",
-                expected="a training that can be repeated to its end",
-                fix="correct the cause of the error, or choose another training",
-            )
+            given = f"a training that fails when it is repeated: {self.deviation.replayed.last_words}"
+            fix = "correct the cause of the error, or choose another training"
+            raise UserError(self.name, given=given, expected="a training that can be repeated to its end", fix=fix)
         return self.state
 
 

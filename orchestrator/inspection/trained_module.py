@@ -91,12 +91,8 @@ def load(module: nn.Module, state: State) -> None:
 def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
     n_steps = row["n_steps"] or 0
     if not 0 <= step <= n_steps:
-        raise UserError(
-            "step",
-            given=step,
-            expected=f"a step that the training took, from 0 to {n_steps}",
-            fix="choose a step in this range",
-        )
+        fix = "choose a step in this range"
+        raise UserError("step", given=step, expected=f"a step that the training took, from 0 to {n_steps}", fix=fix)
     (again,) = retrain(directory, [row["training_id"]], at_step=step)
     return End(again.ended, again.difference)
 
@@ -125,12 +121,9 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         try:
             importlib.import_module(module)
         except ImportError as error:
-            raise UserError(
-                f"--to {to}",
-                given=f"the library {module.partition('.')[0]} cannot be imported ({error})",
-                expected="an installed library",
-                fix=f"install it with: pip install 'attnsweep[{extra}]', or export the weights with --to pt",
-            ) from error
+            given = f"the library {module.partition('.')[0]} cannot be imported ({error})"
+            fix = f"install it with: pip install 'attnsweep[{extra}]', or export the weights with --to pt"
+            raise UserError(f"--to {to}", given=given, expected="an installed library", fix=fix) from error
     _check_heads(directory, name, step)
     with writing_folder(out) as folder:
         return write(trained_module(directory, name, step), folder).format(out)
@@ -147,13 +140,9 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
     interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
     held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]
     if held:
-        raise UserError(
-            "TRAINING_ID",
-            given=f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}",
-            expected="a step at which no intervention clamps (replaces) or scales the attention of heads, because other"
-            " libraries cannot apply such an intervention",
-            fix="choose another step with --step, or use open_sweep(...).module(...), which applies the intervention",
-        )
+        given = f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}"
+        fix = "choose another step with --step, or use open_sweep(...).module(...), which applies it"
+        raise UserError("TRAINING_ID", given=given, expected="a step at which no intervention acts on heads", fix=fix)
 
 
 def _about(trained: TrainedModule) -> dict[str, Any]:
@@ -200,12 +189,8 @@ def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
     with torch.no_grad():
         expected, given = model(token_BT).logits, bridge(token_BT)
     if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
-        raise UserError(
-            "--to transformer-lens",
-            given="a TransformerLens bridge (wrapper) whose logits differ from those of the Hugging Face model",
-            expected="a bridge with the logits of the Hugging Face model",
-            fix="export with --to hf",
-        )
+        given, subject = "a TransformerLens bridge whose logits differ from those of its model", "--to transformer-lens"
+        raise UserError(subject, given=given, expected="those of the Hugging Face model", fix="export with --to hf")
     return 'TransformerBridge.boot_transformers("{}")'
 
 
@@ -214,12 +199,9 @@ def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
 
     disable_progress_bar()
     if not isinstance(trained.module, GPT):
-        raise UserError(
-            "--to",
-            given=f"a training of the workload {trained.workload.name}",
-            expected="one of the workload gpt, the only one that becomes a model of transformers (GPT-2)",
-            fix="export the weights alone with --to pt",
-        )
+        expected = "one of the workload gpt, the only one that becomes a model of transformers (GPT-2)"
+        fix = "export the weights alone with --to pt"
+        raise UserError("--to", given=f"a training of the workload {trained.workload.name}", expected=expected, fix=fix)
     model: Any = as_gpt2(trained.training.parameters, trained.module)
     model.config.attnsweep = _about(trained)
     model.save_pretrained(folder)

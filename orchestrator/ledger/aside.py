@@ -60,12 +60,10 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
 def refuse_doubles(snapshot: Snapshot) -> None:
     """Called before files are merged."""
     if n := _n_doubled(snapshot):
-        raise UserError(
-            f"{snapshot.place}/trainings",
-            given=f"{n} trainings that are recorded in more than one file",
-            expected="files that record each training once",
-            fix=f"set aside the files that repeat trainings with: attnsweep resume {as_argument(snapshot.place)}",
-        )
+        given = f"{n} trainings that are recorded in more than one file"
+        expected = "files that record each training once"
+        fix = f"set aside the files that repeat trainings with: attnsweep resume {as_argument(snapshot.place)}"
+        raise UserError(f"{snapshot.place}/trainings", given=given, expected=expected, fix=fix)
 
 
 def _n_doubled(snapshot: Snapshot) -> int:

@@ -86,12 +86,9 @@ def merge(chosen: Snapshot, leave_out: pc.Expression | None = None) -> str:
     refuse_doubles(chosen)
     specs = sorted({file.stamp.spec_sha256 for files in chosen.files.values() for file in files.values()})
     if len(specs) > 1:
-        raise UserError(
-            str(place),
-            given=f"rows of {len(specs)} sweeps, with the spec hashes {', '.join(spec[:12] for spec in specs)}",
-            expected="the rows of one sweep",
-            fix="remove the files that were copied into the directory from another sweep",
-        )
+        given = f"rows of {len(specs)} sweeps, with the spec hashes {', '.join(spec[:12] for spec in specs)}"
+        fix = "remove the files that were copied into the directory from another sweep"
+        raise UserError(str(place), given=given, expected="the rows of one sweep", fix=fix)
     (kept_every,) = chosen.by_thinning()
     stamp = Stamp(spec_sha256=specs[0], replaces=tuple(names), curves_every=kept_every)
     contents = {

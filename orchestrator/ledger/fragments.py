@@ -116,12 +116,9 @@ def open_file(place: Place, table: str, name: str, attested: str | None = None) 
     except (OSError, ValueError) as damage:
         raise damaged(place, path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
-        raise UserError(
-            path,
-            given=f"a file with schema_version {version}",
-            expected=f"a schema_version up to {SCHEMA_VERSION}",
-            fix="read the file with the newer version of attnsweep that wrote it",
-        )
+        expected = f"a schema_version up to {SCHEMA_VERSION}"
+        fix = "read the file with the newer version of attnsweep that wrote it"
+        raise UserError(path, given=f"a file with schema_version {version}", expected=expected, fix=fix)
     if name in stamp.replaces:
         raise damaged(place, path, "a file that lists itself among those that it replaces")
     if wrong:
@@ -173,9 +170,5 @@ def reason(damage: Exception) -> str:
 
 
 def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    return DamagedFileError(
-        path,
-        given=given,
-        expected="a Parquet file that attnsweep wrote",
-        fix=f"restore it; or: attnsweep resume {as_argument(place)}, which sets it aside and trains it again",
-    )
+    fix = f"restore it; or: attnsweep resume {as_argument(place)}, which sets it aside and trains it again"
+    return DamagedFileError(path, given=given, expected="a Parquet file that attnsweep wrote", fix=fix)

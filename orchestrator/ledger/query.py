@@ -103,12 +103,9 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
     names = table.column_names
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if format == "json" and twice is not None:
-        raise UserError(
-            "SQL",
-            given=f"an answer with two columns named {twice}",
-            expected="columns with different names, which --format json needs",
-            fix="rename one of the columns with AS, or use --format csv",
-        )
+        expected = "columns with different names, which --format json needs"
+        fix = "rename one of the columns with AS, or use --format csv"
+        raise UserError("SQL", given=f"an answer with two columns named {twice}", expected=expected, fix=fix)
     if format == "parquet" and out is None:
         raise UserError(
             "--out", given=None, expected="a file name, which --format parquet needs", fix="add --out FILE.parquet"
@@ -213,9 +210,5 @@ def _cell(value: Any) -> str:
 
 
 def _refused(sql: str, fix: str) -> UserError:
-    return UserError(
-        "SQL",
-        given=" ".join(sql.split()),
-        expected="a query over the views trainings, curves, heads, trials and the table outcomes",
-        fix=fix,
-    )
+    expected = "a query over the views trainings, curves, heads, trials and the table outcomes"
+    return UserError("SQL", given=" ".join(sql.split()), expected=expected, fix=fix)

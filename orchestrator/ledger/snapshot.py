@@ -102,12 +102,9 @@ def require_ledger(place: Place) -> None:
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
-        raise UserError(
-            "DIR",
-            given=str(place),
-            expected="a sweep directory, which contains a folder named trainings",
-            fix="give the directory that `attnsweep run` printed",
-        )
+        expected = "a sweep directory, which contains a folder named trainings"
+        fix = "give the directory that `attnsweep run` printed"
+        raise UserError("DIR", given=str(place), expected=expected, fix=fix)
 
 
 def open_snapshot(

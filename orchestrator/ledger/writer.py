@@ -151,12 +151,10 @@ class LedgerWriter:
     def _check_sweep(self, snapshot: Snapshot) -> None:
         for name, file in snapshot.files["trainings"].items():
             if file.stamp.spec_sha256 != self._stamp.spec_sha256:
-                raise UserError(
-                    self._place.file_name("trainings", name),
-                    given=f"rows of another sweep, with the spec hash {file.stamp.spec_sha256[:12]}",
-                    expected=f"rows of this sweep, with the spec hash {self._stamp.spec_sha256[:12]}",
-                    fix="choose a directory that contains no sweep yet",
-                )
+                given = f"rows of another sweep, with the spec hash {file.stamp.spec_sha256[:12]}"
+                expected = f"rows of this sweep, with the spec hash {self._stamp.spec_sha256[:12]}"
+                fix = "choose a directory that contains no sweep yet"
+                raise UserError(self._place.file_name("trainings", name), given=given, expected=expected, fix=fix)
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:

@@ -51,14 +51,9 @@ def going_on(
         entered = directory.entering(environment).extended(more(directory))
         check_sweep(entered.spec, workload.parameters, workload.outcomes)
         if not accept_drift and (changes := directory.changes(environment)):
-            raise UserError(
-                str(directory.place),
-                given="; ".join(changes),
-                expected="the library versions that the sweep was trained with so far",
-                fix="restore these versions, or continue with attnsweep resume"
-                f" {as_argument(directory.place)} --accept-drift: the column `environment` then names the versions of"
-                " each row",
-            )
+            expected = "the library versions that the sweep was trained with so far"
+            fix = f"restore them, or go on with: attnsweep resume {as_argument(directory.place)} --accept-drift"
+            raise UserError(str(directory.place), given="; ".join(changes), expected=expected, fix=fix)
         return entered
 
     return enter
@@ -67,12 +62,9 @@ def going_on(
 def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
     """Returns a finished sweep unchanged, for a run that only summarizes it; else raises UserError."""
     if not directory.finished:
-        raise UserError(
-            str(directory.place),
-            given="a sweep to which another process has just added trials or replicates",
-            expected="a finished sweep",
-            fix="run the same command again",
-        )
+        given = "a sweep to which another process has just added trials or replicates"
+        fix = "run the same command again"
+        raise UserError(str(directory.place), given=given, expected="a finished sweep", fix=fix)
     return directory
 
 
@@ -105,29 +97,20 @@ def check_same(spec: Sweep, code: UserCode | None, shard: Shard | None, director
     """Refuses another spec, user code or shard than the directory's. Only the description may differ."""
     place = directory.place
     if directory.shard != shard:
-        raise UserError(
-            "--shard",
-            given="all trials" if shard is None else shard,
-            expected="a new directory, because this one holds "
-            + ("all trials" if directory.shard is None else f"shard {directory.shard}"),
-            fix="choose another --dir, or give the same --shard",
-        )
+        held = "all trials" if directory.shard is None else f"shard {directory.shard}"
+        expected, fix = f"a new directory: this one holds {held}", "choose another --dir, or give the same --shard"
+        raise UserError("--shard", given="all trials" if shard is None else shard, expected=expected, fix=fix)
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
-        raise UserError(
-            "--dir",
-            given=f"the directory {place}, which contains another sweep: {directory.spec.name}, with the spec hash"
-            f" {directory.spec_sha256[:12]}",
-            expected=f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}",
-            fix=f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}",
-        )
+        expected = f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}"
+        given = f"{place}, which holds the sweep {directory.spec.name}, with the spec hash {directory.spec_sha256[:12]}"
+        fix = f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}"
+        raise UserError("--dir", given=given, expected=expected, fix=fix)
     if dict(directory.code) != (code.sha256 if code else {}):
         code_files = ", ".join(directory.code)
-        raise UserError(
-            "--dir",
-            given=f"the directory {place}, which contains this sweep with other code in the files {code_files}",
-            expected="a new directory, or one with this sweep and the same code",
-            fix=f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}",
-        )
+        given = f"the directory {place}, which contains this sweep with other code in the files {code_files}"
+        expected = "a new directory, or one with this sweep and the same code"
+        fix = f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}"
+        raise UserError("--dir", given=given, expected=expected, fix=fix)
 
 
 def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
@@ -138,43 +121,30 @@ def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
     place = directory.place
     if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
         other_sweeps = ", ".join(others)
-        raise UserError(
-            f"{place}/trainings",
-            given=f"trainings of another sweep: {other_sweeps}",
-            expected=f"only trainings of the sweep that sweep.json describes, {directory.sweep}",
-            fix="remove the files that were copied into the directory, or restore sweep.json; to see what is wrong:"
-            f" attnsweep audit {as_argument(place)}",
-        )
+        given, expected = f"trainings of another sweep: {other_sweeps}", f"only trainings of {directory.sweep}"
+        fix = f"remove copied files, or restore sweep.json; to see what is wrong: attnsweep audit {as_argument(place)}"
+        raise UserError(f"{place}/trainings", given=given, expected=expected, fix=fix)
     study.check_known(rows["trial"].unique().to_pylist())
 
 
 def check_retry(spec: Sweep) -> None:
     """Refuses `--retry-failed` under a `Sequential` rule, which has decided by results that a retry would change."""
     if not isinstance(spec.replicates, int):
-        raise UserError(
-            "--retry-failed",
-            given=f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}",
-            expected="a sweep with a fixed number of replicates: the rule has already counted the failed trainings, and"
-            " other results of them would contradict its decisions",
-            fix="run a new sweep, or leave out --retry-failed",
-        )
+        given = f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}"
+        expected = "a fixed number of replicates: the rule has already counted the failed trainings"
+        raise UserError("--retry-failed", given=given, expected=expected, fix="run a new sweep, or leave it out")
 
 
 def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
     if warm_starts and not directory.warm_start:
-        raise UserError(
-            "--warm-start",
-            given=f"--warm-start for {directory.place}, a sweep that began without --warm-start",
-            expected="a new sweep, because a sampler learns from other sweeps' trials only before its first draw",
-            fix="choose another --dir, or leave out --warm-start",
-        )
+        given = f"--warm-start for {directory.place}, a sweep that began without --warm-start"
+        expected = "a new sweep, because a sampler learns from other sweeps' trials only before its first draw"
+        fix = "choose another --dir, or leave out --warm-start"
+        raise UserError("--warm-start", given=given, expected=expected, fix=fix)
 
 
 def check_shard(spec: Sweep, shard: Shard) -> None:
     if shard.count > spec.trials:
-        raise UserError(
-            "--shard",
-            given=f"{shard} of {spec.trials} trials",
-            expected="at most as many drivers as trials",
-            fix="start fewer drivers, or add --trials N",
-        )
+        expected = "at most as many drivers as trials"
+        fix = "start fewer drivers, or add --trials N"
+        raise UserError("--shard", given=f"{shard} of {spec.trials} trials", expected=expected, fix=fix)

@@ -259,12 +259,10 @@ class JournalFile:
                 lines.pop()
             seals = read_seals(lines)
             if seals.broken:
-                raise UserError(
-                    str(self._path),
-                    given=f"a journal whose line {seals.broken[0]} has changed since it was written",
-                    expected="the study's journal as attnsweep wrote it",
-                    fix="restore the journal from a copy; to see what is wrong: attnsweep audit DIR",
-                )
+                given = f"a journal whose line {seals.broken[0]} has changed since it was written"
+                expected = "the study's journal as attnsweep wrote it"
+                fix = "restore the journal from a copy; to see what is wrong: attnsweep audit DIR"
+                raise UserError(str(self._path), given=given, expected=expected, fix=fix)
             self._chain = seals.chain
             self._n_bytes = sum(len(line) + 1 for line in lines)
             file.truncate(self._n_bytes)
@@ -290,12 +288,9 @@ class JournalFile:
         added = file.read()
         notes = added.removesuffix(b"\n").split(b"\n") if added else []
         if is_cut or not all(map(is_note, notes)):
-            raise StoreError(
-                str(self._path),
-                given="a change by another program",
-                expected="a journal that only this sweep writes while it runs",
-                fix="stop that program, undo its change, and continue with: attnsweep resume DIR",
-            )
+            expected = "a journal that only this sweep writes while it runs"
+            fix = "stop that program, undo its change, and continue with: attnsweep resume DIR"
+            raise StoreError(str(self._path), given="a change by another program", expected=expected, fix=fix)
         self._n_bytes += len(added)
         for note in notes:
             self._chain.follow(note)

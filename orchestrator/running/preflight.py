@@ -214,12 +214,10 @@ def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> ND
     _, again = _measured(workload, trainings, seed=1)
     for subject, value in values.items():
         if not np.array_equal(value, again[subject], equal_nan=True):
-            raise SpecError(
-                subject,
-                given="other numbers when the same training computes them again",
-                expected="numbers that follow from the training's parameters and seed, and the step",
-                fix="draw all random numbers in `data`, with its argument `draw`, none by torch.randn, NumPy or random",
-            )
+            given = "other numbers when the same training computes them again"
+            expected = "numbers that follow from the training's parameters and seed, and the step"
+            fix = "draw all random numbers in `data`, with its argument `draw`, none by torch.randn, NumPy or random"
+            raise SpecError(subject, given=given, expected=expected, fix=fix)
     return np.where(np.isnan(evidence.metrics["eval_loss"]), np.nan, evidence.metrics["grad_norm"])[:, 0]
 
 

@@ -166,13 +166,10 @@ class Study:
         asked = self._shard.first(self._n_asked)
         unknown = [trial for trial in sorted(trials) if trial not in asked]
         if unknown:
-            raise UserError(
-                name_of(self._directory),
-                given=f"an Optuna study that lacks {len(unknown)} trials of the ledger, such as trial {unknown[0]}",
-                expected="a study that contains every trained trial",
-                fix="restore the study from a copy; to see what is wrong:"
-                f" attnsweep audit {as_argument(self._directory.place)}",
-            )
+            given = f"an Optuna study that lacks {len(unknown)} trials of the ledger, such as trial {unknown[0]}"
+            audit = f"to see what is wrong: attnsweep audit {as_argument(self._directory.place)}"
+            expected, fix = "a study that contains every trained trial", f"restore the study from a copy; {audit}"
+            raise UserError(name_of(self._directory), given=given, expected=expected, fix=fix)
 
     def configuration(self, trial: int) -> Configuration:
         """Returns a drawn trial. Draws what a killed run had not."""

@@ -121,12 +121,10 @@ class JournalPieces:
         self._names = [name]
 
     def _taken(self, number: int) -> StoreError:
-        return StoreError(
-            f"{self._prefix}/{self._folder}/{_piece(number)}",
-            given="a part of the journal of the study that another process has written",
-            expected="a sweep that only this process writes",
-            fix="wait until the other process ends, or stop it; the rows that this process has committed are kept",
-        )
+        given = "a part of the journal of the study that another process has written"
+        expected = "a sweep that only this process writes"
+        fix = "wait until the other process ends, or stop it; the rows that this process has committed are kept"
+        return StoreError(f"{self._prefix}/{self._folder}/{_piece(number)}", given=given, expected=expected, fix=fix)
 
 
 def read_pieces(prefix: ObjectPrefix, folder: str) -> Pieces:
@@ -208,12 +206,9 @@ def _piece(number: int) -> str:
 
 
 def _damaged(prefix: ObjectPrefix, name: str, given: str) -> UserError:
-    return UserError(
-        f"{prefix}/{name}",
-        given=given,
-        expected="the parts of the study's journal as attnsweep wrote them",
-        fix="restore the folder's objects from a copy, or from the bucket's versions",
-    )
+    expected = "the parts of the study's journal as attnsweep wrote them"
+    fix = "restore the folder's objects from a copy, or from the bucket's versions"
+    return UserError(f"{prefix}/{name}", given=given, expected=expected, fix=fix)
 
 
 def check_storage(spec: Sweep) -> None:
@@ -232,18 +227,12 @@ def check_storage(spec: Sweep) -> None:
     # Each storage library raises its own kinds of errors, so all exceptions are caught here.
     except Exception as error:
         reason = without_credentials(str(error)).partition("\n")[0]
-        raise SpecError(
-            "storage",
-            given=without_credentials(spec.storage),
-            expected="the URL of an Optuna storage that can be opened",
-            fix=f"check the URL, or leave out the field storage; the error is {type(error).__name__}: {reason}",
-        ) from error
-    raise SpecError(
-        "storage",
-        given=spec.storage,
-        expected="the absolute path of a database, because the sweep may be continued from another folder",
-        fix=f"set storage=sqlite:///{database.absolute()}",
-    )
+        expected = "the URL of an Optuna storage that can be opened"
+        fix = f"check the URL, or leave out the field storage; the error is {type(error).__name__}: {reason}"
+        raise SpecError("storage", given=without_credentials(spec.storage), expected=expected, fix=fix) from error
+    expected = "the absolute path of a database, because the sweep may be continued from another folder"
+    fix = f"set storage=sqlite:///{database.absolute()}"
+    raise SpecError("storage", given=spec.storage, expected=expected, fix=fix)
 
 
 def check_database(storage: str) -> None:
@@ -292,11 +281,6 @@ def readable(directory: SweepDirectory) -> Iterator[None]:
     # Each storage library raises its own kinds of errors, so all exceptions are caught here.
     except Exception as error:
         reason = without_credentials(str(error)).partition("\n")[0]
-        raise UserError(
-            name_of(directory),
-            given=f"an Optuna study that cannot be read: {type(error).__name__}: {reason}",
-            expected="a study that Optuna can read",
-            fix="check the study's database"
-            if directory.spec.storage
-            else "restore the study from a copy of the directory",
-        ) from error
+        given = f"an Optuna study that cannot be read: {type(error).__name__}: {reason}"
+        fix = "check the study's database" if directory.spec.storage else "restore the study from a copy"
+        raise UserError(name_of(directory), given=given, expected="a study that Optuna can read", fix=fix) from error

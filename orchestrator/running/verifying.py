@@ -99,21 +99,15 @@ def decide(
 def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     stored = directory.claim
     if stored is None:
-        raise UserError(
-            "CLAIM",
-            given=f"{directory.place}, a sweep without a claim",
-            expected="a directory that `attnsweep verify` has made, or the file of a claim",
-            fix="write a claim's file, as docs/verify.md describes, and give its path",
-        )
+        expected = "a directory that `attnsweep verify` has made, or the file of a claim"
+        fix = "write a claim's file, as docs/verify.md describes, and give its path"
+        raise UserError("CLAIM", given=f"{directory.place}, a sweep without a claim", expected=expected, fix=fix)
     if given is None:
         return stored
     if not stored.says_the_same(given):
-        raise UserError(
-            "--dir",
-            given=f"{directory.place}, which holds another claim: {stored.claim}",
-            expected="a new directory, or one with this claim: the same groups, statements, batch, confidence and seed",
-            fix="choose another --dir; or give the directory in place of the claim's file to continue the stored claim",
-        )
+        held, fix = f"{directory.place}, which holds another claim: {stored.claim}", "choose another --dir"
+        expected = "a new directory, or one with this claim: the same groups, statements, batch, confidence and seed"
+        raise UserError("--dir", given=held, expected=expected, fix=f"{fix}, or give this one in place of the file")
     return given
 
 

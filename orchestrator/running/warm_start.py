@@ -37,12 +37,9 @@ def warm_start(
     if not places:
         return None
     if spec.sampler not in _LEARN_FROM_OTHERS:
-        raise UserError(
-            _FLAG,
-            given=f"sampler={spec.sampler}, which learns nothing from the trials of other sweeps",
-            expected="a sampler that learns from earlier trials: tpe or boundary",
-            fix="change the sampler, or leave out --warm-start",
-        )
+        given = f"sampler={spec.sampler}, which learns nothing from the trials of other sweeps"
+        expected = "a sampler that learns from earlier trials: tpe or boundary"
+        raise UserError(_FLAG, given=given, expected=expected, fix="change the sampler, or leave out --warm-start")
     return WarmStart(sweeps=tuple(_told(spec, parameters, place, say) for place in places))
 
 
@@ -59,12 +56,10 @@ def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     except FileNotFoundError:
         stored = None
     if stored is None or stored.sha256 != directory.warm_start:
-        raise UserError(
-            f"{directory.place}/{WARM_START.name}",
-            given="a missing file" if stored is None else "other trials than those that the sweep recorded",
-            expected="the file with the trials of other sweeps from which the sampler learned before its first draw",
-            fix="restore the file from a copy",
-        )
+        given = "a missing file" if stored is None else "other trials than those that the sweep recorded"
+        expected = "the file with the trials of other sweeps from which the sampler learned before its first draw"
+        fix = "restore the file from a copy"
+        raise UserError(f"{directory.place}/{WARM_START.name}", given=given, expected=expected, fix=fix)
     return [
         create_trial(
             state=TrialState.COMPLETE,
@@ -110,12 +105,8 @@ def _told(
         if misfits:
             given = f"whose trial {misfits[0][0]} has {misfits[0][1]}"
             expected = "trials that this sweep could draw"
-        raise UserError(
-            _FLAG,
-            given=f"{earlier.place}, {given}",
-            expected=expected,
-            fix="change the search space or fixed parameters to those of the earlier sweep, or name another directory",
-        )
+        fix = "change the search space or fixed parameters to those of the earlier sweep, or name another directory"
+        raise UserError(_FLAG, given=f"{earlier.place}, {given}", expected=expected, fix=fix)
     left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""
     say(f"gave the sampler {len(told)} trials of {earlier.place}{left_out}")
     return EarlierSweep(
@@ -125,22 +116,15 @@ def _told(
 
 def _check(earlier: SweepDirectory, spec: Sweep) -> None:
     if not earlier.finished:
-        raise UserError(
-            _FLAG,
-            given=f"the unfinished sweep {earlier.place}",
-            expected="a finished sweep",
-            fix=f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}",
-        )
+        fix = f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}"
+        raise UserError(_FLAG, given=f"the unfinished sweep {earlier.place}", expected="a finished sweep", fix=fix)
     # A workload may be a Python file, which may have been moved since the earlier sweep. So the path of its folder is
     # left out of the comparison.
     theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
     if theirs != ours:
-        raise UserError(
-            _FLAG,
-            given=f"the sweep {earlier.place} of the workload {theirs}",
-            expected=f"a sweep of the new sweep's workload, {ours}",
-            fix="give the directory of another sweep",
-        )
+        expected = f"a sweep of the new sweep's workload, {ours}"
+        fix = "give the directory of another sweep"
+        raise UserError(_FLAG, given=f"the sweep {earlier.place} of the workload {theirs}", expected=expected, fix=fix)
 
 
 class _MisfitError(Exception):

@@ -37,12 +37,8 @@ class Annotation:
     def __post_init__(self) -> None:
         for name, value in self.tags.items():
             if not _NAME.fullmatch(name) or name.startswith(("mlflow.", "attnsweep.")):
-                raise UserError(
-                    "--tag",
-                    given=name,
-                    expected="a name of letters, digits, _ . and - that does not begin with `mlflow.` or `attnsweep.`",
-                    fix="write for example --tag paper=figure-4",
-                )
+                expected = "a name of letters, digits, _ . and - that does not begin with `mlflow.` or `attnsweep.`"
+                raise UserError("--tag", given=name, expected=expected, fix="write for example --tag paper=figure-4")
             _check_length("--tag", value)
         _check_length("--note", self.note)
 
@@ -57,21 +53,13 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or name in tags:
-            raise UserError(
-                "--tag",
-                given=text,
-                expected="NAME=VALUE, with each name once",
-                fix="write for example --tag paper=figure-4",
-            )
+            fix = "write for example --tag paper=figure-4"
+            raise UserError("--tag", given=text, expected="NAME=VALUE, with each name once", fix=fix)
         tags[name] = value
     return tags
 
 
 def _check_length(subject: str, text: str) -> None:
     if len(text) > _MOST_CHARACTERS:
-        raise UserError(
-            subject,
-            given=text,
-            expected=f"a text of at most {_MOST_CHARACTERS} characters",
-            fix="shorten the text, or put the text in a file and give the file's path",
-        )
+        fix = "shorten the text, or put the text in a file and give the file's path"
+        raise UserError(subject, given=text, expected=f"a text of at most {_MOST_CHARACTERS} characters", fix=fix)

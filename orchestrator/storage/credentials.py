@@ -76,9 +76,6 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _refused(field: str, given: str) -> SpecError:
-    return SpecError(
-        field,
-        given=given,
-        expected="a text without a password, because a spec is stored and shown",
-        fix="set the password outside the spec (for a storage: PGPASSWORD, ~/.pgpass, ?read_default_file=~/.my.cnf)",
-    )
+    expected = "a text without a password, because a spec is stored and shown"
+    fix = "set the password outside the spec (for a storage: PGPASSWORD, ~/.pgpass, ?read_default_file=~/.my.cnf)"
+    return SpecError(field, given=given, expected=expected, fix=fix)

@@ -101,12 +101,10 @@ def versions(engine: Engine = "eager") -> dict[str, str]:
     try:
         return {**installed, _ENGINE: compiled_engine()}
     except NoCompilerError as error:
-        raise UserError(
-            "engine",
-            given=f"the engine {engine}, which cannot run here: {error}",
-            expected="a machine that can compile this engine's programs",
-            fix="use another machine, or start a new sweep with --engine eager",
-        ) from error
+        given = f"the engine {engine}, which cannot run here: {error}"
+        expected = "a machine that can compile this engine's programs"
+        fix = "use another machine, or start a new sweep with --engine eager"
+        raise UserError("engine", given=given, expected=expected, fix=fix) from error
 
 
 def new_identity(name: str) -> str:

@@ -232,12 +232,9 @@ class LocalFolder:
         with self.writing():
             for file in files:
                 if (path / file).is_dir() and not (path / file).is_symlink():
-                    raise UserError(
-                        str(path / file),
-                        given="a folder in the place of a file",
-                        expected="a file that attnsweep wrote",
-                        fix="remove the folder",
-                    )
+                    given = "a folder in the place of a file"
+                    fix = "remove the folder"
+                    raise UserError(str(path / file), given=given, expected="a file that attnsweep wrote", fix=fix)
                 (path / file).unlink()
             if files:
                 sync(path)
@@ -259,12 +256,9 @@ class LocalFolder:
         except OSError as error:
             if is_fault(error):
                 raise store_error(str(path), error) from error
-            raise UserError(
-                str(path),
-                given=error.strerror,
-                expected="a sweep directory that can be written",
-                fix="check the path, or ask the directory's owner for write access",
-            ) from error
+            expected = "a sweep directory that can be written"
+            fix = "check the path, or ask the directory's owner for write access"
+            raise UserError(str(path), given=error.strerror, expected=expected, fix=fix) from error
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -344,12 +338,9 @@ def refuse_link(path: Path) -> Path:
 
 
 def _link(path: Path) -> UserError:
-    return UserError(
-        str(path),
-        given="a symbolic link",
-        expected="a file or folder of the sweep's own, since it is written to",
-        fix="remove the link; if you made it, move its target here",
-    )
+    expected = "a file or folder of the sweep's own, since it is written to"
+    fix = "remove the link; if you made it, move its target here"
+    return UserError(str(path), given="a symbolic link", expected=expected, fix=fix)
 
 
 def _without_following(path: str, flags: int) -> int:

@@ -171,12 +171,10 @@ class ObjectLock:
 
     def _take(self) -> None:
         if self._store.swap_text(self._file, "", None) and self._store.swap_text(self._file, "", None):
-            raise StoreError(
-                str(self._store),
-                given="an object store that overwrites an object although the request forbids it (If-None-Match)",
-                expected="an object store with conditional writes like those of S3",
-                fix="keep the sweep in a directory, or in another store",
-            )
+            given = "an object store that overwrites an object although the request forbids it (If-None-Match)"
+            expected = "an object store with conditional writes like those of S3"
+            fix = "keep the sweep in a directory, or in another store"
+            raise StoreError(str(self._store), given=given, expected=expected, fix=fix)
         lease = self._store.versioned(self._file)
         if lease is None:
             raise taken(str(self._store), None, _FIX)
@@ -192,13 +190,9 @@ class ObjectLock:
         try:
             self._write(self._version)
         except TakenError as error:
-            raise LostLeaseError(
-                error.subject,
-                given=error.given,
-                expected="that no other process takes the sweep's lease (lock with a time limit) before this run ends",
-                fix="the rows that this run has committed are kept, and the other process continues: let it end, or"
-                " stop it",
-            ) from error
+            expected = "that no other process takes the sweep's lease before this run ends"
+            fix = "the committed rows are kept, and the other process continues: let it end, or stop it"
+            raise LostLeaseError(error.subject, given=error.given, expected=expected, fix=fix) from error
 
     def _write(self, version: str) -> None:
         begun = time.time()

@@ -38,29 +38,18 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
         return where
     text = os.fspath(where)
     if not text:
-        raise UserError(
-            subject,
-            given=text,
-            expected="a directory, or s3://BUCKET/PREFIX",
-            fix="give a directory, for example . for the current folder",
-        )
+        fix = "give a directory, for example . for the current folder"
+        raise UserError(subject, given=text, expected="a directory, or s3://BUCKET/PREFIX", fix=fix)
     if not _SCHEME.match(text):
         return LocalFolder(_reachable(Path(text), subject))
     if "@" in text.partition("//")[2].partition("/")[0] or "?" in text:
-        raise UserError(
-            subject,
-            given=_bare(text),
-            expected="s3://BUCKET/PREFIX without credentials or options in the address",
-            fix="set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment",
-        )
+        expected = "s3://BUCKET/PREFIX without credentials or options in the address"
+        fix = "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment"
+        raise UserError(subject, given=_bare(text), expected=expected, fix=fix)
     match = _URI.fullmatch(text.rstrip("/"))
     if match is None or {"", ".", ".."} & set(match["prefix"].split("/")):
-        raise UserError(
-            subject,
-            given=_bare(text),
-            expected="a directory, or s3://BUCKET/PREFIX",
-            fix="write the address like s3://my-bucket/sweeps/first",
-        )
+        fix = "write the address like s3://my-bucket/sweeps/first"
+        raise UserError(subject, given=_bare(text), expected="a directory, or s3://BUCKET/PREFIX", fix=fix)
     from attnsweep.orchestrator.storage.s3 import open_prefix
 
     return open_prefix(match["bucket"], match["prefix"])
@@ -70,12 +59,8 @@ def local_path(text: str) -> Path:
     """Raises UserError for an object store or a file."""
     place = place_of(text, "--dir")
     if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
-        raise UserError(
-            "--dir",
-            given=text,
-            expected="a directory on this machine, because figures are written to it",
-            fix="choose a local directory",
-        )
+        expected = "a directory on this machine, because figures are written to it"
+        raise UserError("--dir", given=text, expected=expected, fix="choose a local directory")
     return place.path
 
 
@@ -131,9 +116,5 @@ def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
     with suppress(OSError, RuntimeError, ValueError):
         path = path.resolve()
     if any(_SESSION.fullmatch(part) for part in path.parts):
-        raise UserError(
-            subject,
-            given=str(path.absolute()),
-            expected="a directory outside of Ray's session folder, which Ray deletes after the job",
-            fix=fix,
-        )
+        expected = "a directory outside of Ray's session folder, which Ray deletes after the job"
+        raise UserError(subject, given=str(path.absolute()), expected=expected, fix=fix)

@@ -63,12 +63,10 @@ class RecordFile(Generic[R]):
         except (FileNotFoundError, NotADirectoryError, UserError):
             raise
         except (OSError, ValueError) as damage:
-            raise DamagedRecordError(
-                f"{place}/{self.name}",
-                given=reason_of(damage),
-                expected="a file that has not changed since attnsweep wrote it",
-                fix=self.fix.replace("{}", as_argument(place)),
-            ) from damage
+            given = reason_of(damage)
+            expected = "a file that has not changed since attnsweep wrote it"
+            fix = self.fix.replace("{}", as_argument(place))
+            raise DamagedRecordError(f"{place}/{self.name}", given=given, expected=expected, fix=fix) from damage
 
     def read_if_there(self, place: Place) -> R | None:
         with suppress(FileNotFoundError):

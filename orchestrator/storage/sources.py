@@ -24,20 +24,13 @@ _MOST_SWEEPS = 2**31 // TRIALS_APART
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
     """Refuses sweeps that, read as one, would give two trials the same number. The last one may have any numbers."""
     if len(places) > _MOST_SWEEPS:
-        raise UserError(
-            "DIR...",
-            given=f"{len(places)} sweeps",
-            expected=f"at most {_MOST_SWEEPS} sweeps at a time",
-            fix="give fewer sweeps",
-        )
+        expected = f"at most {_MOST_SWEEPS} sweeps at a time"
+        raise UserError("DIR...", given=f"{len(places)} sweeps", expected=expected, fix="give fewer sweeps")
     for place, last in zip(places[:-1], last_trials, strict=False):
         if last >= TRIALS_APART:
-            raise UserError(
-                str(place),
-                given=f"trial {last}: read together, a trial of the next sweep would get the same number",
-                expected=f"trial numbers below {TRIALS_APART} in every sweep except the last",
-                fix="name this sweep last, or read it alone",
-            )
+            given = f"trial {last}: read together, a trial of the next sweep would get the same number"
+            expected = f"trial numbers below {TRIALS_APART} in every sweep except the last"
+            raise UserError(str(place), given=given, expected=expected, fix="name this sweep last, or read it alone")
 
 
 class ToldTrial(Record):

@@ -66,12 +66,10 @@ def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
 def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
     if main not in directory.code:
         files = ", ".join(directory.code)
-        raise UserError(
-            f"{directory.place}/{SWEEP_FILE}",
-            given=f"a sweep's record that names only the code files {files}",
-            expected=f"a sweep's record that also names {main}, the file that defines the workload",
-            fix="restore the record from a copy",
-        )
+        given = f"a sweep's record that names only the code files {files}"
+        expected = f"a sweep's record that also names {main}, the file that defines the workload"
+        fix = "restore the record from a copy"
+        raise UserError(f"{directory.place}/{SWEEP_FILE}", given=given, expected=expected, fix=fix)
     texts = {
         name: _stored_text(
             directory,
@@ -139,9 +137,7 @@ def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> N
     digests = sha256_of_files(pinned)
     for path, sha256 in directory.files.items():
         if digests.get(path) != sha256:
-            raise UserError(
-                str(directory.place),
-                given=f"the file {path}, which has changed" if path in digests else f"a missing file {path}",
-                expected=f"the file that the sweep began with, whose sha256 begins with {sha256[:12]}",
-                fix=f"restore the file and run attnsweep resume {as_argument(directory.place)}; or begin another sweep",
-            )
+            given = f"the file {path}, which has changed" if path in digests else f"a missing file {path}"
+            expected = f"the file that the sweep began with, whose sha256 begins with {sha256[:12]}"
+            fix = f"restore the file and run attnsweep resume {as_argument(directory.place)}; or begin another sweep"
+            raise UserError(str(directory.place), given=given, expected=expected, fix=fix)

@@ -57,12 +57,8 @@ class SweepDirectory(SweepRecord):
         place = place_of(where, subject)
         if SweepDirectory.is_there(place):
             resume = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
-            raise UserError(
-                subject,
-                given=str(place),
-                expected="a directory that contains no sweep yet",
-                fix=resume if subject == "--dir" else "choose another directory",
-            )
+            fix = resume if subject == "--dir" else "choose another directory"
+            raise UserError(subject, given=str(place), expected="a directory that contains no sweep yet", fix=fix)
         if not place.is_vacant():
             raise _taken(place, subject)
         try:
@@ -119,12 +115,9 @@ class SweepDirectory(SweepRecord):
             _RECORD.parse(directory.text())
         except ValueError as error:
             # A record that could not be read back later is refused here, before anything is written.
-            raise SpecError(
-                "SPEC",
-                given=directory.spec.name,
-                expected="a sweep whose texts and paths are UTF-8, so that it can be stored in a file",
-                fix=f"correct the text, or rename the file that it names ({reason_of(error)})",
-            ) from error
+            expected = "a sweep whose texts and paths are UTF-8, so that it can be stored in a file"
+            fix = f"correct the text, or rename the file that it names ({reason_of(error)})"
+            raise SpecError("SPEC", given=directory.spec.name, expected=expected, fix=fix) from error
         try:
             place.make()
             if code is not None:
@@ -152,14 +145,9 @@ class SweepDirectory(SweepRecord):
         try:
             stored = _RECORD.read(place)
         except OSError as error:
-            raise UserError(
-                "DIR",
-                given=str(place),
-                expected=f"a sweep directory, which contains a file {SWEEP_FILE}",
-                fix=nearest(
-                    place, SWEEP_FILE, otherwise=f"give the directory that `attnsweep run` printed ({error.strerror})"
-                ),
-            ) from error
+            expected = f"a sweep directory, which contains a file {SWEEP_FILE}"
+            fix = nearest(place, SWEEP_FILE, f"give the directory that `attnsweep run` printed ({error.strerror})")
+            raise UserError("DIR", given=str(place), expected=expected, fix=fix) from error
         return cls.model_construct(place=place, **dict(stored))
 
     def record_as(self, changed: "SweepDirectory") -> None:

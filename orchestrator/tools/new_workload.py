@@ -28,12 +28,8 @@ def write_workload(name: str, folder: Path) -> Path:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)
     except FileExistsError as error:
-        raise UserError(
-            "NAME",
-            given=name,
-            expected=f"a name whose file {path} does not exist yet",
-            fix="choose another name, or move the existing file",
-        ) from error
+        fix = "choose another name, or move the existing file"
+        raise UserError("NAME", given=name, expected=f"a name whose file {path} does not exist yet", fix=fix) from error
     except OSError as error:
         with suppress(OSError):
             path.unlink()

@@ -21,12 +21,9 @@ try:
     from mlflow.utils.uri import append_to_uri_path
     from mlflow.utils.validation import _validate_batch_log_data as validated
 except ImportError as error:
-    raise UserError(
-        "mlflow",
-        given=f"MLflow version {version('mlflow')}",
-        expected=f"an MLflow version from 3.15 to {TESTED}, which attnsweep was tested with ({error})",
-        fix=f"install a tested version with: pip install 'mlflow=={TESTED}.*'",
-    ) from error
+    expected = f"an MLflow version from 3.15 to {TESTED}, which attnsweep was tested with ({error})"
+    fix = f"install a tested version with: pip install 'mlflow=={TESTED}.*'"
+    raise UserError("mlflow", given=f"MLflow version {version('mlflow')}", expected=expected, fix=fix) from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,12 +53,10 @@ class MlflowStore:
         except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
             # Besides MLflow's own errors, an ImportError may be raised if the driver of a database is not installed,
             # and a ValueError if the URI of the model registry is invalid.
-            raise UserError(
-                "--tracking-uri",
-                given=without_credentials(self.uri),
-                expected="an MLflow store that can be reached",
-                fix=f"start the server, or give another URI ({in_one_line(error)})",
-            ) from error
+            given = without_credentials(self.uri)
+            expected = "an MLflow store that can be reached"
+            fix = f"start the server, or give another URI ({in_one_line(error)})"
+            raise UserError("--tracking-uri", given=given, expected=expected, fix=fix) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,12 +83,8 @@ def tracking_uri(given: str | None = None) -> str:
     except (OSError, RuntimeError, ValueError) as error:
         fault = getattr(error, "strerror", None) or str(error)
     if fault:
-        raise UserError(
-            subject,
-            given=without_credentials(given),
-            expected="the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT",
-            fix=f"correct the URI ({fault})",
-        )
+        expected = "the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT"
+        raise UserError(subject, given=without_credentials(given), expected=expected, fix=f"correct the URI ({fault})")
     return given
 
 

@@ -170,12 +170,9 @@ def _check_reachable(address: str) -> None:
     except ValueError:
         host = port = None
     if host is None or port is None or "@" in address:
-        raise UserError(
-            "--address",
-            given=re.sub(".*@", "...@", address),
-            expected="the address of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT",
-            fix="give the address that `ray start --head` printed",
-        )
+        expected = "the address of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT"
+        fix = "give the address that `ray start --head` printed"
+        raise UserError("--address", given=re.sub(".*@", "...@", address), expected=expected, fix=fix)
     try:
         socket.create_connection((host, port), timeout=_REACH_SECONDS).close()
     except OSError as error:
@@ -195,21 +192,13 @@ def _check_is_ray(address: str) -> None:
                 raise
             ask_control_store(address, _ANSWER_SECONDS)
     except AuthenticationError as error:
-        raise UserError(
-            "--address",
-            given=address,
-            expected="a Ray cluster that accepts the token of this process",
-            fix="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token, unless the token"
-            " is in ~/.ray/auth_token",
-        ) from error
+        expected = "a Ray cluster that accepts the token of this process"
+        fix = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the cluster's token unless in ~/.ray/auth_token"
+        raise UserError("--address", given=address, expected=expected, fix=fix) from error
     except ConnectionError as error:
         raise _unreachable(address, "a program listens at this address, but the program is not Ray") from error
 
 
 def _unreachable(address: str, reason: str) -> UserError:
-    return UserError(
-        "--address",
-        given=address,
-        expected="the address of a running Ray cluster",
-        fix=f"start one with `ray start --head`, or leave the address out to run here ({reason})",
-    )
+    fix = f"start one with `ray start --head`, or leave the address out to run here ({reason})"
+    return UserError("--address", given=address, expected="the address of a running Ray cluster", fix=fix)

@@ -41,12 +41,9 @@ try:
         GcsClient,
     )
 except (ImportError, AttributeError) as error:
-    raise UserError(
-        "ray",
-        given=f"Ray version {ray.__version__}",
-        expected=f"a Ray version from 2.58 to {TESTED}, which attnsweep was tested with ({error})",
-        fix=f"install a tested version with: pip install 'ray[default]=={TESTED}.*'",
-    ) from error
+    expected = f"a Ray version from 2.58 to {TESTED}, which attnsweep was tested with ({error})"
+    fix = f"install a tested version with: pip install 'ray[default]=={TESTED}.*'"
+    raise UserError("ray", given=f"Ray version {ray.__version__}", expected=expected, fix=fix) from error
 
 
 @contextmanager

@@ -59,12 +59,9 @@ class Resources:
             (self.n_nodes > 1, f"--wait-nodes {self.n_nodes}"),
         ):
             if self.local and is_given:
-                raise UserError(
-                    "--local",
-                    given=given,
-                    expected="no option for a cluster or for several trainers, because --local trains in this process",
-                    fix=f"leave out --local, or leave out {given}",
-                )
+                expected = "no option for a cluster or for several trainers, because --local trains in this process"
+                fix = f"leave out --local, or leave out {given}"
+                raise UserError("--local", given=given, expected=expected, fix=fix)
 
     @property
     def starts_ray(self) -> bool:
@@ -135,23 +132,13 @@ def _check_fits(resources: Resources) -> None:
     n_cpus, n_gpus = (int(sum(counts)) for counts in zip(*((node.n_cpus, node.n_gpus) for node in nodes), strict=True))
     wanted = resources.wanted
     if wanted.device == "cuda" and n_gpus == 0:
-        raise UserError(
-            "--device",
-            given="cuda",
-            expected="the device cpu or auto, because Ray finds no GPU",
-            fix="leave out --device",
-        )
+        fix = "leave out --device"
+        raise UserError("--device", given="cuda", expected="the device cpu or auto, because Ray finds no GPU", fix=fix)
     if (wanted.device == "cpu" or n_gpus == 0) and wanted.least > n_cpus:
-        raise UserError(
-            "--trainers",
-            given=wanted.least,
-            expected=f"1 to {n_cpus} trainers, because this machine has {n_cpus} CPU cores",
-            fix="give a lower number: each trainer needs a CPU core",
-        )
+        expected = f"1 to {n_cpus} trainers, because this machine has {n_cpus} CPU cores"
+        fix = "give a lower number: each trainer needs a CPU core"
+        raise UserError("--trainers", given=wanted.least, expected=expected, fix=fix)
     if resources.n_nodes > 1:
-        raise UserError(
-            "--wait-nodes",
-            given=resources.n_nodes,
-            expected="--wait-nodes 1, because Ray runs only on this machine",
-            fix="give a cluster's address with --address",
-        )
+        expected = "--wait-nodes 1, because Ray runs only on this machine"
+        fix = "give a cluster's address with --address"
+        raise UserError("--wait-nodes", given=resources.n_nodes, expected=expected, fix=fix)

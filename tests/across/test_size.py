@@ -6,9 +6,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 26_510,
+    "orchestrator": 26_080,
     "workloads": 21_940,
-    "search_spaces": 3_890,
+    "search_spaces": 3_790,
     "reproduction": 8_000,
     "benchmarks": 2_290,
     "tests": 38_710,

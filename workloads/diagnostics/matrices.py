@@ -89,20 +89,14 @@ def score_matrices(
     """
     attention = checked_attention(matrices, any_row_sum=any_row_sum, subject=subject)
     if attention.ndim != 3:
-        raise UserError(
-            subject,
-            given=f"an array of the shape {tuple(attention.shape)}",
-            expected="an array of the shape (n_heads, n_tokens, n_tokens)",
-            fix="combine layers and heads into the first axis",
-        )
+        expected = "an array of the shape (n_heads, n_tokens, n_tokens)"
+        fix = "combine layers and heads into the first axis"
+        raise UserError(subject, given=f"an array of the shape {tuple(attention.shape)}", expected=expected, fix=fix)
     T = attention.shape[-1]
     if free_entries is not None and not 0 <= free_entries <= T * T:
-        raise SpecError(
-            "free_entries",
-            given=free_entries,
-            expected=f"a number from 0 to {T * T}, the number of entries of the matrix",
-            fix=f"set free_entries for example to the number of tokens, {T}",
-        )
+        expected = f"a number from 0 to {T * T}, the number of entries of the matrix"
+        fix = f"set free_entries for example to the number of tokens, {T}"
+        raise SpecError("free_entries", given=free_entries, expected=expected, fix=fix)
     allowed = _allowed(T, window, num_pos)
     distances_HWP = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)
     best_place = distances_HWP.flatten(1).argmin(1)

@@ -94,12 +94,8 @@ def checked_attention(
     """
     attention = torch.as_tensor(matrices)
     if not (attention.is_floating_point() or attention.dtype in _INTEGERS):
-        raise UserError(
-            subject,
-            given=str(attention.dtype),
-            expected="attention weights that are real numbers",
-            fix="store the weights as float32",
-        )
+        expected = "attention weights that are real numbers"
+        raise UserError(subject, given=str(attention.dtype), expected=expected, fix="store the weights as float32")
     if attention.ndim < 2 or attention.shape[-1] != attention.shape[-2] or 0 in attention.shape:
         raise UserError(
             subject,
@@ -110,12 +106,9 @@ def checked_attention(
         )
     attention = attention.double()
     if not attention.isfinite().all():
-        raise UserError(
-            subject,
-            given=f"attention weights with {int((~attention.isfinite()).sum())} entries that are NaN or infinite",
-            expected="attention weights that are finite numbers",
-            fix="remove rows whose keys are all masked, which softmax turns into NaN",
-        )
+        given = f"attention weights with {int((~attention.isfinite()).sum())} entries that are NaN or infinite"
+        fix = "remove rows whose keys are all masked, which softmax turns into NaN"
+        raise UserError(subject, given=given, expected="attention weights that are finite numbers", fix=fix)
     if (attention < 0).any():
         raise UserError(
             subject,
@@ -217,20 +210,12 @@ def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
         SpecError: If the blocks do not fit.
     """
     if not 1 <= window <= n_tokens:
-        raise SpecError(
-            "window",
-            given=window,
-            expected=f"a width from 1 to the number of tokens, {n_tokens}",
-            fix="set a window that fits into the matrix",
-        )
+        fix = "set a window that fits into the matrix"
+        raise SpecError("window", given=window, expected=f"a width from 1 to the number of tokens, {n_tokens}", fix=fix)
     most = n_tokens // window
     if not 0 <= num_pos <= most:
-        raise SpecError(
-            "num_pos",
-            given=num_pos,
-            expected=f"a number of blocks from 0 to {most}, which is the number of tokens divided by window",
-            fix=f"lower num_pos, or lower window={window}",
-        )
+        expected = f"a number of blocks from 0 to {most}, which is the number of tokens divided by window"
+        raise SpecError("num_pos", given=num_pos, expected=expected, fix=f"lower num_pos, or lower window={window}")
 
 
 class _Savings:

@@ -112,10 +112,7 @@ class GPTParameters(TrainingParameters):
         text = read_text(path)
         pinned = pinned_file(values, path, text)
         if values.get("n_words", _N_WORDS) not in (_N_WORDS, len(text.words)):
-            raise SpecError(
-                "n_words",
-                given=values["n_words"],
-                expected=f"{len(text.words)} words, the size of the vocabulary of {path}",
-                fix="remove n_words, which follows from the corpus",
-            )
+            expected = f"{len(text.words)} words, the size of the vocabulary of {path}"
+            fix = "remove n_words, which follows from the corpus"
+            raise SpecError("n_words", given=values["n_words"], expected=expected, fix=fix)
         return pinned | {"n_words": len(text.words)}

@@ -61,19 +61,11 @@ class Task(ABC):
         """
         del n_tokens
         if corpus is not None:
-            raise SpecError(
-                "corpus",
-                given=corpus,
-                expected=f"corpus=null with task={self.name}",
-                fix="remove corpus, or set task=text",
-            )
+            fix = "remove corpus, or set task=text"
+            raise SpecError("corpus", given=corpus, expected=f"corpus=null with task={self.name}", fix=fix)
         if n_words > self.most_words:
-            raise SpecError(
-                "n_words",
-                given=n_words,
-                expected=f"at most {self.most_words} words with task={self.name}",
-                fix="lower n_words",
-            )
+            expected = f"at most {self.most_words} words with task={self.name}"
+            raise SpecError("n_words", given=n_words, expected=expected, fix="lower n_words")
         if n_words < self.least_words:
             raise SpecError(
                 "n_words",
@@ -255,12 +247,8 @@ class Induction(Task):
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
         super().check(n_words, n_tokens, corpus)
         if n_tokens < 2 * _SHORTEST_SHARE:
-            raise SpecError(
-                "n_tokens",
-                given=n_tokens,
-                expected=f"at least {2 * _SHORTEST_SHARE} tokens with task=induction",
-                fix="raise n_tokens",
-            )
+            expected = f"at least {2 * _SHORTEST_SHARE} tokens with task=induction"
+            raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="raise n_tokens")
         if n_words < n_tokens // _LONGEST_SHARE:
             raise SpecError(
                 "n_words",
@@ -315,12 +303,9 @@ class OwnText(Task):
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
         del n_words
         if corpus is None:
-            raise SpecError(
-                "corpus",
-                given=corpus,
-                expected="the path of a text corpus, which task=text needs",
-                fix="prepare a corpus with: attnsweep prepare-corpus FILE --unit characters --out TEXT.parquet",
-            )
+            expected = "the path of a text corpus, which task=text needs"
+            fix = "prepare a corpus with: attnsweep prepare-corpus FILE --unit characters --out TEXT.parquet"
+            raise SpecError("corpus", given=corpus, expected=expected, fix=fix)
         text = read_text(corpus)
         least = min(len(text.train), len(text.held_out))
         if n_tokens >= least:

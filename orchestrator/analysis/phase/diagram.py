@@ -104,20 +104,13 @@ def read_phase_diagram(
     for name, column in zip((x, y), list(zip(*rows, strict=True))[2:], strict=False):
         odd = next((value for value in column if isinstance(value, bool | str)), None)
         if odd is not None:
-            raise UserError(
-                name,
-                given=odd,
-                expected="a parameter whose values are numbers",
-                fix="use stuck_rates(by=[...]) or outcomes(by=[...]) for a table by a parameter that is not a number",
-            )
+            fix = "use stuck_rates(by=[...]) or outcomes(by=[...]) for a table by a parameter that is not a number"
+            raise UserError(name, given=odd, expected="a parameter whose values are numbers", fix=fix)
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
-        raise UserError(
-            f"{x}, {y}",
-            given="parameters that are null in every trial",
-            expected="two parameters whose values are numbers",
-            fix="name parameters that have values in this sweep",
-        )
+        expected = "two parameters whose values are numbers"
+        fix = "name parameters that have values in this sweep"
+        raise UserError(f"{x}, {y}", given="parameters that are null in every trial", expected=expected, fix=fix)
     n_T, k_T, x_T, y_T = kept.T
     trials = TrialCounts(x_T, y_T, n_T, k_T)
     weight = weights_of_trials(trials.n, *specs)

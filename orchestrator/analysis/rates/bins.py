@@ -68,12 +68,9 @@ class Bins:
             choices = self.dimension.choices
             if foreign := [value for value in values if value not in choices]:
                 choice_labels = ", ".join(map(value_label, choices))
-                raise UserError(
-                    "DIR",
-                    given=f"a row in which a parameter has the value {value_label(foreign[0])}",
-                    expected=f"one of the choices that sweep.json declares: {choice_labels}",
-                    fix="check the sweep with: attnsweep audit DIR",
-                )
+                given = f"a row in which a parameter has the value {value_label(foreign[0])}"
+                expected = f"one of the choices that sweep.json declares: {choice_labels}"
+                raise UserError("DIR", given=given, expected=expected, fix="check the sweep with: attnsweep audit DIR")
             return [choices.index(value) for value in values]
         inner = [_value(self.dimension, edge) for edge in self.edges[1:-1]]
         places = np.searchsorted(inner, np.array(values, dtype=np.float64), side="right")
@@ -315,12 +312,8 @@ def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, 
     given = () if by is None else by.split(",") if isinstance(by, str) else by
     names = tuple(name.strip() for name in given)
     if len(names) > _MOST_PARAMETERS or len(set(names)) < len(names):
-        raise UserError(
-            subject,
-            given=",".join(names),
-            expected="one parameter, or two different parameters",
-            fix="name at most two parameters",
-        )
+        fix = "name at most two parameters"
+        raise UserError(subject, given=",".join(names), expected="one parameter, or two different parameters", fix=fix)
     return names
 
 

@@ -93,13 +93,9 @@ def _parts(source: Sentences, settings: PreparationSettings) -> tuple[NDArray[np
     part_N = np.select([share_N < settings.held_out / 2, share_N < settings.held_out], [TEST, VALID], TRAIN)
     n_pairs = {name: int((part_N == number).sum()) for number, name in enumerate(PART_NAMES)}
     if not all(n_pairs.values()):
-        raise UserError(
-            "--held-out",
-            given=settings.held_out,
-            expected="a share of the rows with which training, validation and test each get sentence pairs; with this"
-            f" share they get: {in_words(n_pairs)}",
-            fix="choose another share or --seed, or give more sentences",
-        )
+        expected = f"a share with which training, validation and test each get sentence pairs, not {in_words(n_pairs)}"
+        fix = "choose another share or --seed, or give more sentences"
+        raise UserError("--held-out", given=settings.held_out, expected=expected, fix=fix)
     return part_N, n_pairs
 
 
@@ -118,12 +114,9 @@ def _with_vocabulary(
         specials=SPECIALS,
     )
     if len(words) == len(SPECIALS):
-        raise UserError(
-            "--min-frequency",
-            given=settings.min_frequency,
-            expected=f"a frequency that at least one word of {name} reaches",
-            fix="lower the frequency, or give more sentences",
-        )
+        expected = f"a frequency that at least one word of {name} reaches"
+        fix = "lower the frequency, or give more sentences"
+        raise UserError("--min-frequency", given=settings.min_frequency, expected=expected, fix=fix)
     return sentences.renumber(words, UNK)
 
 

@@ -81,12 +81,8 @@ def read_rows(path: Path, column: str | None) -> RawText:
         if column is None and columns:
             column = columns[0]
         if column is None or columns.count(column) != 1:
-            raise UserError(
-                "--column",
-                given=column,
-                expected=f"the name of a text column, out of {', '.join(columns) or 'none'}",
-                fix=f"see the columns of {path}",
-            )
+            expected = f"the name of a text column, out of {', '.join(columns) or 'none'}"
+            raise UserError("--column", given=column, expected=expected, fix=f"see the columns of {path}")
         return read((column,))
 
 
@@ -119,12 +115,8 @@ def _tsv_columns(path: Path) -> _Columns:
     try:
         names = header.decode().removesuffix("\r").split("\t")
     except UnicodeDecodeError as error:
-        raise UserError(
-            "FILE",
-            given=str(path),
-            expected=_ACCEPTED,
-            fix=f"save the file in UTF-8 (the error in its header line: {error.reason})",
-        ) from error
+        fix = f"save the file in UTF-8 (the error in its header line: {error.reason})"
+        raise UserError("FILE", given=str(path), expected=_ACCEPTED, fix=fix) from error
 
     def read(chosen: tuple[str, ...]) -> RawText:
         fields = pc.split_pattern(_lines(body), "\t")
@@ -177,27 +169,16 @@ def _as_bytes(column: pa.Array) -> pa.LargeBinaryArray:
 def _choose(path: Path, columns: Sequence[str], source: str | None, target: str | None, fix: str) -> tuple[str, str]:
     known_columns = ", ".join(columns)
     if len(columns) < 2:
-        raise UserError(
-            "FILE",
-            given=f"the file {path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}",
-            expected="a file with at least two columns of text: a TSV with a header line (or its .gz), or Parquet",
-            fix=fix,
-        )
+        given = f"the file {path}, whose text columns are {', '.join(map(repr, columns)) or 'none'}"
+        expected = "a file with at least two columns of text: a TSV with a header line (or its .gz), or Parquet"
+        raise UserError("FILE", given=given, expected=expected, fix=fix)
     for flag, name in (("--source", source), ("--target", target)):
         if name is not None and columns.count(name) != 1:
-            raise UserError(
-                flag,
-                given=name,
-                expected=f"the name of a column, out of {known_columns}",
-                fix=f"see the columns of {path}",
-            )
+            expected = f"the name of a column, out of {known_columns}"
+            raise UserError(flag, given=name, expected=expected, fix=f"see the columns of {path}")
     first = source if source is not None else next(name for name in columns if name != target)
     second = target if target is not None else next((name for name in columns if name != first), first)
     if first == second:
-        raise UserError(
-            "--target",
-            given=second,
-            expected=f"another column than that of --source, out of {known_columns}",
-            fix="give --source and --target different columns",
-        )
+        expected = f"another column than that of --source, out of {known_columns}"
+        raise UserError("--target", given=second, expected=expected, fix="give --source and --target different columns")
     return first, second

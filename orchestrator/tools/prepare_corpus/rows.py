@@ -60,12 +60,9 @@ class PreparationSettings:
                     flag, given=value, expected=f"a whole number from 1 to {_MOST}", fix="give a number in this range"
                 )
         if not 0 < self.held_out < 1:
-            raise UserError(
-                "--held-out",
-                given=self.held_out,
-                expected="the share of the rows that are not for training, a number between 0 and 1",
-                fix="write for example --held-out 0.1",
-            )
+            expected = "the share of the rows that are not for training, a number between 0 and 1"
+            fix = "write for example --held-out 0.1"
+            raise UserError("--held-out", given=self.held_out, expected=expected, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +143,8 @@ def usable_rows(raw: RawText, settings: PreparationSettings, *, empty: str, expe
     is_kept_N = np.asarray(reason_N == "")
     if not is_kept_N.any():
         why = in_words({name: count for name, count in dropped.items() if count})
-        raise UserError(
-            "FILE",
-            given=f"a file of {sum(dropped.values())} rows, none of which can be used" + (f" ({why})" if why else ""),
-            expected=expected,
-            fix=fix,
-        )
+        given = f"a file of {sum(dropped.values())} rows, none of which can be used" + (f" ({why})" if why else "")
+        raise UserError("FILE", given=given, expected=expected, fix=fix)
     return UsableRows(
         texts=[column.filter(pa.array(is_kept_N)) for column in texts],
         sentences=[side.filter(is_kept_N) for side in sentences],
@@ -175,12 +168,8 @@ def check_out(out: Path, kind: Format[Any]) -> None:
     """Raises UserError if the folder cannot be written, or holds a file of another kind there. Writes nothing."""
     check_output(out)
     if out.exists() and not kind.is_at(out):
-        raise UserError(
-            "--out",
-            given=str(out),
-            expected=f"the path of a new file, or of a {kind.noun} that may be overwritten",
-            fix="choose another path",
-        )
+        expected = f"the path of a new file, or of a {kind.noun} that may be overwritten"
+        raise UserError("--out", given=str(out), expected=expected, fix="choose another path")
 
 
 def write(table: pa.Table, out: Path) -> None:

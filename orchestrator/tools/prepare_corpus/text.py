@@ -35,13 +35,9 @@ def prepare_text(file: Path, out: Path, column: str | None, settings: Preparatio
     (texts,), (sentences,) = usable.texts, usable.sentences
     is_held_out_N = shares(sentences, settings.seed) < settings.held_out
     if is_held_out_N.all() or not is_held_out_N.any():
-        raise UserError(
-            "--held-out",
-            given=settings.held_out,
-            expected=f"a share with which some of the {len(is_held_out_N)} rows are held out, and some are left for"
-            " training",
-            fix="choose another share or --seed, or give more rows",
-        )
+        expected = f"a share that holds some of the {len(is_held_out_N)} rows out, and leaves some for training"
+        fix = "choose another share or --seed, or give more rows"
+        raise UserError("--held-out", given=settings.held_out, expected=expected, fix=fix)
     words = learn_vocabulary(
         texts.filter(pa.array(~is_held_out_N)).to_pylist(),
         settings.unit,

@@ -126,12 +126,9 @@ class LexiconSizes:
         for field in fields(self):
             size = getattr(self, field.name)
             if not 1 <= size <= MOST_LEXEMES:
-                raise SpecError(
-                    field.name,
-                    given=size,
-                    expected=f"a number of lexemes from 1 to {MOST_LEXEMES}",
-                    fix=f"give {field.name} a value in this range: more words would hardly ever be drawn",
-                )
+                expected = f"a number of lexemes from 1 to {MOST_LEXEMES}"
+                fix = f"give {field.name} a value in this range: more words would hardly ever be drawn"
+                raise SpecError(field.name, given=size, expected=expected, fix=fix)
 
 
 class Lexicon:
