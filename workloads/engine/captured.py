@@ -23,8 +23,8 @@ from attnsweep.workloads.engine.optimizers import State
 
 _RATE, _BATCH = "rate", "batch"
 _STEPS_A_REPLAY = 16
-"""The number of steps in one captured graph. Launching a graph costs as much as some kernels, and copying the inputs of
-many steps takes no more kernels than copying those of one step."""
+"""Steps in one captured graph: a launch costs as much as some kernels, and the inputs of all steps are copied at
+once."""
 
 
 class Bucket(LaneState):
@@ -55,8 +55,7 @@ class Bucket(LaneState):
                 memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Replaces the trainings' parameters and optimizer state by views of this object's memory, so that no step
-        needs to copy them."""
+        """Replaces the pack's parameters and optimizer state by views of this memory, so that no step copies them."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
@@ -120,11 +119,7 @@ class CudaGraph:
 
 
 class Graphs:
-    """Makes what takes steps by captured CUDA graphs.
-
-    Args:
-        n_steps: The number of steps in one graph. If fewer are left before a probe, they are replayed one by one.
-    """
+    """Takes steps by captured CUDA graphs of `n_steps` steps each; fewer before a probe are replayed one by one."""
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
-"""Checkpoints of packs: all state that training changes, as NumPy arrays by name, and the file format.
-
-The file is NumPy's uncompressed `.npz` archive without pickled objects, followed by the BLAKE2b digest of the archive.
-"""
+"""Checkpoints of packs: all state that training changes, as arrays by name. The file is NumPy's uncompressed `.npz`
+without pickled objects, followed by its BLAKE2b digest."""
 
 import hashlib
 import io
@@ -38,11 +36,7 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def from_bytes(content: bytes) -> Checkpoint:
-    """Reads a checkpoint (arrays by name) from the content of its file, after checking the digest.
-
-    Raises:
-        CheckpointError: If the content differs in any byte from what `to_bytes` returned.
-    """
+    """Reads what `to_bytes` returned; a `CheckpointError` if any byte differs."""
     if content[-_DIGEST_BYTES:] != _digest(memoryview(content)[:-_DIGEST_BYTES]):
         raise CheckpointError(
             f"a checkpoint of {len(content)} bytes is damaged or incomplete, because its digest differs from the"
@@ -56,12 +50,7 @@ def from_bytes(content: bytes) -> Checkpoint:
 
 
 def fingerprint(workload: str, trainings: Sequence[Training[Any]], probe_steps: Sequence[int], row_width: int) -> str:
-    """Hashes a pack: its workload, its trainings, the steps at which they are measured, and the length of a row of
-    parameters. A checkpoint is resumed only by a pack with the same hash.
-
-    Args:
-        row_width: The length of the array in which all parameters of one training are stored, padding included.
-    """
+    """A checkpoint is resumed only by a pack with the same hash. `row_width` includes padding."""
     seeded = [(training.parameters.values(), training.seed) for training in trainings]
     content = [FORMAT, workload, seeded, list(probe_steps), row_width]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()

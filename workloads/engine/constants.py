@@ -1,8 +1,6 @@
 """What a module holds besides parameters and buffers: its constants, which a program takes from one training for all.
-
-A constant is an attribute, or a value in a list, a dictionary or an object of an attribute. A number that hides
-elsewhere, such as in a closure, is found by `check_as_plain`.
-"""
+They are attributes, or values in a list, dictionary or object of an attribute; `check_as_plain` finds numbers that hide
+elsewhere, such as in a closure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

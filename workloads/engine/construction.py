@@ -1,7 +1,4 @@
-"""Builds the modules of a pack, checks them, and makes the initial state. Axes: L training.
-
-Random draws in `build` depend only on a training's parameters and seed.
-"""
+"""Builds the modules of a pack, checks them, and makes the initial state. Axes: L training."""
 
 import random
 from collections import defaultdict
@@ -28,23 +25,14 @@ _NUMPY_SEEDS = 2**32
 
 
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds the module of one training, in the floating-point types that the user's `build` chooses.
-
-    The global random generators are seeded for the training, and their states are restored afterwards.
-    """
+    """Builds one training's module, in the types that the user's `build` chooses, with global generators seeded for
+    it."""
     with seeded_generators():
         return _built(workload, training)
 
 
 def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None:
-    """Refuses a workload whose `build` gives different modules when it is called twice for the same training.
-
-    Args:
-        start: The initial state by name. A value of `module` that was replaced in `start` may differ.
-
-    Raises:
-        SpecError: For the first value that differs.
-    """
+    """Refuses a `build` that gives different modules for one training; values replaced in `start` may differ."""
     values, others = tensors_of(module), tensors_of(again)
     for name, value in values.items():
         if not _is_same(value, others[name]) and _is_same(value, start[name]):
@@ -81,8 +69,7 @@ def _seed(seed: int) -> None:
 
 @contextmanager
 def seeded_generators(seed: int = 0) -> Iterator[None]:
-    """A context in which the global generators of PyTorch, NumPy and Python, from which users' code may draw, start
-    from a seed. Their states return at its end."""
+    """Within, the global generators of PyTorch, NumPy and Python start from a seed; their states return at its end."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -94,8 +81,7 @@ def seeded_generators(seed: int = 0) -> Iterator[None]:
 
 
 def tensors_of(module: nn.Module) -> State:
-    """Returns the parameters and buffers of a module by name. A tensor with several names (tied weights) is returned
-    only under its first name."""
+    """Parameters and buffers by name; a tied tensor under its first name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -109,12 +95,7 @@ _COMPILED = "OptimizedModule"
 
 
 def check_trainable(module: object) -> None:
-    """Refuses modules that the engine cannot train, such as compiled ones or modules without parameters.
-
-    Raises:
-        SpecError: If the value is no module; or if the module is compiled, has no parameter to train, or has tensors of
-            which the engine cannot make one per training.
-    """
+    """Refuses what the engine cannot train: no module, a compiled one, or one without parameters to train."""
     if not isinstance(module, nn.Module):
         raise SpecError(
             "model",
@@ -192,19 +173,8 @@ def _end(value: Tensor) -> int:
 def starting_state(
     workload: Workload[P], lanes: Lanes[P], start: State | None = None
 ) -> tuple[State, State, nn.Module]:
-    """Returns by name the initial parameters and buffers of all trainings, and the module of one training as a
-    template.
-
-    The tensors' first axis is the training.
-
-    Args:
-        start: Values by name that replace parameters and buffers of the workload, in any floating-point type.
-
-    Raises:
-        SpecError: If the modules differ in anything besides parameters and buffers, or building a module twice gives
-            different ones.
-        TypeError: If the workload's `initial` leaves out a parameter.
-    """
+    """Returns the initial parameters and buffers of all trainings, (L, ...) by name, and one training's module as
+    template. Values in `start` replace the workload's, whatever their floating-point type."""
     modules, again = check_alike(workload, lanes)
     tensors = [tensors_of(module) for module in modules]
     built = {name: torch.stack([own[name].detach() for own in tensors]).to(lanes.device) for name in tensors[0]}
@@ -231,11 +201,7 @@ def starting_state(
 
 
 def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
-    """Builds the modules of all trainings, and the first one again.
-
-    Raises:
-        SpecError: If two modules differ in a constant: the engine runs the first module for all trainings.
-    """
+    """Builds all trainings' modules, which may not differ in a constant, and the first one again."""
     with seeded_generators():
         *modules, again = (
             _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])

@@ -1,9 +1,8 @@
-"""Draws random numbers for continuations, which are copies of a training that from some step on draw other data or
-other dropout masks.
+"""Continuations: copies of a training that from some step on draw other data or other dropout masks.
 
-Up to that step, a continuation has the training's own weights, optimizer state and records. From then on, the random
-streams of its batches, or those of dropout, have another key. What was drawn before is kept: the task, the held-out
-data, the split of a table, and the order of a pass through the data that has begun. Axes: L continuation.
+Until then they have its weights, optimizer state and records; then the streams of their batches, or those of dropout,
+get another key. What was drawn before is kept: the task, the held-out data, the split of a table, and the order of a
+pass through the data that has begun. Axes: L continuation.
 """
 
 from collections.abc import Sequence
@@ -29,14 +28,12 @@ NOISE = "dropout"
 
 @dataclass(frozen=True)
 class Redraw:
-    """Tells which random streams the continuations (copies) of a training draw anew, and from which step on.
+    """Which random streams (`what`: `data` or `noise`) continuations draw anew, and from which step on.
 
     Attributes:
-        what: Which streams get new keys: `data` or `noise`.
-        seeds: The new key of each continuation. If it is the training's own seed, the draws are those of the training.
-        step: The first step whose draws have the new keys.
-        kept: Names of the streams from which the held-out data were drawn: at step 0 they keep the training's key.
-        found: Names of the streams that got new keys so far.
+        seeds: The new key of each; with the training's own seed it draws what the training drew.
+        kept: Streams of the held-out data: at step 0 they keep the training's key.
+        found: Streams that got new keys so far.
     """
 
     what: Redrawn
@@ -46,8 +43,7 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """Returns the same trainings, but some of their random streams give new values from the training step `step`
-        on. Before that step, all streams give the same values as before."""
+        """The same trainings, whose streams give new values from `step` on."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -87,11 +83,7 @@ class _Noting(Streams):
 
 
 def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> frozenset[str]:
-    """Returns the names of the random streams from which a workload draws its held-out data at step 0.
-
-    If a batch draws from such a stream at step 0, the draw is the training's task, which continuations (copies of the
-    training) keep.
-    """
+    """The streams of the held-out data at step 0. Where a batch draws from them too, it is the task, which is kept."""
     names: set[str] = set()
     lanes = Lanes([training], torch.device("cpu"))
     lanes.streams = _Noting(lanes.streams.seeds, names)
@@ -100,10 +92,7 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 
 
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
-    """Makes a checkpoint of n copies of a training from the checkpoint of that training alone.
-
-    Batches that had been drawn for later steps are drawn again.
-    """
+    """A checkpoint of n copies of a training from its own; batches drawn ahead are drawn again."""
     lanes, heads = np.arange(n), under("record/heads", checkpoint)
     if heads:
         n_probes = len(heads["step"])

@@ -19,8 +19,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.vocabulary import Outcome
 
 Batch = dict[str, Tensor]
-"""Tensors by name. In a batch of several trainings the first axis of every tensor is the training; in a batch of one
-training this axis is missing."""
+"""Tensors by name; in a batch of several trainings each has the training as first axis."""
 
 STEPS_AT_ONCE, BYTES_AT_ONCE = 64, 2**23
 """The data of at most so many steps are drawn together; fewer if they take more bytes."""
@@ -37,12 +36,10 @@ class Training(Generic[P]):
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack as a workload sees them. They have equal static parameters; other parameters may differ
-    between trainings.
+    """The trainings of a pack as a workload sees them, with equal static parameters.
 
     Args:
-        built: The parameters and buffers by name that `build` gave the modules, with trainings as first axis, for use
-            in `initial`.
+        built: What `build` gave the modules, (n_trainings, ...) by name, for use in `initial`.
     """
 
     def __init__(
@@ -57,8 +54,7 @@ class Lanes(Generic[P]):
 
     @property
     def shared(self) -> P:
-        """The parameters of the first training. A workload reads static parameters here, because they are equal in all
-        trainings."""
+        """The first training's parameters, where static ones are read."""
         return self.trainings[0].parameters
 
     @property
@@ -77,8 +73,7 @@ class Lanes(Generic[P]):
         return self.loss_dtype == torch.bfloat16
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """Returns the values of a numeric parameter, one per training, NaN where it is null. The default type is
-        `self.dtype`."""
+        """A numeric parameter, one value per training, NaN where null; in `self.dtype` by default."""
         key = name, dtype or self.dtype
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
@@ -110,8 +105,8 @@ class HeadScores:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The result of a test whether a stuck training is rightly labelled as stuck; what it `measured`, by metric name,
-    becomes the training's last points in `curves`."""
+    """Whether a test `agrees` that a stuck training is labelled rightly; what it `measured` ends the training's
+    curves."""
 
     test: str
     agrees: bool
@@ -141,8 +136,7 @@ class Workload(ABC, Generic[P]):
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
     """The outcomes that only this workload has, by label, in addition to those of docs/outcomes.md."""
     events: ClassVar[Mapping[str, When]] = {}
-    """Conditions by name. The ledger's column `event_<name>` has the step of the first probe at which the condition
-    held."""
+    """Conditions by name: the first probe at which one held is the ledger's `event_<name>`."""
     loss_may_be_negative: ClassVar[bool] = False
     """Whether `eval_loss` may fall below 0, which a squared error or a cross-entropy never does. If not, and no
     reference level is negative, a training with a negative `eval_loss` counts as diverged."""
@@ -154,8 +148,8 @@ class Workload(ABC, Generic[P]):
     find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
     change of the code that trains."""
     files: ClassVar[tuple[str, ...]] = ()
-    """The files that the user's code reads, by path relative to its folder. A sweep stores them with the code, and
-    wherever it trains they are beside `__file__`."""
+    """Files that the user's code reads, by path from its folder: stored with it, and beside `__file__` where it
+    trains."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
@@ -171,8 +165,7 @@ class Workload(ABC, Generic[P]):
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws the data of one step as tensors by name, with trainings as first axis; none if the loss is computed
-        exactly, without data."""
+        """Draws the data of one step, (n_trainings, ...) by name; none if the loss needs no data."""
         del lanes, step
         return {}
 
@@ -190,14 +183,12 @@ class Workload(ABC, Generic[P]):
         return None
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Draws the held-out data that every measurement uses, as tensors by name, with trainings as first axis; none
-        if `eval_loss` is computed exactly."""
+        """Draws the held-out data of every measurement, (n_trainings, ...) by name; none if `eval_loss` is exact."""
         del lanes
         return {}
 
     def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws data for the measurement at one step, to replace entries of `eval_batch`; by default none. Reference
-        levels are computed without them."""
+        """Draws data to replace entries of `eval_batch` at one step; reference levels are computed without them."""
         del lanes, step
         return {}
 

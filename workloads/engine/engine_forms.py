@@ -1,8 +1,7 @@
-"""Replaces PyTorch functions within a loss: dropout, and functions that `vmap` does not support or computes wrongly.
+"""Replaces PyTorch functions within a loss: dropout, and what `vmap` does not support or computes wrongly.
 
-The masks of dropout are part of a step's batch. They are drawn from the training's random streams by step and number of
-the call, so a mask depends neither on the other trainings nor on earlier draws. A batch without masks drops nothing.
-Axes: L training.
+Masks of dropout are part of a step's batch, drawn from the training's streams by step and number of the call; without
+them nothing is dropped. Axes: L training.
 """
 
 import math
@@ -39,19 +38,14 @@ _SELU_AT_MINUS_INFINITY = -1.7580993408473766
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One call of a dropout function in the loss: the shape of its mask and its rate.
-
-    Attributes:
-        n_dropped: The dropped share of the entries, times `_VALUES`.
-    """
+    """One call of dropout in the loss; it drops `n_dropped` of `_VALUES` entries."""
 
     shape: tuple[int, ...]
     n_dropped: int
 
 
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
-    """Adds to the batch of a step the dropout masks of the given calls of dropout. The first axis of masks and batch is
-    the training."""
+    """Adds to a step's batch the masks, (n_trainings, ...), of the given calls of dropout."""
     drawn = lanes.streams.kept(DROPOUT, [(site.shape, site.n_dropped) for site in sites], step)
     return batch | prefixed(DROPOUT, {str(number): mask for number, mask in enumerate(drawn)})
 
@@ -64,12 +58,7 @@ class Masks:
         self.sites: list[Site] = []
 
     def next(self, shape: tuple[int, ...], share: float) -> tuple[Tensor, float] | None:
-        """Returns the mask (1 keeps an entry) and the dropout rate of the next call of dropout; `None` if the call
-        drops nothing.
-
-        Raises:
-            SpecError: If the calls of dropout differ from those in the loss's first evaluation.
-        """
+        """The mask (1 keeps an entry) and the rate of the next call; `None` if it drops nothing."""
         site = Site(shape, round(share * _VALUES))
         number = len(self.sites)
         self.sites.append(site)
@@ -133,15 +122,8 @@ DROPOUT_RULES: dict[object, Rule] = {
 
 
 class EngineForms(TorchFunctionMode):
-    """A context in which certain PyTorch functions, such as dropout, are replaced by the engine's own versions.
-
-    Args:
-        masks: The dropout masks by the number of the call; empty to drop nothing.
-
-    Attributes:
-        masks: The `Masks`, which record the calls of dropout so far.
-        replaced: The names of the functions that were called and replaced so far.
-    """
+    """Within, dropout and other functions are replaced by the engine's own. `masks` are numbered by call and record the
+    calls; `replaced` names the functions replaced so far."""
 
     def __init__(self, masks: Mapping[str, Tensor], has_padding: bool) -> None:
         super().__init__()
@@ -167,12 +149,8 @@ class EngineForms(TorchFunctionMode):
 
 
 class Lookups(TorchFunctionMode):
-    """A context that notes whether an index is no row of its embedding. `vmap` would take it for a row of another
-    training.
-
-    Attributes:
-        outside: For each lookup so far, whether it had such an index.
-    """
+    """Within, notes in `outside` for each lookup whether an index is no row of its embedding: `vmap` would read a row
+    of another training."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,9 +1,7 @@
 """Makes sums on a GPU round alike for every training, wherever its numbers lie in memory.
 
-PyTorch's kernel for sums of many adjacent numbers reads four of them at a time, from addresses that are multiples of
-four numbers. It adds a row that begins between two such addresses in another order. Without this file, a training whose
-950 losses begin at index 950 of a tensor would round their mean differently from a training whose losses begin at index
-1,900.
+PyTorch's kernel for sums of many adjacent numbers reads four at a time, from addresses that are multiples of four
+numbers, and adds a row that begins between two such addresses in another order.
 """
 
 import math
@@ -24,17 +22,12 @@ _MOST_ONE_BY_ONE = 128
 
 
 def even_rows(device: torch.device) -> AbstractContextManager[object]:
-    """Returns a context in which sums, means and norms on a GPU round alike for every training, wherever its numbers
-    lie in memory.
-
-    For this, they read rows that start at a multiple of four numbers in memory.
-    """
+    """Within, sums, means and norms on a GPU read rows that start at a multiple of four numbers."""
     return nullcontext() if device.type == "cpu" else EvenRows()
 
 
 class EvenRows(TorchDispatchMode):
-    """A context in which sums on a GPU read rows that begin at a multiple of four numbers in memory. If some row of a
-    tensor begins elsewhere, all its rows are first copied to such addresses."""
+    """Copies a tensor's rows to addresses that are multiples of four numbers, where some row begins elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,5 +1,4 @@
-"""What takes a pack's steps: a compiled program, a captured one, or, where there is none, PyTorch operation by
-operation."""
+"""What takes a pack's steps: a compiled program, a captured one, or else PyTorch operation by operation."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -26,18 +25,13 @@ class Steps(Protocol):
 
 class Gradients(Protocol):
     def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Computes the loss of each training and its gradient, one row per training.
-
-        Args:
-            rows: The parameters of the trainings to evaluate.
-            lanes: The positions (int64) of these trainings among those of buffers and batch; `None` for all.
-        """
+        """Losses and gradients, one row per training; `lanes` (int64) are the rows' places in buffers and batch."""
 
 
 class Measures(Protocol):
     def measured(self, rows: Tensor, buffers: State, batch: Batch, trained_on: Batch | None) -> tuple[State, Tensor]:
-        """Returns by name the loss on `trained_on`, the held-out loss and the metrics; and the gradient of the held-out
-        loss, one row per training."""
+        """The loss on `trained_on`, the held-out loss and the metrics; and the held-out loss's gradient, a row per
+        training."""
 
 
 Examine = Callable[[State, State, Batch], tuple[Tensor, State]]
@@ -48,11 +42,7 @@ class Executors(Protocol):
     """Those of a workload, one for each set of static parameters and shape of batches."""
 
     def of(self, lanes: LaneState, batch: Batch) -> Steps | None:
-        """Returns what takes steps of these trainings; `None` if only PyTorch can.
-
-        Raises:
-            NoCompilerError: If this machine cannot compile.
-        """
+        """What takes steps of these trainings; `None` if only PyTorch can."""
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> Gradients | None:
         """Returns what computes loss and gradient in a line search; `None` if only PyTorch can."""

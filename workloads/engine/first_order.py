@@ -1,8 +1,7 @@
 """First-order optimizers for packs. Each training has its own schedule and clipping.
 
 An operation that no training of a pack uses is skipped. If only some use it, the others get a factor of exactly 1 or a
-term of exactly 0, so that the bits of a training do not depend on the other trainings. Axes: L training (lane), always
-first; S step.
+term of exactly 0, which changes no bit. Axes: L training (lane), always first; S step.
 """
 
 import math
@@ -19,20 +18,17 @@ from attnsweep.workloads.update_rules import Hyperparameters, UpdateRule
 STEPS_AHEAD = 64
 """Rates, such as learning rates, are computed for this many steps together, before the first of them is taken."""
 MOVES = "moves"
-"""The prefix of masks among the rates: by parameter, with trainings as first axis, false for entries that a step does
-not change."""
+"""The prefix of masks among the rates: by parameter, (L, ...), false for entries that a step leaves."""
 _CLIP = "gradient_clip_norm"
 
 
 class FirstOrder(Optimizer):
-    """Trains all trainings of a pack together. Each step evaluates loss and gradient once, then updates the parameters.
+    """Evaluates loss and gradient once a step, then updates the parameters of all trainings.
 
     Attributes:
-        constants: The rates that are the same at all steps, by name, with one value per training, of hyperparameters
-            that some training uses. If a training freezes parameters, also the mask `moves/rows`, with one row per
-            training, which may change between calls of `advance`.
-        usual: The names and values of constants that have their defaults in all trainings. Compiled programs contain
-            these values as literals, because reading them from memory costs time.
+        constants: The rates that are the same at all steps, of hyperparameters that some training uses: one value per
+            training. With frozen parameters also the mask `moves/rows`, which may change between calls of `advance`.
+        usual: Constants with their defaults in all trainings: literals in compiled programs, which read them faster.
     """
 
     def __init__(self, rule: UpdateRule, settings: Settings) -> None:
@@ -63,28 +59,22 @@ class FirstOrder(Optimizer):
         return until == stops[0]
 
     def learning_rate(self, step: int | Tensor) -> Tensor:
-        """Computes each training's learning rate at a step, counted from 0; or at several steps, which are then the
-        first axis."""
+        """Each training's learning rate at a step, counted from 0; at several steps, these are the first axis."""
         rate = self.settings.column("learning_rate")
         if self._is_scheduled:
             return rate * schedule_factor(self.settings, step, falls=self._has_cosine)
         return rate if isinstance(step, int) else rate.expand(len(step), -1, -1)
 
     def corrections(self, steps: range) -> State:
-        """Computes the numbers that an update rule derives from the number of the step, such as Adam's bias
-        corrections. Returns them by name, each (n_steps, n_trainings, 1)."""
+        """What an update rule derives from the step's number, such as Adam's bias corrections: (S, L, 1) by name."""
         by_step = [[self.rule.corrections(step + 1, **kind) for kind in self._kinds] for step in steps]
         return {
             name: self._of_lanes([[kind[name] for kind in by_kind] for by_kind in by_step]) for name in by_step[0][0]
         }
 
     def ahead(self, steps: range) -> list[State]:
-        """Computes for each given step the rates that change from step to step, such as the learning rate: by name, one
-        value per training.
-
-        The rates are tensors that exist before the steps are taken. So all steps run the same operations on different
-        tensors, and a captured step can be replayed with the rates of another step.
-        """
+        """The rates that change with the step, one value per training. They exist before the steps are taken, so that a
+        captured step can be replayed with those of another."""
         rates = [self.learning_rate(step) for step in steps]
         corrections = {name: values.unbind() for name, values in self.corrections(steps).items()}
         return [
@@ -93,11 +83,7 @@ class FirstOrder(Optimizer):
         ]
 
     def state_of(self, parameters: State) -> State:
-        """Returns by name, without copying, the tensors that steps change in place besides `parameters`, such as
-        running averages.
-
-        Running averages are called `<name of the average>/<parameter>`.
-        """
+        """What steps change in place besides `parameters`, as `<running average>/<parameter>`; no copies."""
         for slot in self._slots:
             for name, value in parameters.items():
                 if f"{slot}/{name}" not in self._averages:
@@ -120,8 +106,7 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The names of the optimizer's constants, a part of the key by which compiled programs are looked up.
-        Optimizers with other constants compute other operations, so they need another program."""
+        """The names of the constants: with others, other operations are computed, by another program."""
         return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
 
     def _note_kinds(self) -> None:
@@ -168,14 +153,8 @@ class FirstOrder(Optimizer):
 def take_step(
     rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes one step of several trainings with a first-order update rule. It changes `parameters` and `state` in place.
-
-    Args:
-        parameters: The parameters by name at which the loss was evaluated, with trainings as first axis.
-        state: The result of `FirstOrder.state_of`.
-        rates: `FirstOrder.constants` and the rates of the step (`ahead`). They have one value per training, except the
-            masks `MOVES`.
-    """
+    """Takes one step of several trainings in place, `state` being that of `state_of`, and `rates` the constants and
+    those of `ahead`, one value per training but for the masks `MOVES`."""
     loss, gradients = evaluated
     masks, rates = under(MOVES, rates), {name: value for name, value in rates.items() if not is_mask(name)}
     state["is_finite"].logical_and_(torch.isfinite(loss))
@@ -197,13 +176,10 @@ def is_mask(name: str) -> bool:
 
 
 def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> Tensor:
-    """Computes the factor by which the schedule multiplies each training's `learning_rate`, at one step or at several.
+    """The factor of each training's `learning_rate`: (L, 1) at one step, (S, L, 1) at steps (S, 1, 1).
 
-    The factor rises linearly over `warmup_steps`, and is then constant or falls to 0 as a cosine. Its shape is (L, 1)
-    for one step and (S, L, 1) for steps (S, 1, 1), where L counts trainings and S steps.
-
-    It is 1 / warmup_steps at step 0 and 1 from step warmup_steps - 1 on. The cosine is that of `CosineAnnealingLR` over
-    the remaining steps, and would reach 0 at step n_steps. `falls` says whether any training has a cosine.
+    It rises linearly from 1 / warmup_steps at step 0 to 1 at step warmup_steps - 1. Then it is constant, or the cosine
+    of `CosineAnnealingLR` over the remaining steps, 0 at step n_steps. `falls`: some training has a cosine.
     """
     warmup = settings.column("warmup_steps")
     rise = ((step + 1) / warmup.clamp(min=1)).clamp(max=1)
@@ -214,18 +190,15 @@ def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> T
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:
-    """Scales each training's gradient down to a norm of at most the training's `largest_norm`; NaN means no limit.
-
-    The formula is that of `torch.nn.utils.clip_grad_norm_`, which adds 1e-6 to the norm in the factor.
-    """
+    """Scales gradients to a norm of at most `largest_norm`, by `clip_grad_norm_`'s formula with its 1e-6; NaN is no
+    limit."""
     factor = (largest_norm / (norm_per_lane(gradients) + 1e-6)).clamp(max=1)
     factor = torch.where(largest_norm.isnan(), torch.ones_like(factor), factor)
     return {name: gradient * _per_lane(factor, gradient) for name, gradient in gradients.items()}
 
 
 def norm_per_lane(state: State) -> Tensor:
-    """Computes for each training the Euclidean norm over all given tensors together, such as the norm of its
-    gradient."""
+    """Each training's Euclidean norm over all tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
     # `reduce` adds the tensors one by one. A `sum` over the first axis of a stacked tensor would add in an order that
     # depends on the number of trainings, and so round differently.

@@ -1,8 +1,5 @@
-"""Turns functions of a module into pure functions of tensors, which `vmap` can map over trainings, and differentiates
-them.
-
-Axes: L training, K training evaluated.
-"""
+"""Turns functions of a module into pure functions of tensors, which `vmap` maps over trainings; differentiates them.
+Axes: L training, K training evaluated."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,11 +23,8 @@ R = TypeVar("R")
 
 
 def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> Callable[[State, State, Batch], R]:
-    """Turns a function of a module and a batch, for one training, into a function of parameters, buffers and batch.
-
-    Args:
-        template: A module of the same structure, whose parameters and buffers are not read.
-    """
+    """A function of module and batch, as one of parameters, buffers and batch; `template`'s own tensors are not
+    read."""
     places = _places_in(template)
     has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())
     is_plain: dict[Hashable, bool] = {}
@@ -69,8 +63,8 @@ def _places_in(template: nn.Module) -> Places:
 
 @contextmanager
 def _holding(places: Places, state: State) -> Iterator[None]:
-    """Within, a module has the tensors of `state`. PyTorch's `functional_call` takes a twentieth of a step of a plain
-    transformer to find their places anew."""
+    """Within, a module has the tensors of `state`. `functional_call` takes a twentieth of a step to find their
+    places."""
     own = [(held, key, held[key], value) for name, value in state.items() for held, key in places[name]]
     try:
         for held, key, _, value in own:
@@ -84,12 +78,8 @@ def _holding(places: Places, state: State) -> Iterator[None]:
 def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
-    """Runs the given function once, without dropout, on one training's module and batch. Records which PyTorch
-    functions it calls that the engine replaces by its own, such as dropout.
-
-    Returns:
-        The context of the run: `replaced` names the functions that the engine replaces, `masks` the calls of dropout.
-    """
+    """Runs a function of one training once, without dropout. The context it ran in says which functions the engine
+    `replaced`, and its `masks` the calls of dropout."""
     forms = without_dropout()
     with torch.no_grad(), told_to_users(), forms, _holding(_places_in(template), state):
         function(template, batch)
@@ -114,8 +104,8 @@ def in_eval_mode(function: Callable[[nn.Module, Batch], R]) -> Callable[[nn.Modu
 def unused_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], parameters: State, buffers: State, batch: Batch
 ) -> set[str]:
-    """Returns the names of parameters to which no gradient of a loss flows: those whose `grad` stays `None` in PyTorch,
-    so that its optimizers pass over them. It looks at the first training."""
+    """Parameters whose `grad` stays `None` in PyTorch, so that its optimizers pass over them; seen in the first
+    training."""
     at, own_buffers, own_batch = ({k: v[:1].detach() for k, v in part.items()} for part in (parameters, buffers, batch))
     with torch.enable_grad():
         at = {name: value.requires_grad_() for name, value in at.items()}
@@ -133,11 +123,8 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """Turns a function of one training into a function of many. Parameters, buffers, batch and results get the training
-    as first axis.
-
-    The returned function raises a `SpecError` if `function` does something that `vmap` cannot do for many trainings.
-    """
+    """Maps a function of one training over the first axis of parameters, buffers and batch. The mapped one raises a
+    `SpecError` where `vmap` cannot do what it does."""
     mapped = vmap(one_lane(template, function))
 
     def vectorized(parameters: State, buffers: State, batch: Batch) -> Any:
@@ -159,8 +146,7 @@ def over_lanes(
 
 
 def looked_up(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> Callable[[State, State, Batch], Any]:
-    """As `over_lanes`, for calls without gradients. The returned function raises a `SpecError` if an index is no row of
-    its embedding."""
+    """As `over_lanes`, for calls without gradients; a `SpecError` if an index is no row of its embedding."""
 
     def noting(module: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
         with Lookups() as lookups:
@@ -181,11 +167,7 @@ def looked_up(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) 
 
 
 def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
-    """Copies values by name, one number per training, to the CPU as float64 arrays.
-
-    Raises:
-        TypeError: If a value is not one real number per training.
-    """
+    """One real number per training and name, as float64 arrays on the CPU."""
     numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
     # The host waits for the device at every copy, so all values are copied in one operation.
     copies = torch.cat(numbers).cpu().split([value.shape[0] for value in numbers])
@@ -193,11 +175,7 @@ def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:
-    """Checks that `values` has one real number per training, and returns it.
-
-    Raises:
-        TypeError: If `values` are anything else.
-    """
+    """Returns `values` if they are one real number per training; else a `TypeError`."""
     if values.dim() != 1 or values.is_complex():
         raise TypeError(
             f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
@@ -208,23 +186,13 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
 
 
 def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns each training's loss, detached, and the loss's gradient with respect to all parameters of the training,
-    which are one row of `rows`.
-
-    Raises:
-        TypeError: If the loss is not one real number per training.
-        SpecError: If PyTorch cannot compute the gradient.
-    """
+    """Each training's loss, detached, and its gradient with respect to the training's row of `rows`."""
     return loss.detach(), gradients_of(name, numbers_of(name, loss), {ROWS: rows})[ROWS]
 
 
 def gradients_of(name: str, loss: Tensor, at: State, *, materialize: bool = True) -> State:
-    """Returns by name the gradients of a loss with respect to the tensors in `at`, for one training or for each of
-    several. Where none flows the gradient is 0, or `None` if not to `materialize`.
-
-    Raises:
-        SpecError: If no gradient flows back from the loss, or `vmap` cannot compute it for many trainings at once.
-    """
+    """The gradients of a loss with respect to `at`, of one training or several; 0 where none flows, or `None` if not to
+    `materialize`."""
     if not loss.requires_grad:
         raise SpecError(
             name,

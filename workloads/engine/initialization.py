@@ -1,5 +1,4 @@
-"""Draws the initial parameters: from a normal distribution with the standard deviation `init_sigma`, or as the module
-initializes itself. Axes: L training."""
+"""Draws initial parameters: N(0, `init_sigma`^2), or as the module initializes itself. Axes: L training."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,13 +11,11 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class DrawnByEngine:
-    """A mixin for modules that leave the parameters which they own to the engine: those that are all 0 when the module
-    is built are drawn like those of PyTorch's layers."""
+    """A mixin: the engine draws those of the module's own parameters that are all 0, like PyTorch's layers."""
 
 
 StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
-"""The signature of an initialization: from name and shape it draws a parameter in float64, with trainings as first
-axis; `None` keeps the values from `build`."""
+"""Draws a parameter in float64, (n_trainings, *shape), from its name and shape; `None` keeps what `build` gave."""
 
 
 def draw_parameters(
@@ -28,22 +25,12 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Draws the initial parameters of all trainings.
+    """Draws the initial parameters of all trainings: (n_trainings, *shape) by name, tied ones under their first.
 
     Where `init_sigma` is a number, matrices (two axes or more) that learn are N(0, init_sigma^2), from the random
-    streams `init/<parameter name>`. Where it is NaN, the zeros of modules that are `DrawnByEngine` are drawn from the
-    same streams like PyTorch's layers: embeddings from N(0, 1); other matrices, and biases of `nn.Linear`, uniformly
-    from +-1/sqrt(fan_in). All else keeps the values from `build`.
-
-    Args:
-        init_sigma: A standard deviation per training, NaN for the module's own initialization.
-        built: The values by name from `build`, with trainings as first axis; `None` if all modules were built with the
-            values of `module`.
-        law: The initialization of trainings whose `init_sigma` is NaN, in place of the one described above.
-
-    Returns:
-        Tensors (n_trainings, *shape) by parameter name. A parameter with several names (tied) is returned under the
-            first.
+    streams `init/<parameter name>`. Where it is NaN, `law` draws; without one the zeros of modules that are
+    `DrawnByEngine`, from the same streams like PyTorch's layers: embeddings from N(0, 1); other matrices, and biases of
+    `nn.Linear`, uniformly from +-1/sqrt(fan_in). All else keeps the values `built`, by default those of `module`.
     """
     if built is None:
         n_lanes = init_sigma.shape[0]

@@ -1,10 +1,7 @@
 """Carries out interventions on the trainings of a pack, between two steps.
 
-Axes: L training, n entry of a training's parameters, H head.
-
-A training step reads masks, fixed attention patterns (clamps) and factors of logits from tensors with one row per
-training. Trainings with and without interventions can therefore share a program. Kinds of interventions that no
-training of a pack has are left out.
+A step reads masks, clamps and factors of logits from tensors with one row per training, so trainings with and without
+interventions share a program. Kinds that no training of a pack has are left out. Axes: L training, H head.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,15 +36,8 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds buffers to the attention layers in which some training fixes (clamps) the attention of a head or scales its
-    logits.
-
-    The modules of all trainings get the same buffers.
-
-    Raises:
-        SpecError: If a model does not have the head, the head's layer cannot take the pattern, or no parameter has the
-            name that is to be frozen.
-    """
+    """Adds to all trainings' attention layers the buffers of clamps and factors that some training has; refuses heads,
+    patterns and names that the model lacks."""
     interventions = dict.fromkeys(
         intervention for training in trainings for intervention in interventions_of(training.parameters.intervention)
     )
@@ -113,13 +103,11 @@ class Interventions:
         self.hold(state, lanes, 0)
 
     def next_after(self, step: int, until: int) -> int:
-        """Returns the first step after `step` at which some intervention begins, ends or adds noise to the weights;
-        `until` if none does before it."""
+        """The next step at which an intervention begins, ends or kicks; `until` if none does before it."""
         return min((boundary for boundary in self._boundaries if step < boundary < until), default=until)
 
     def begin(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Carries out the interventions that are due just before the training takes the step `step`: adds noise,
-        freezes, fixes or scales."""
+        """Carries out what is due just before the training takes `step`."""
         self.hold(state, lanes, step)
         if step in self._boundaries:
             for lane, training in enumerate(lanes.trainings):
@@ -128,8 +116,7 @@ class Interventions:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:
-        """Sets, for all trainings at one step, which parameters are frozen, which attention patterns are fixed, and by
-        how much logits are scaled."""
+        """Sets what is frozen, clamped and scaled in all trainings at one step."""
         since = max((boundary for boundary in self._boundaries if boundary <= step), default=None)
         if since == self._held_since:
             return
@@ -140,8 +127,7 @@ class Interventions:
         _renew(state)
 
     def held(self, buffers: State, lanes: Lanes[Any], steps: Sequence[int]) -> State:
-        """Returns by name the buffers that fix (clamp) the attention of heads or scale their logits, for each training
-        at its own step in `steps`."""
+        """The buffers of clamps and factors, for each training at its own step."""
         held = {
             name: torch.full_like(buffers[name], neutral)
             for layer_name in self._layers

@@ -27,12 +27,7 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 def first_held(
     workload: Workload[P], parameters: P, evidence: Evidence, last_probe: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Returns for each event of each training the index of the first probe at which the event's condition held; -1 if
-    at none.
-
-    Args:
-        last_probe: For each training the last probe that it reached; later probes are ignored.
-    """
+    """For each event and training the first probe, up to its `last_probe`, at which the condition held; -1 if none."""
     first = {}
     for name, when in workload.events.items():
         held = where_held(when, parameters, evidence, f"{workload.name}.events, {name}")
@@ -47,12 +42,8 @@ def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.b
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Returns a lower bound of each training's `eval_loss`. A loss below the bound cannot be right, so the training
-    counts as diverged.
-
-    The bound is 0 minus a margin for rounding, or minus infinity if the workload allows negative losses or one of the
-    training's reference levels is negative.
-    """
+    """A training whose `eval_loss` is below this has diverged: 0 minus a margin for rounding; minus infinity if the
+    workload allows negative losses or a reference level is negative."""
     known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)
     may_be_negative = workload.loss_may_be_negative | (known_NL.min(0) < 0)
     return np.where(may_be_negative, -np.inf, -_ROUNDING * known_NL.max(0))

@@ -1,13 +1,9 @@
 """The state of a pack that steps read and change: parameters, buffers and optimizer.
 
-A lane is one training of the pack, or an unused copy of one. The width of a pack is the number of lanes that it
-computes, from its first step to its last. On a GPU, the kernels of matrix products and sums depend on the number of
-lanes, and with them the order of additions. So a pack has a fixed width there: copies of a training, whose results are
-not read, take the places of trainings that have ended. The bits of a training then depend on its parameters, its seed
-and the width, but neither on the other trainings nor on when they end. On a CPU the bits do not depend on the number of
-lanes, and ended lanes are dropped.
-
-Axes: L lane, n entry of a lane's parameters.
+A lane is a training, or an unused copy of one. On a GPU the kernels of products and sums, and with them the order of
+additions, depend on the number of lanes. So a pack has a fixed width there: copies, whose results are not read, take
+the places of trainings that have ended, and bits depend on the parameters, the seed and the width alone. On a CPU they
+do not depend on the number of lanes, and ended lanes are dropped. Axes: L lane, n entry of a lane's parameters.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -30,12 +26,8 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """Returns how many trainings a batched program computes on the given device. On a GPU it is a power of two, and
-    copies of trainings fill the program up. On a CPU it is `None`: the program shrinks as trainings end.
-
-    Args:
-        n_trainings: The number of trainings with which the pack begins, which is the ledger's column `pack_size`.
-    """
+    """The width of a pack that begins with `n_trainings`: a power of two on a GPU; `None` on a CPU, where it
+    shrinks."""
     return max(_NARROWEST, 1 << (n_trainings - 1).bit_length()) if device != "cpu" else None
 
 
@@ -46,13 +38,8 @@ def filled_up(value: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Problem:
-    """What trainings with equal static parameters have in common: the workload, the module, and the layout of the
-    parameters.
-
-    Attributes:
-        parameters: The parameters of any of the trainings; only static ones are read.
-        constants: The digest of the module's constants.
-    """
+    """What trainings with equal static parameters have in common. `parameters` are those of any of them; `constants` is
+    the digest of the module's."""
 
     workload: Workload[Any]
     template: nn.Module
@@ -62,22 +49,14 @@ class Problem:
 
     @property
     def shape(self) -> Hashable:
-        """A key by which compiled programs are looked up. Two problems have the same key if and only if their trainings
-        can share programs."""
+        """Equal for two problems if and only if their trainings can share programs."""
         return self.parameters.static_key(), self.constants
 
 
 @dataclass
 class LaneState:
-    """The state of trainings with equal static parameters: parameters, buffers and optimizer. All trainings are at the
-    same step.
-
-    Attributes:
-        rows: The parameters, one row per training.
-        buffers: The modules' buffers by name, with trainings as first axis.
-        resident: A copy of this state at fixed memory addresses, for captured CUDA graphs; `None` before any graph
-            exists.
-    """
+    """The state of trainings at the same step, with equal static parameters: `rows` of parameters, one per training,
+    and buffers (L, ...) by name. `resident` is its copy at fixed addresses, for captured graphs."""
 
     problem: Problem
     optimizer: Optimizer
@@ -87,15 +66,13 @@ class LaneState:
 
     @property
     def stepping(self) -> FirstOrder:
-        """The optimizer, for code that compiles its steps. Only the steps of first-order optimizers can be compiled;
-        any other optimizer makes this property fail with an AssertionError."""
+        """The optimizer where its steps can be compiled: one of first order."""
         assert isinstance(self.optimizer, FirstOrder)
         return self.optimizer
 
     @property
     def parameters(self) -> State:
-        """The parameters by name, with trainings as first axis. They share memory with the tensor `rows`: a change of
-        one changes the other."""
+        """By name, (L, ...): views of `rows`."""
         return self.problem.layout.views(self.rows)
 
 
@@ -104,14 +81,12 @@ Batches = Callable[[int, int], Sequence[Batch]]
 
 
 def shapes_of(batch: Batch) -> Hashable:
-    """Returns a key of a batch, by which compiled programs are looked up: the tensors' names, their types, and their
-    shapes for a single training."""
+    """The key of a batch's programs: names, types, and shapes of one training's tensors."""
     return tuple((name, value.shape[1:], value.dtype) for name, value in batch.items())
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
-    """Makes the optimizer that the trainings' parameters name. Its state has the floating-point type of the model's
-    parameters; float32 for bfloat16 parameters, if the optimizer is of first order."""
+    """Its state has the parameters' type; for bfloat16 and first-order rules float32."""
     shared = lanes.shared
     # PyTorch's optimizers update bfloat16 parameters in float32 and round the result, so this function uses float32
     # too.

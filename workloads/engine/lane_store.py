@@ -1,5 +1,4 @@
-"""Stores the state of the trainings of a pack: the present state of active trainings, and the final parameters of ended
-ones.
+"""Stores the trainings of a pack: the present state of active ones, and the final parameters of ended ones.
 
 Axes: L training of the pack, A active training (one that has not ended), W lane computed: the active trainings, and
 after them copies of the last one where the pack's width is fixed.
@@ -34,16 +33,11 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """The state of all trainings of a pack. Draws their batches and drops ended trainings.
-
-    Args:
-        workload, trainings, device, start, width, redraw: The arguments of `Pack`.
+    """The state of all trainings of a pack, by the arguments of `Pack`. Draws their batches and drops ended trainings.
 
     Attributes:
-        position: The positions in the pack of the trainings that have not ended.
-        lanes: The state of the trainings that have not ended, and of copies of the last one where the pack's width is
-            fixed.
-        interventions: Changes trainings between steps where their parameter `intervention` says so.
+        position: The places in the pack of the trainings that have not ended.
+        lanes: These trainings, and copies of the last one where the pack's width is fixed.
     """
 
     def __init__(
@@ -82,8 +76,7 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Drops, from arrays or tensors by name, the copies of trainings that only fill up the pack (batched program).
-        The first axis is the training."""
+        """Drops the copies that only fill up the pack."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
@@ -106,8 +99,8 @@ class LaneStore(LaneState, Generic[P]):
         self._drawn = self._workload.batches(self._drawing, steps)
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """Returns the batches of successive steps, from `start` on and before `until`: at least the first, and further
-        ones if they are drawn already; those with dropout masks as far as `_MASK_BYTES` allow."""
+        """The batches from `start` on and before `until`: at least the first, others if drawn already; with dropout as
+        far as `_MASK_BYTES` allow."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
             n_bytes = sum(mask.nbytes for mask in under(DROPOUT, batch).values())
@@ -136,12 +129,8 @@ class LaneStore(LaneState, Generic[P]):
         return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
-        """Keeps only the active trainings at the given positions in the pack, and drops all others.
-
-        Returns:
-            The indices of the kept lanes (computed trainings) among the previous ones; `None` if all are kept, or none
-                is left.
-        """
+        """Keeps only the active trainings at these places in the pack. Returns the kept lanes' indices among the
+        previous ones; `None` if all are kept, or none is left."""
         ended = np.flatnonzero(~np.isin(self.position, position))
         if not ended.size:
             return None
@@ -160,15 +149,13 @@ class LaneStore(LaneState, Generic[P]):
         return lanes
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns parameters and buffers of the trainings at the given positions: final ones for ended trainings,
-        present ones for active trainings."""
+        """Parameters and buffers of these trainings: final ones if ended, else present ones."""
         lanes = torch.from_numpy(positions).to(self.all.device)
         state = self.problem.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns the state of the trainings as arrays by name, for a checkpoint from which `restore` loads it again.
-        Contains only what steps have changed."""
+        """What steps have changed, for a checkpoint."""
         tensors = {"rows": self._all_rows(), **prefixed("optimizer", self.optimizer.state_dict())}
         return {
             "position": self.position,
@@ -178,8 +165,7 @@ class LaneStore(LaneState, Generic[P]):
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Loads the state of the trainings from a checkpoint. The trainings that had not ended when it was made must be
-        the same as those that have not ended now."""
+        """Loads a checkpoint's state; the same trainings must be active as when it was made."""
         self._ended_rows = self.on_device(checkpoint["rows"]).to(self.lanes.dtype)
         self.rows = self._ended_rows[self._filled_up(self.position)]
         state = {name: self.on_device(array) for name, array in under("optimizer", checkpoint).items()}

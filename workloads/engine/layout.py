@@ -1,13 +1,9 @@
-"""Stores the parameters of several trainings as one row per training. Also renames, selects and converts tensors by
-name.
+"""Stores parameters as one row per training, so that an operation runs once for all. Renames, selects and converts
+tensors by name.
 
-With one row per training, an operation runs once for all parameters together instead of once per parameter.
-
-In bfloat16 trainings, the loss and its gradient are computed in bfloat16. Parameters and running averages are stored in
+In bfloat16 trainings, loss and gradient are computed in bfloat16. Parameters and running averages are stored in
 bfloat16, or in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes use
-float32.
-
-Axes: L training, n entry of the row.
+float32. Axes: L training, n entry of the row.
 """
 
 import math
@@ -20,8 +16,8 @@ from torch import Tensor
 from attnsweep.workloads.engine.optimizers import State
 
 _PLACES = 16
-"""In the row of a training, each parameter starts at a multiple of this many entries, and the row's length is a
-multiple: kernels process a remainder beyond full vectors in another way, which rounds differently."""
+"""Each parameter starts at a multiple of this many entries of the row, and the row's length is one: kernels process a
+remainder beyond full vectors in another way, which rounds differently."""
 
 
 ROWS = "rows"
@@ -45,8 +41,7 @@ class Layout:
         return torch.cat(parts, 1)
 
     def views(self, rows_Ln: Tensor) -> State:
-        """Splits rows, each of which contains all parameters of one training, into the parameters by name, with
-        trainings as first axis. The results are views of the rows, so gradients flow back to the rows."""
+        """The parameters by name, (L, ...), as views of their rows, so gradients flow back."""
         parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
         return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
 
@@ -76,8 +71,7 @@ def selected(state: State, lanes: Tensor) -> State:
 
 
 def measurable(state: State) -> State:
-    """Converts bfloat16 tensors to float32, which is exact, for measurements and checkpoints. Other tensors stay
-    unchanged."""
+    """bfloat16 tensors as float32, which is exact, for measurements and checkpoints."""
     return {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in state.items()}
 
 

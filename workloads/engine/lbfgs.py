@@ -5,12 +5,10 @@ line_search_fn="strong_wolfe").step`: the first trial step is `learning_rate * m
 `learning_rate` (PyTorch's default is 1); tolerances are PyTorch's; at most `n_steps * 5 // 4` evaluations are made. A
 step of a training is an iteration of L-BFGS.
 
-In one evaluation of the pack, every training evaluates its loss once, at whatever stage of its line search it is.
-Trainings that have ended, or have reached the last of the steps to stop at, are left out. So a training may run a few
-measurements ahead before it waits for the others.
-
-The trainings' decisions are masks on the device. Once per evaluation the CPU reads a few counts, because it must know
-how many trainings to evaluate. Packs with a fixed width evaluate all trainings, also those that have ended or wait.
+In one evaluation of the pack, every training evaluates its loss once, at whatever stage of its line search it is; those
+that have ended, or have reached the last of the steps to stop at, are left out unless the pack's width is fixed. So a
+training may run a few probes ahead. Its decisions are masks on the device, from which the CPU reads a few counts per
+evaluation, because it must know how many trainings to evaluate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +29,8 @@ TOLERANCE_CHANGE = 1e-9
 
 @dataclass(kw_only=True, slots=True)
 class _Iterates:
-    """Where L-BFGS stands in each training: current parameters, loss, gradient and search direction.
-
-    Attributes:
-        point, loss, gradient: The parameters, loss and gradient at the current iterate, one row per training.
-        direction: The search direction of the current iteration; between iterations, that of the last one.
-        steps: The number of iterations that each training has done, int64.
-        is_over: True for trainings that a tolerance, a limit or a loss that is not finite has ended.
-    """
+    """Where L-BFGS stands in each training, one row each. `direction` is that of the current iteration; between
+    iterations, of the last one. `is_over`: a tolerance, a limit or a loss that is not finite has ended it."""
 
     point: Tensor
     loss: Tensor
@@ -66,14 +58,8 @@ class _Iterates:
 
 
 class Lbfgs(Optimizer):
-    """The L-BFGS optimizer with strong-Wolfe line searches, for many trainings at once.
-
-    The loss must be the same function at every evaluation, so it is always evaluated on the batch of step 0. Momentum,
-    weight decay, schedules and clipping are not used.
-
-    Attributes:
-        n_evaluations: For each training, the evaluations of all iterations done, also of those beyond the step that a
-            pack has asked for.
+    """L-BFGS with strong-Wolfe line searches. The loss must be the same function at every evaluation, so its batch is
+    always that of step 0. Momentum, weight decay, schedules and clipping are not used.
 
     Source: Nocedal & Wright 2006, algorithm 7.5; `torch.optim.LBFGS`.
     """
@@ -263,8 +249,7 @@ def flattened(state: State) -> Tensor:
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """Splits a matrix with one row of numbers for each training into tensors with the names and shapes of those in
-    `like`; the inverse of `flattened`."""
+    """Splits rows of numbers, one per training, into tensors like those in `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
     # The tensors are made contiguous, because PyTorch may use different kernels for a strided view and for the

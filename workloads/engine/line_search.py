@@ -21,12 +21,7 @@ CURVATURE = 0.9
 
 
 class Points(NamedTuple):
-    """One point on the search line of each training: step size, loss, slope and gradient.
-
-    Attributes:
-        at: The step sizes, from the start of the search along its direction.
-        loss, slope, gradient: The loss, its slope along the line and its gradient at the points, one row per training.
-    """
+    """One point on each training's search line, one row each; `at` is its step size."""
 
     at: Tensor
     loss: Tensor
@@ -38,13 +33,8 @@ class LineSearches:
     """The line searches of many trainings, each along its own direction.
 
     A search first looks for a bracket, then zooms into it. It stores two points: first the last two trial points, later
-    the ends of the bracket.
-
-    Attributes:
-        step_size: For each search the step size at which it needs its next evaluation.
-        is_open: For each search whether it needs a further evaluation.
-        n_evaluations: For each training the number of evaluations of its current search.
-        direction_size: For each search the largest absolute component of the direction.
+    the ends of the bracket. It is evaluated next at `step_size` while `is_open`; `direction_size` is the direction's
+    largest absolute component.
     """
 
     def __init__(self, gradient: Tensor, tolerance_change: float) -> None:
@@ -63,13 +53,8 @@ class LineSearches:
     def begin(
         self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
     ) -> None:
-        """Starts a line search in the trainings that `lanes` marks; the other trainings' searches go on.
-
-        Args:
-            start: The points at step size 0. For trainings whose search is under way, this and the following arguments
-                must be the same as when that search began.
-            most_interpolations: For each search the largest number of trials after the first, int64.
-        """
+        """Starts searches in the trainings that `lanes` marks. `start` is the point at step size 0; searches under way
+        need the arguments with which they began. After the first trial at most `most_interpolations` follow, int64."""
         self._start, self.direction_size = start, direction_size
         self._most_evaluations = most_interpolations + 1
         self.is_open = self.is_open | lanes
@@ -80,8 +65,7 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues the line searches that have not ended, given loss, gradient and slope at the step size that each of
-        them has asked for. Returns for each training whether its search ended in this call."""
+        """Continues open searches with what was evaluated at their step sizes. Returns which ended in this call."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)
@@ -92,13 +76,11 @@ class LineSearches:
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """Returns for each search the one of its two stored points that has the lower loss. Once the search has ended,
-        this point is its result."""
+        """The stored point with the lower loss: the result of an ended search."""
         return _where(self._low, self._second, self._first)
 
     def state_dict(self) -> State:
-        """Returns the tensors that hold the state of the line searches, by name, without copying them. Their first axis
-        is the training."""
+        """The searches' state, (L, ...) by name; no copies."""
         state: State = {}
         for name, value in vars(self).items():
             if isinstance(value, Points):
@@ -170,13 +152,8 @@ class LineSearches:
 
 
 def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -> Tensor:
-    """Returns for each search the step size, clipped to bounds, at which the cubic through two points with given slopes
-    is minimal.
-
-    Where the cubic has no minimum, the result is the middle of the two bounds.
-
-    Source: Nocedal & Wright 2006, equation 3.59.
-    """
+    """The step size, clipped to bounds, at which the cubic through two points with given slopes is minimal; the bounds'
+    middle if it has no minimum. Source: Nocedal & Wright 2006, equation 3.59."""
     is_ordered = one.at <= other.at
     x1, x2 = torch.where(is_ordered, one.at, other.at), torch.where(is_ordered, other.at, one.at)
     g1, g2 = torch.where(is_ordered, one.slope, other.slope), torch.where(is_ordered, other.slope, one.slope)

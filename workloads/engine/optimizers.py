@@ -1,5 +1,4 @@
-"""The interface of a pack's optimizer. It trains all trainings (lanes) of one batched program, each independently of
-the others. Axes: L lane, K lane kept."""
+"""The interface of a pack's optimizer, which trains each lane independently. Axes: L lane, K lane kept."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,11 +24,11 @@ class Evaluate(Protocol):
 
 
 class Settings:
-    """The hyperparameters of the optimizer for many trainings at once, one value per training.
+    """The hyperparameters of many trainings.
 
     Attributes:
-        values: Arrays (n_trainings,) float64 by name, in the CPU's memory: all hyperparameters that are numbers, NaN
-            where null; and `cosine_from`, the step from which the learning rate falls, infinite where it is constant.
+        values: All that are numbers, (n_trainings,) float64 by name, NaN where null; and `cosine_from`, the step from
+            which the learning rate falls, infinite where it is constant.
     """
 
     def __init__(
@@ -71,13 +70,12 @@ def _number(value: float | None) -> float:
 
 
 class Optimizer(ABC):
-    """An optimizer that trains all trainings (lanes) of a pack together. Base class of all optimizers of the engine.
+    """Trains all lanes of a pack together.
 
     Implementers: the updates of a lane must depend on that lane's values alone, to the last bit where kernels allow it.
     An optimizer decides how often a step evaluates the loss, and at which points.
 
     Attributes:
-        settings: The settings of the trainings that `select` has not dropped.
         steps: For each training the number of updates taken, which is constant once the training has ended.
         is_finite: For each training, false from the first step whose loss was not finite; `steps` is then that step.
         keeps_width: Whether the loss is evaluated for all trainings, also for those whose values are not needed.
@@ -97,28 +95,22 @@ class Optimizer(ABC):
 
     @abstractmethod
     def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        """Trains all trainings that still run until the next step at which the caller stops, `stops[0]`. Returns
-        whether all of them have reached that step.
+        """Trains until step `stops[0]`, or for `most_evaluations`. Returns whether all running trainings have reached
+        it.
 
         Args:
-            parameters: Updated in place. Once all have reached `stops[0]`, the parameters, `steps`, `is_finite` and
-                `is_running` are those of that step; before, they are undefined.
-            stops: The step to reach, and the next few steps that later calls will request. A training that reaches
-                `stops[0]` early need not wait for the others: it may go on up to `stops[-1]`.
-            most_evaluations: The number of evaluations after which to return even if `stops[0]` is not reached.
+            parameters: Updated in place. Once all have reached `stops[0]`, they, `steps`, `is_finite` and `is_running`
+                are those of that step; before, they are undefined.
+            stops: The step to reach, and the next few of later calls: a training may run ahead up to `stops[-1]`.
         """
 
     def batch_step(self, step: int) -> int:
-        """Returns the number of the batch on which the loss at `step` is computed: `step` itself, unless the optimizer
-        always uses the same batch."""
+        """The number of the batch of the loss at `step`: itself, unless the optimizer always uses the same."""
         return step
 
     def descended(self) -> dict[str, Tensor]:
-        """Returns `train_loss` and `train_grad_norm` (norm of the gradient) of each training at the present step; empty
-        if the optimizer has not computed them.
-
-        Both are computed on the batch of `batch_step`.
-        """
+        """`train_loss` and `train_grad_norm` of each training at the present step, on the batch of `batch_step`; empty
+        if not computed."""
         return {}
 
     def observe(self, loss: Tensor) -> None:
@@ -126,11 +118,7 @@ class Optimizer(ABC):
         self.is_finite.logical_and_(torch.isfinite(loss))
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Returns by name all of the optimizer's state that steps change. May be called between any two calls of
-        `advance`.
-
-        The result is not a copy: the next `advance` changes it in place.
-        """
+        """All that steps change, between two calls of `advance`. No copy: the next call changes it."""
         return {"steps": self.steps, "is_finite": self.is_finite}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

@@ -1,8 +1,7 @@
 """The measures and thresholds by which all workloads label outcomes. Axes: L training, P probe.
 
-A share of a loss or of a level is a share of its absolute value, because a loss may be negative.
-
-The thresholds are our choices; docs/notes/zeros_tests.md shows how much each threshold matters.
+A share of a loss or level is one of its absolute value, because a loss may be negative. The thresholds are our choices;
+docs/notes/zeros_tests.md shows how much each matters.
 """
 
 import itertools
@@ -25,23 +24,19 @@ OR = " or "
 STATIONARY_GAMMA = 1e-2
 """A training is stationary if its relative gradient |grad| |theta| / |loss| (`gamma`) is below this."""
 DIVERGED_FACTOR = 3.0
-"""A loss has diverged if it is above its own first value and above this multiple of the loss of the output 0.
-
-If that loss z is negative, the bound is z + 2 |z| instead. For a positive z the two bounds are equal.
-"""
+"""A loss has diverged above its own first value and this multiple of the loss z of the output 0, or z + 2 |z| if z is
+negative."""
 OVERFIT_SHARE = 0.05
-"""A training on a finite text is overfit if its held-out loss has risen by this share above its minimum while its
-training loss kept falling."""
+"""Overfit: the held-out loss has risen by this share above its minimum while the training loss kept falling."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The measurements of several trainings at their probes. NaN where a training had ended or the value was not
-    finite.
+    """The measurements of several trainings at their probes, NaN where one had ended or a value was not finite.
 
     Attributes:
-        metrics: Arrays (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
-        levels: Arrays (L,) by name: each training's reference levels, which are losses of simple predictors.
+        metrics: (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
+        levels: (L,) by name: each training's reference levels, which are losses of simple predictors.
     """
 
     steps: NDArray[np.int64]
@@ -50,16 +45,15 @@ class Evidence:
 
 
 def gamma(evidence: Evidence) -> NDArray[np.float64]:
-    """Returns the relative gradient, |gradient| |weights| / |loss|, at every measured step. It does not depend on the
-    units of weights and loss."""
+    """The relative gradient |gradient| |weights| / |loss|, which does not depend on units of weights and loss."""
     loss = np.abs(evidence.metrics["eval_loss"])
     with np.errstate(divide="ignore", invalid="ignore"):
         return evidence.metrics["grad_norm"] * evidence.metrics["param_norm"] / loss
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns a mask (n_trainings, n_probes) that is true where a loss is near its training's `level`, such as the loss
-    of a simple predictor: where they differ by at most the fraction `AT_LEVEL` of the level."""
+    """Where (n_trainings, n_probes) a loss differs from its training's `level` by at most the share `AT_LEVEL` of
+    it."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 
@@ -69,22 +63,16 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Finds the losses that equal, up to a tolerance, the loss of a simple predictor (a reference level), such as that
-    of the output 0. Returns a mask of these losses for each label, which is an outcome with the level's name.
+    """Where (n_trainings, n_probes) losses are at a reference level: by label, which is an outcome and the level's
+    name.
 
-    A loss is at the nearest level if their relative difference is at most `AT_LEVEL`. The loss alone does not tell
-    levels apart that are nearer to each other than twice this. The detail then names all of them.
+    A loss is at the nearest level if they differ by at most the share `AT_LEVEL`. Levels nearer to each other than
+    twice this it does not tell apart: the detail names all, such as `zero or mean`, in the order of `outcomes`.
 
     Args:
         levels: One number per training, by name; NaN where a training has no such level.
         outcomes: The outcome at each level, by name. `levels` may lack some of them. Of equal levels the first counts.
-        where: Further conditions by level name, bool, (n_trainings, n_probes): the loss is at such a level only where
-            its condition holds.
-
-    Returns:
-        Arrays of bool (n_trainings, n_probes) by label. A label is the outcome of the nearest level and a detail: the
-        level's name or, if the loss does not tell the level from others, all their names, such as `zero or mean`, in
-        the order of `outcomes`.
+        where: Further conditions, (n_trainings, n_probes) by level.
     """
     names = [name for name in outcomes if name in levels]
     level_LK = np.stack([levels[name] for name in names], axis=-1)
@@ -108,27 +96,21 @@ def standing(
 
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (n_trainings, n_probes) are not finite, or are both above their start and far above the loss
-    of the output 0.
-
-    "Far above" is `DIVERGED_FACTOR` times `zero_level`.
-    """
+    """Where losses (n_trainings, n_probes) are not finite, or above both their start and `DIVERGED_FACTOR` times the
+    loss of the output 0."""
     return ~np.isfinite(loss) | ((loss > _raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)) & (loss > loss[:, :1]))
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns where losses (n_trainings, n_probes) have fallen, over the last fifth of the steps taken so far, by more
-    than the fraction `MOVING_SHARE` of their value."""
+    """Where losses (n_trainings, n_probes) fell, over the last fifth of the steps so far, by more than
+    `MOVING_SHARE`."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes the held-out loss of each training has risen although its training loss has fallen.
-
-    The held-out loss must be `OVERFIT_SHARE` above its minimum so far, and the training loss lower than at that
-    minimum.
-    """
+    """Where the held-out loss is `OVERFIT_SHARE` above its minimum so far, and the training loss below what it was
+    there."""
     eval_loss, train_loss = evidence.metrics["eval_loss"], evidence.metrics["loss"]
     minimum = np.fmin.accumulate(eval_loss, axis=1)
     probe_of_minimum = np.maximum.accumulate(np.where(eval_loss == minimum, np.arange(eval_loss.shape[1]), 0), axis=1)

@@ -33,29 +33,26 @@ if TYPE_CHECKING:
 
 _PROBES_AHEAD = 2
 """How many probes a training may run ahead of the slowest one. For 50 steps of L-BFGS, 64 trainings need 121
-evaluations if all wait at every probe, 82 with one probe ahead, 73 with two; the slowest training alone needs 62. If a
-training that has run ahead turns out to be solved, the steps ahead were in vain."""
+evaluations if all wait at every probe, 82 with one probe ahead, 73 with two; the slowest alone needs 62. Steps of a
+training that turns out to be solved were in vain."""
 
 
 class Pack(Generic[P]):
-    """Trains many trainings in one batched program. Results are as if each were trained alone.
+    """Trains many trainings with equal static parameters in one program, as if each were trained alone.
 
-    The trainings must have equal static parameters, which are those that change tensor shapes or the graph of the loss.
     A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
     holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a negative loss if the
-    workload excludes that (`loss_may_be_negative`), or when a tolerance of its optimizer ends it. An ended training is
-    measured at the next probe and then leaves the batch, so it costs nothing more.
+    workload excludes that (`loss_may_be_negative`), or by a tolerance of its optimizer. It is measured at the next
+    probe and then leaves the batch.
 
     Args:
-        extra_probe_steps: Steps at which to measure besides the workload's probes. They change no bit of the trainings,
-            which end only at the workload's own probes.
-        programs: The executors that compile or capture training steps; `None` to train operation by operation.
-        start: Parameters and buffers by name, with trainings as first axis, that replace those that the workload draws,
-            in any floating-point type: for example the final state of other trainings.
-        width: The fixed number of lanes (trainings, copies included) that are computed until all trainings have ended;
-            `None` to compute only trainings that have not ended.
-        prune_at: For each training the step of the probe at which it is to be pruned, if already known; else `None`.
-        redraw: The rule by which the copies that `continued` makes draw other random numbers.
+        extra_probe_steps: Further probes, at which no training ends and no bit changes.
+        programs: What compiles or captures steps; `None` to train operation by operation.
+        start: Parameters and buffers, (n_trainings, ...) by name in any floating-point type, in place of the drawn
+            ones.
+        width: The fixed number of lanes computed until all have ended; `None` for active ones alone.
+        prune_at: For each training the step of the probe at which to prune it, if known.
+        redraw: How copies made by `continued` draw other numbers.
     """
 
     def __init__(
@@ -93,12 +90,8 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """Restores the trainings of one batched program from their checkpoint. On the same kind of device, results
-        equal those without an interruption to the last bit.
-
-        Raises:
-            CheckpointError: If the checkpoint belongs to other trainings.
-        """
+        """Restores trainings from their checkpoint, a `CheckpointError` if it belongs to others. On the same kind of
+        device, results equal those without an interruption to the last bit."""
         pack = cls(workload, trainings, device, programs=programs, width=width, prune_at=prune_at)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
             raise CheckpointError(
@@ -119,16 +112,9 @@ class Pack(Generic[P]):
         programs: Executors | None = None,
         width: int | None = None,
     ) -> Self:
-        """Makes a pack of copies of one training that continue from its checkpoint. Each copy draws its further random
-        values with its own seed, given in `redraw.seeds`.
-
-        Args:
-            workload, training, device, extra_probe_steps, programs, width: The arguments of the pack that wrote the
-                checkpoint, which must have had only this training.
-            checkpoint: The checkpoint, taken at the step from which on `redraw` draws anew.
-            redraw: The rule by which the copies differ. A copy with the training's own seed ends like the training
-                itself.
-        """
+        """Copies of one training continue from its checkpoint, taken at the step from which `redraw` draws anew, each
+        with a seed of `redraw.seeds`; with the training's own it ends like the training. The pack that wrote it must
+        have had this training alone, and the same further arguments."""
         copies = [training] * len(redraw.seeds)
         pack = cls(workload, copies, device, extra_probe_steps, programs, width=width, redraw=redraw)
         pack._restore(repeated(checkpoint, len(copies)))
@@ -136,8 +122,7 @@ class Pack(Generic[P]):
 
     @property
     def parameters(self) -> State:
-        """The parameters, by name, of trainings that have not ended; trainings are the first axis. Writing into these
-        tensors changes the trainings."""
+        """Of active trainings, (A, ...) by name. Writing into them changes the trainings."""
         return self._store.active(self._store.parameters)
 
     @property
@@ -170,15 +155,8 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains until all trainings have ended, or `n_evaluations` evaluations of the loss or `n_probes` probes have
-        been made.
-
-        An evaluation is a step, except for optimizers with line searches. By default the number of probes is not
-        limited.
-
-        Returns:
-            Whether all trainings have ended.
-        """
+        """Trains until all trainings have ended, which it returns, or `n_evaluations` of the loss (steps, but for line
+        searches) or `n_probes` have been made."""
         stop_at = self._objective.n_evaluations + n_evaluations
         last_probe = None if n_probes is None else self._next_probe + n_probes
         while not self.done:
@@ -202,15 +180,13 @@ class Pack(Generic[P]):
         return True
 
     def train_to_end(self, at_once: int = 1_000) -> PackResult:
-        """Trains until all trainings have ended. Each call of `advance` makes up to `at_once` evaluations of the
-        loss."""
+        """Trains until all trainings have ended, by calls of `advance` with `at_once` evaluations."""
         while not self.advance(at_once):
             pass
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends some trainings before their last step: those at `positions` in the pack. May be called only at a
-        probe."""
+        """Ends the trainings at these positions early; at a probe only."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
@@ -223,8 +199,7 @@ class Pack(Generic[P]):
         return self._record.metric()
 
     def probe_share(self) -> float | None:
-        """Returns the share of the whole pack's time that probes take, if it goes on as so far; `None` before the first
-        step."""
+        """The share of the whole pack's time that probes take if it goes on so; `None` before the first step."""
         record, n_steps = self._record, self._shared.n_steps
         if not self.step:
             return None
@@ -233,8 +208,7 @@ class Pack(Generic[P]):
         return float(probes / (probes + steps))
 
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
-        """Returns parameters and buffers of the trainings at the given positions: final ones for ended trainings,
-        present ones for active trainings."""
+        """Parameters and buffers of these trainings: final ones if ended, else present ones."""
         store, steps = self._store, self._record.n_steps.copy()
         steps[store.position] = store.optimizer.steps.numpy(force=True)[: store.position.size]
         lanes, state = store.final_state(positions)
@@ -296,30 +270,22 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles the program of the first step. Does nothing if it is compiled already or these trainings cannot be
-        compiled.
-
-        Raises:
-            NoCompilerError: If this machine has no compiler that works.
-        """
+        """Compiles the program of the first step, if these trainings can be compiled and it is not yet."""
         optimizer, programs = self._store.optimizer, self._programs
         if programs is not None and isinstance(optimizer, FirstOrder) and self._program_of(programs, optimizer):
             return
         self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """Counts the numbers that PyTorch's basic operations output while they compute one training's first loss and
-        gradient: a measure of the work."""
+        """How many numbers PyTorch's operations output for one training's first loss and gradient: a measure of the
+        work."""
         # `vmap` computes a single training twice, side by side.
         computed_twice = not self._objective.is_one_by_one(self._store.batch_at(0))
         return count_numbers(lambda: self._train_eagerly([1], 1)) // max(len(self._store.rows), 1 + computed_twice)
 
     def trace(self) -> "Trace":
-        """Returns the graph of a step, or of loss and gradient if the optimizer searches lines.
-
-        Raises:
-            NoRuleError: If it cannot be compiled. The message says why.
-        """
+        """The graph of a step, or of loss and gradient if the optimizer searches lines; a `NoRuleError` says why there
+        is none."""
         from attnsweep.workloads.engine.compiling.programs import source_of
         from attnsweep.workloads.engine.compiling.tracing import gradient_trace, step_trace
 

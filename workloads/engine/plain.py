@@ -1,8 +1,7 @@
-"""Compares the first step of every training in the engine with the same step in plain PyTorch, where each training runs
-alone.
+"""Compares every training's first step in the engine with plain PyTorch, where it runs alone.
 
-The engine calls one module for all trainings of a pack, with different weights in every call. So anything else that a
-loss reads, or stores for the next call, could belong to another training, and would be lost when a training is resumed.
+The engine calls one module for all trainings of a pack, with different weights. What else a loss reads, or stores for
+the next call, could belong to another training, and would be lost when one is resumed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +27,7 @@ from attnsweep.workloads.engine.vectorization import told_to_users
 from attnsweep.workloads.errors import SpecError
 
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-2, 5e-2
-"""The largest accepted relative differences of a loss and of a gradient by rounding. They are large, because a module
-may round to bfloat16 inside."""
+"""Accepted relative differences by rounding; large, because a module may round to bfloat16 inside."""
 _TOLERANCE_AGAIN = 1e-6
 """The largest accepted relative difference of a loss that is computed again."""
 _ROUNDINGS, _ROUNDINGS_AGAIN = 1e4, 1e2
@@ -39,15 +37,9 @@ _ELSEWHERE = 0.1
 
 
 def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], device: str = "cpu") -> None:
-    """Refuses trainings whose first loss or gradient in the engine differs from that of plain PyTorch.
-
-    Args:
-        trainings: A few trainings with equal static parameters, otherwise as different from each other as possible.
-
-    Raises:
-        SpecError: If a loss or a gradient differs, or if computing it changes weights, buffers, the batch, or the
-            result of the next call.
-    """
+    """Refuses trainings whose first loss or gradient differs from plain PyTorch's, or whose loss changes weights,
+    buffers, the batch or the next call's result. `trainings` are a few, as different as equal static parameters
+    allow."""
     lanes = Lanes(trainings, torch.device(device))
     weights, buffers, template = starting_state(workload, lanes)
     eval_batch = workload.eval_batch(lanes) | workload.fresh_eval_batch(lanes, 0)
@@ -220,12 +212,8 @@ _STEPS = 3
 
 
 def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
-    """Trains several trainings for a few steps in two ways, together in one program and each alone, and returns the
-    largest difference that this makes to any number of a training's resulting tensors.
-
-    Differences are relative to the largest number of a tensor. The result is 0 if the bits of a training do not depend
-    on its place in the pack.
-    """
+    """The largest difference that a few steps in one program or alone make to any tensor of a training, relative to the
+    tensor's largest number; 0 if bits do not depend on the place in the pack."""
     together = _trained(workload, trainings, device)
     alone = [_trained(workload, [training], device) for training in trainings]
     deviations = (
@@ -237,8 +225,7 @@ def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], 
 
 
 def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
-    """Describes in a sentence by how much a training's results depend on its place in a program of several
-    trainings."""
+    """Says in a sentence by how much results depend on the place in a pack."""
     deviation = deviation_by_place(workload, trainings, device)
     if deviation == 0.0:
         return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"

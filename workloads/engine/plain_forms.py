@@ -1,8 +1,5 @@
-"""Functions of PyTorch in forms that `vmap` supports: attention, recurrent layers, and layer norms.
-
-Fused functions are rewritten with basic operations. PyTorch's layer norm takes epsilon only as a Python constant; the
-versions here allow an epsilon per training. Axes: T position in a sequence, B sequence, D channel of a recurrent state.
-"""
+"""Attention, recurrent layers and layer norms in basic operations, which `vmap` supports; these layer norms allow an
+epsilon per training. Axes: T position in a sequence, B sequence, D channel of a recurrent state."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -159,46 +156,33 @@ _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Normalizes over the last axis with epsilon inside the root: (x - mean) / sqrt(variance + layer_norm_eps) * gain +
-    bias.
-
-    Source: Ba, Kiros & Hinton 2016, equation 4; the convention of `torch.nn.LayerNorm`.
-    """
+    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis: epsilon inside the root, like
+    `torch.nn.LayerNorm`. Source: Ba, Kiros & Hinton 2016, equation 4."""
     centred = value - value.mean(-1, keepdim=True)
     return centred * inverse_deviation(centred, layer_norm_eps) * gain + bias
 
 
 def inverse_deviation(centred: Tensor, layer_norm_eps: Tensor, dim: int = -1) -> Tensor:
-    """Computes 1 / sqrt(variance + layer_norm_eps) along an axis on which the mean is 0. The axis is kept, with size
-    1."""
+    """1 / sqrt(variance + layer_norm_eps) along an axis on which the mean is 0, kept with size 1."""
     return torch.rsqrt(centred.square().mean(dim, keepdim=True) + layer_norm_eps)
 
 
 def inverse_root(layer_norm_eps: Tensor) -> Tensor:
-    """Computes 1 / sqrt(layer_norm_eps), the argument `inverse_root_eps` of `fused_layer_norm`. An epsilon of 0 is
-    replaced by a tiny positive number.
-
-    This number is far below the variance of any vector that is not constant.
-    """
+    """1 / sqrt(layer_norm_eps) for `fused_layer_norm`, with a tiny number, far below any variance, in place of 0."""
     return torch.rsqrt(layer_norm_eps.clamp(min=_SMALLEST_EPS[layer_norm_eps.dtype]))
 
 
 def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps: Tensor) -> Tensor:
-    """Computes the same as `layer_norm`, in three operations instead of nine. At epsilon 0 a constant vector gives
-    `bias`, not NaN.
-
-    PyTorch's kernel takes epsilon as a constant. But normalizing x with epsilon gives the same as normalizing x /
-    sqrt(epsilon) with epsilon 1. At epsilon 0 variances must be far above 1e-24 in single precision, 1e-60 in double.
-    """
+    """`layer_norm` in three operations, not nine: PyTorch's kernel takes epsilon as a constant, but x with epsilon
+    gives the same as x / sqrt(epsilon) with 1. At epsilon 0 a constant vector gives `bias`, not NaN, and variances must
+    be far above 1e-24 in single precision, 1e-60 in double."""
     normal = torch.nn.functional.layer_norm(value * inverse_root_eps, value.shape[-1:], eps=1.0)
     return torch.addcmul(bias, normal, gain)
 
 
 def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """Normalizes over the last axis with epsilon outside the root: (x - mean) / (std + layer_norm_eps) * gain + bias.
-
-    The standard deviation divides by n - 1, like `torch.std`. At epsilon 0 a constant vector gives NaN.
-    Source: Conti 2024, the code of the thesis, with gain and bias per channel.
-    """
+    """(x - mean) / (std + layer_norm_eps) * gain + bias over the last axis: epsilon outside the root, with
+    `torch.std`'s n - 1. At epsilon 0 a constant vector gives NaN. Source: Conti 2024, the code of the thesis, per
+    channel."""
     centred = value - value.mean(-1, keepdim=True)
     return torch.addcmul(bias, centred / (value.std(-1, keepdim=True) + layer_norm_eps), gain)

@@ -1,7 +1,6 @@
 """Evaluates the losses of a pack: the training loss with its gradient, and all that is measured at probes.
 
-Axes: L training of the pack, A training that has not ended, W lane (A, and copies of the last one), K lane evaluated, F
-training that declares the same conserved quantities, n parameter or entry of a conserved quantity.
+Axes: L training of the pack, A training that has not ended, W lane (A, and copies of the last one), K lane evaluated.
 """
 
 import contextlib
@@ -38,9 +37,9 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.vocabulary import RESERVED_METRICS
 
 _LARGE = 80_000
-"""Numbers that an operation of the loss, with its part of the gradient, computes for one training, from which on eager
-steps compute one training after another. With a two-layer transformer of width 32 at 30,000 a pack of 4 is 1.4 times as
-fast by `vmap`, at 100,000 as fast; a single training, which `vmap` computes twice, takes half the time alone."""
+"""From so many numbers an operation of the loss and its gradient on, eager steps compute one training after another.
+With a two-layer transformer of width 32 at 30,000 a pack of 4 is 1.4 times as fast by `vmap`, at 100,000 as fast; a
+single training, which `vmap` computes twice, takes half the time alone."""
 
 
 class Objective:
@@ -55,8 +54,7 @@ class Objective:
         self.n_evaluations = 0
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Returns the losses and gradients of the given trainings, one row per training. Implements the protocol
-        `Evaluate`."""
+        """Losses and gradients of the given trainings, one row each: an `Evaluate`."""
         self.n_evaluations += 1
         store = self._store
         buffers, batch = store.buffers, store.batch_at(step)
@@ -77,8 +75,8 @@ class Objective:
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def is_one_by_one(self, batch: Batch) -> bool:
-        """Whether eager steps compute one training after another, as plain PyTorch does: where operations are so large
-        that `vmap` saves no time. It depends on the shapes of one training alone, never on the pack."""
+        """Whether eager steps compute one training after another: where operations are so large that `vmap` saves no
+        time. It depends on one training's shapes alone, never on the pack."""
         store = self._store
         if store.lanes.device.type != "cpu":
             return False
@@ -112,26 +110,22 @@ class Objective:
         return leaves, self._loss_of_one(leaves, *own)
 
     def measured(self, batch: Batch) -> Tensor:
-        """Computes each training's loss on a batch, without gradients, in the floating-point type used for
-        measurements."""
+        """Each training's loss on a batch, without gradients, in the type of measurements."""
         store = self._store
         state = map(measurable, (store.parameters, store.buffers, batch))
         return numbers_of("loss", self._measured(*state))
 
     def program_for(self, batch: Batch) -> Gradients | None:
-        """Returns the compiled program of loss and gradient for batches with these shapes; `None` if `vmap` computes
-        them."""
+        """The program of loss and gradient for batches of these shapes; `None` for `vmap`."""
         return None if self.programs is None else self.programs.gradient_of(self._store, batch)
 
 
 _SHARE, _FREE = 0.1, 10**8
-"""The share of the work of a training's steps that its default probes may have, and the work that they may have in any
-case: numbers that a core computes in about 0.05 s."""
+"""Default probes may take this share of the steps' work, and in any case this many numbers: 0.05 s of a core."""
 
 
 def probe_steps_of(workload: Workload[P], parameters: P) -> tuple[int, ...]:
-    """Returns the steps at which a training is measured: the workload's, or so few default ones that they cost at most
-    a tenth of the steps' work."""
+    """The workload's probe steps, or default ones, few enough to cost at most a tenth of the steps' work."""
     own = workload.probe_steps(parameters)
     return probe_steps(parameters.n_steps, most=_most_probes(workload, parameters)) if own is None else own
 
@@ -169,11 +163,7 @@ _DESCENDED = "descended"
 
 
 class Probing:
-    """Measures the trainings of a pack at its probes: losses, norms, metrics and head scores.
-
-    Attributes:
-        levels: The reference levels by name, one number per training.
-    """
+    """Measures a pack at its probes: losses, norms, metrics and head scores; and once its reference `levels`."""
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:
         self._workload, self._store, self._objective = workload, store, objective
@@ -203,11 +193,8 @@ class Probing:
         self._eval_batch = selected(self._eval_batch, lanes)
 
     def measured(self, step: int, ends_lanes: bool) -> dict[str, NDArray[np.float64]]:
-        """Computes all metrics by name, one number per training, at a step that all trainings have reached.
-
-        Args:
-            ends_lanes: Whether to end trainings whose loss is not finite or lower than possible (`least_losses`).
-        """
+        """All metrics, one number per training, at a step that all have reached. `ends_lanes` ends those whose loss is
+        not finite or lower than possible (`least_losses`)."""
         store, optimizer = self._store, self._store.optimizer
         fresh = self._workload.fresh_eval_batch(store.lanes, step)
         descended = measurable(optimizer.descended())
@@ -236,8 +223,7 @@ class Probing:
         return {**loss, "eval_loss": eval_loss, **measures}, gradient
 
     def heads(self) -> HeadScores | None:
-        """Measures, as scores, what each attention head attends to in the trainings that have not ended. Returns `None`
-        for a model without heads."""
+        """Scores what each head attends to in active trainings; `None` without heads."""
         store = self._store
         heads = self._workload.score_heads(store.lanes, measurable(store.parameters | store.buffers))
         if heads is None:

@@ -1,8 +1,4 @@
-"""Settings of PyTorch, MKL and the C library for processes that train.
-
-The last bit of a training depends on the settings of PyTorch and MKL; its speed depends on the settings of the C
-library.
-"""
+"""Settings of PyTorch and MKL, on which a training's last bit depends, and of the C library, for its speed."""
 
 import ctypes
 import os
@@ -27,12 +23,11 @@ _PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """Returns a context with the PyTorch settings that training steps need, such as one thread. The former settings
-    return at its end.
+    """Within, PyTorch has the settings that training steps need.
 
-    PyTorch gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32
-    as float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the
-    fused operation that has no gradient. The C library keeps freed memory in the process, also after the context ends.
+    It gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32 as
+    float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the
+    fused operation that has no gradient. The C library keeps freed memory in the process, also afterwards.
     """
     _keep_freed_memory()
     n_threads, dtype, is_fused = torch.get_num_threads(), torch.get_default_dtype(), mha.get_fastpath_enabled()
@@ -66,8 +61,7 @@ def _keep_freed_memory() -> None:
 
 
 def processor() -> str:
-    """Returns this machine's processor type, its vector instructions that PyTorch uses, and the number of MKL's branch
-    that multiplies matrices, such as `x86_64, AVX512, MKL 14`."""
+    """The processor's type, the vector instructions that PyTorch uses, and MKL's branch: `x86_64, AVX512, MKL 14`."""
     found = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
     mode = _mkl("mkl_serv_cbwr_get", _MKL_CBWR_ALL)
     branch = _mkl("mkl_serv_cbwr_get_auto_branch") if mode == _MKL_CBWR_AUTO else mode
@@ -75,13 +69,8 @@ def processor() -> str:
 
 
 def check_rounding() -> None:
-    """Raises if MKL may round matrix products differently for different memory alignments.
-
-    MKL reads the environment variable `MKL_CBWR`, which `import attnsweep` sets, only once, at its first product.
-
-    Raises:
-        UserError: If PyTorch multiplied matrices in this process before attnsweep was imported.
-    """
+    """Refuses a process in which MKL multiplied before `import attnsweep` set `MKL_CBWR`, which it reads only then:
+    products may round differently for different memory alignments."""
     if _mkl("mkl_serv_cbwr_get", _MKL_CBWR_ALL) == _MKL_CBWR_OFF:
         raise UserError(
             "MKL_CBWR",

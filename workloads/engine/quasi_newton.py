@@ -1,5 +1,5 @@
-"""Stores for many trainings the pairs (change of point, change of gradient) from which L-BFGS estimates curvature.
-Axes: C slot (place for a pair), L training (lane), n parameter."""
+"""The pairs (change of point, change of gradient) from which L-BFGS estimates curvature. Axes: C slot (place for a
+pair), L training (lane), n parameter."""
 
 from collections.abc import Mapping
 
@@ -11,18 +11,11 @@ _FIRST_CAPACITY = 8
 
 
 class CurvaturePairs:
-    """The latest pairs (change of point, change of gradient) of each training, from which L-BFGS approximates the
-    inverse Hessian.
+    """The latest `most_pairs` pairs of each training, from which L-BFGS approximates the inverse Hessian.
 
     Every training has the same number of slots, and fills some of them, oldest pair first. An empty slot has weight 0
-    and changes no bit of the result, so a training does not depend on how many pairs the others have.
-
-    The numbers of slots in use are known on the device only. The caller must read `counts` and pass them to
-    `set_counts` before every `add`.
-
-    Args:
-        like: A tensor (n_trainings, n_parameters) that gives sizes, dtype and device.
-        most_pairs: The number of pairs kept per training; older ones are dropped.
+    and changes no bit of the result, so a training does not depend on how many pairs the others have. How many are in
+    use only the device knows: the caller reads `counts` and passes them to `set_counts` before every `add`.
 
     Source: Nocedal & Wright 2006, algorithm 7.4 and equation 7.20; pairs are refused like in `torch.optim.LBFGS`.
     """
@@ -42,25 +35,15 @@ class CurvaturePairs:
         self._n_used = self._n_full = 0
 
     def counts(self) -> Tensor:
-        """Returns the largest number of storage places that any training uses for its curvature pairs, and the number
-        of trainings that use all of their places.
-
-        The caller copies these two numbers (int64) from the device to the CPU, and passes them to `set_counts`.
-        """
+        """On the device: the most slots that any training uses, and how many trainings use all of theirs."""
         return torch.stack([self._end_L.max(), (self._end_L == self._most_slots).sum()])
 
     def set_counts(self, n_used: int, n_full: int) -> None:
-        """Stores two numbers on the stored curvature pairs, which `counts` has computed on the device and the caller
-        has copied to the CPU.
-
-        Args:
-            n_used: The number of curvature pairs of the training that has most.
-        """
+        """Takes the two numbers of `counts`."""
         self._n_used, self._n_full = n_used, n_full
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
-        """Stores a new pair, change of point `s` and change of gradient `y`, for each training that `lanes` marks.
-        Leaves out pairs without positive curvature."""
+        """Stores a new pair for each training that `lanes` marks, except one without positive curvature."""
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
@@ -78,9 +61,7 @@ class CurvaturePairs:
         self._n_used = min(self._n_used + 1, self._rho_CL.shape[0])
 
     def descent_direction(self, gradient: Tensor) -> Tensor:
-        """Computes each training's search direction by L-BFGS: minus its gradient, multiplied by an approximate inverse
-        Hessian. The approximation is made from pairs (a change of the parameters, and the change of the gradient with
-        it); without pairs it is the identity."""
+        """Minus the gradient times the approximate inverse Hessian, which is the identity without pairs."""
         q = -gradient
         slots = range(self._n_used)
         weights: list[Tensor] = []

@@ -1,5 +1,4 @@
-"""Records the measurements of a pack while it trains, and holds them as its result. Axes: L training (lane), A training
-that has not ended, P probe."""
+"""The measurements of a pack, recorded while it trains. Axes: L training (lane), A active training, P probe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,14 +27,13 @@ class HeadProbe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """The measurements of all trainings of a pack, and how each training ended.
+    """The measurements of all trainings of a pack, and how each ended.
 
     Attributes:
-        last_probe: For each training the index of the last probe that it reached with a finite loss.
-        diverged_step: For each training the first step whose loss was not finite, -1 if there is none.
-        pruned_step: For each training the step of the probe at which it was pruned, -1 if it was not.
-        probe_seconds: For each training its share of the time of the pack's probes, which is part of `train_seconds`.
-        heads: The scores of attention heads, probe by probe; empty for a workload without heads.
+        last_probe: The last probe that a training reached with a finite loss.
+        diverged_step: The first step whose loss was not finite, -1 if none.
+        pruned_step: The step of the probe at which it was pruned, -1 if it was not.
+        probe_seconds: A training's share of the pack's probes, part of `train_seconds`.
     """
 
     evidence: Evidence
@@ -56,10 +54,7 @@ class PackResult:
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
-        """Returns the result as if the trainings had been measured only at the given steps.
-
-        The steps must include the last probe of each training.
-        """
+        """As if the trainings had been measured only at these steps, each training's last probe included."""
         probes = np.searchsorted(self.evidence.steps, steps)
         evidence = replace(
             self.evidence,
@@ -75,8 +70,7 @@ class PackResult:
 
     @property
     def is_cut_short(self) -> NDArray[np.bool_]:
-        """Returns for each training whether it diverged or was pruned. Its weights are then not the result of a whole
-        training."""
+        """Which trainings diverged or were pruned, so that their weights are no whole training's."""
         return np.asarray((self.diverged_step >= 0) | (self.pruned_step >= 0))
 
     @property
@@ -90,11 +84,8 @@ _PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds",
 
 
 class Record:
-    """The measurements of many trainings at their probes, and the progress of each training.
-
-    Args:
-        prune_at: For each training the step at which it is to be pruned, if already known; else `None`.
-    """
+    """The measurements of trainings at their probes, and their progress; `prune_at` has steps that are already
+    known."""
 
     def __init__(
         self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], prune_at: Sequence[int | None]
@@ -118,8 +109,7 @@ class Record:
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
 
     def metric(self) -> tuple[str, float] | None:
-        """Returns the name of the workload's first metric, or else `eval_loss`, and its mean over the last probe of
-        each training; `None` if none is finite."""
+        """The workload's first metric, or `eval_loss`, and its mean over last probes; `None` if none is finite."""
         name = next((name for name in self._metrics if name not in RESERVED_METRICS), "eval_loss")
         if name not in self._metrics:
             return None
@@ -133,8 +123,7 @@ class Record:
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records at a probe, for the given trainings, how many steps they have taken and whether the loss is
-        finite."""
+        """Records at a probe how many steps trainings have taken and whether their loss is finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
@@ -170,8 +159,7 @@ class Record:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns all that is recorded of the trainings as arrays by name: their metrics, their attention heads, and
-        how far each training has come. `restore` loads such arrays."""
+        """All that is recorded, for `restore`."""
         return {
             **{name: getattr(self, name) for name in _PROGRESS},
             **prefixed("metrics", self._metrics),
@@ -179,11 +167,8 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads the arrays of another record of the same trainings, whose last probe was at `step`.
-
-        A training that this record is to prune, and that was not pruned in the other record, is pruned at `step` at the
-        earliest.
-        """
+        """Loads another record of these trainings, last measured at `step`, the earliest step at which one that it did
+        not prune is pruned here."""
         due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
         for name in _PROGRESS:
             setattr(self, name, arrays[name].copy())

@@ -9,13 +9,11 @@ TAIL = 0.8
 
 
 def probe_steps(n_steps: int, every: int | None = None, most: float = math.inf) -> tuple[int, ...]:
-    """Returns the steps from 0 to `n_steps` at which a training is measured: at a fixed interval, or by default ever
-    more rarely.
+    """The steps from 0 to `n_steps` at which a training is measured, `every` so many or ever more rarely.
 
-    By default these are first all steps, then four per doubling of the step. The step where the last fifth begins is
-    among them. A training of 200 steps then has 29 measurements, one of 20,000 steps 56. If these are more than `most`,
-    early ones are left out, and then of the later ones all but two or one per doubling, until at most `most` are left;
-    but the first, the last and that at the last fifth stay.
+    The default: first all steps, then four per doubling, and where the last fifth begins (29 for 200 steps, 56 for
+    20,000). Above `most`, early ones are left out, then of the later ones all but two or one per doubling; the first,
+    the last and that at the last fifth stay.
     """
     if every is not None:
         return (*range(0, n_steps, every), n_steps)
@@ -36,8 +34,7 @@ def _apart(n_steps: int, least: int) -> set[int]:
 
 
 def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Returns steps at which to measure densely: every step from 0 to `n_steps`, or about 2,000 evenly spaced steps if
-    there are more."""
+    """Every step from 0 to `n_steps`, or about 2,000 evenly spaced ones."""
     n_intervals = min(n_steps, _MOST_INTERVALS)
     return tuple(n_steps * interval // max(n_intervals, 1) for interval in range(n_intervals + 1))
 

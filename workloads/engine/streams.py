@@ -22,11 +22,7 @@ _MASK = 0xFFFFFFFF
 
 
 def philox_4x32(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
-    """Computes four random 32-bit words from each pair of a counter and a key.
-
-    Returns:
-        Four tensors of words, with the shape to which counter and key broadcast.
-    """
+    """Four random 32-bit words from each pair of a counter and a key, in their broadcast shape."""
     return _philox(counter, key, (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85), _product_32, _MASK)
 
 
@@ -80,12 +76,8 @@ _TWO_TO_MINUS_53 = 2.0**-53
 
 
 class Streams:
-    """The random streams of several trainings. A random value depends only on its training's seed, its stream's name,
-    its step, and its index among the values drawn at that step.
-
-    Args:
-        seeds: One seed per training, int64. It is the key of all streams of that training.
-    """
+    """The random streams of trainings with these seeds (int64). A value depends only on seed, stream's name, step, and
+    index among the values of that step."""
 
     def __init__(self, seeds: Tensor) -> None:
         self._seeds = seeds
@@ -100,11 +92,8 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """Returns for each training the seed with which the random stream `name` draws values that are first used at
-        step `used_from`. In this class it is always the training's own seed.
-
-        Continuations (copies of a training) have other seeds from some step on.
-        """
+        """The seed with which each training draws values first used at step `used_from`: its own, but in
+        continuations."""
         del name, used_from
         return self._seeds
 
@@ -115,37 +104,30 @@ class Streams:
     def uniform(
         self, name: str, shape: tuple[int, ...], step: int | Tensor = 0, used_from: int | None = None
     ) -> Tensor:
-        """Draws float64 values, uniform in [0, 1) with 53 random bits, for all trainings: (n_trainings, *shape).
+        """Draws float64 values, uniform in [0, 1) with 53 random bits: (n_trainings, *shape).
 
-        Args:
-            step: The step, or another count, that identifies the draw within the stream.
-            used_from: The first training step that uses the values. To be given if `step` counts something else, such
-                as passes through the data.
+        `step` numbers the draws of the stream; where it counts something else than steps, such as passes through the
+        data, `used_from` is the first step that uses the values.
         """
         n_blocks = (math.prod(shape) + 1) // 2
         return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int | Tensor = 0) -> Tensor:
-        """Draws float64 values from the standard normal distribution, for all trainings: (n_trainings, *shape).
-
-        Source: Box & Muller 1958; both values of each pair are used.
-        """
+        """Draws float64 values from N(0, 1), (n_trainings, *shape), by Box & Muller 1958; both of each pair are
+        used."""
         radius_draw, angle_draw = self._two_uniforms(name, (math.prod(shape) + 1) // 2, step)
         radius = torch.sqrt(-2.0 * torch.log1p(-radius_draw))
         angle = (2.0 * math.pi) * angle_draw
         return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
     def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int | Tensor = 0) -> Tensor:
-        """Draws int64 values from 0 to n_values - 1, all equally likely, for all trainings: (n_trainings, *shape).
-
-        All values are equally likely, up to a share of n_values / 2^32 of their probability.
-        """
+        """Draws int64 values from 0 to n_values - 1, (n_trainings, *shape), equally likely up to n_values / 2^32."""
         words = _interleaved(self._words(name, (math.prod(shape) + 3) // 4, step), shape)
         return (words * n_values) >> 32
 
     def kept(self, name: str, calls: Sequence[tuple[tuple[int, ...], int]], step: int) -> list[Tensor]:
         """Draws a mask of dropout for each call, given by its shape and by how many of 65,536 entries it drops: uint8
-        (n_trainings, *shape), 0 where an entry is dropped. A mask does not depend on the calls before it."""
+        (n_trainings, *shape), 0 where dropped; independent of the calls before it."""
         seeds, stream = self.seeds_at(name, step), int.from_bytes(_digest(name), "little")
         sizes = [math.prod(shape) for shape, _ in calls]
         dropped = [n_dropped for _, n_dropped in calls]
@@ -153,12 +135,8 @@ class Streams:
         return [mask.view(len(seeds), *shape) for mask, (shape, _) in zip(masks, calls, strict=True)]
 
     def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
-        """Draws strings of fair random bits for each of several steps, (n_trainings, len(steps), n_strings, n_bits)
-        bool.
-
-        Bit i of a string does not depend on `n_bits`, because the first 32 bits of all strings are drawn before the
-        next 32 bits of any.
-        """
+        """Draws strings of fair bits for several steps, (n_trainings, len(steps), n_strings, n_bits) bool. A bit does
+        not depend on `n_bits`: the first 32 of all strings are drawn before the next 32 of any."""
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
         # Random numbers are drawn in blocks of four 32-bit words. The blocks have three axes: trainings, steps, and the

@@ -1,5 +1,4 @@
-"""Translates PyTorch's errors about `vmap` and tracing into messages that tell users what their function must not
-do."""
+"""Translates PyTorch's errors about `vmap` and tracing into what a user's function must not do."""
 
 import traceback
 from collections.abc import Iterator
@@ -120,8 +119,7 @@ _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
         "write it with other operations",
     ),
 }
-"""For a phrase of PyTorch's error: what the user's function did, how to correct that, and what is expected if it is not
-`_AS_IF_ALONE`."""
+"""For a phrase of PyTorch's error: what the function did, the fix, and what is expected if not `_AS_IF_ALONE`."""
 
 
 @contextmanager
@@ -137,13 +135,8 @@ def told_to_users() -> Iterator[None]:
 
 
 def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
-    """Translates an error that `vmap` raised into a `SpecError` for the user; returns `None` if it is none of the known
-    errors.
-
-    Args:
-        subject: The name of the part at fault for the message; by default the user's line of code that raised the
-            error.
-    """
+    """The `SpecError` for an error that `vmap` raised, by default about the user's line that raised it; `None` if it is
+    none of the known ones."""
     text, frame = str(error), _users_frame(error)
     for phrase, (given, fix, *other) in _CAUSES.items():
         if phrase in text:

@@ -1,5 +1,4 @@
-"""Labels trainings by a table of conditions: the first row whose condition holds gives the outcome. Axes: L training, P
-probe."""
+"""Labels trainings by a table: the first row whose condition holds gives the outcome. Axes: L training, P probe."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,19 +21,13 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
-"""From the first training's parameters (read only static ones) and the evidence: where it holds, (n_trainings,
-n_probes)."""
+"""From the first training's static parameters and the evidence: where it holds, (n_trainings, n_probes)."""
 When: TypeAlias = Condition | str
 """A condition as a function, or as a text such as `accuracy >= 0.99`."""
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Returns a mask (n_trainings, n_probes) of the probes at which a condition holds.
-
-    Raises:
-        SpecError: If a text is not a condition, or names a metric that is not measured.
-        ValueError: If a function does not return such a mask.
-    """
+    """Where (n_trainings, n_probes) a condition holds."""
     if isinstance(when, str):
         return holds(when, evidence.metrics, subject)
     held, expected = np.asarray(when(parameters, evidence)), evidence.metrics["eval_loss"].shape
@@ -48,8 +41,7 @@ def where_held(when: When, parameters: object, evidence: Evidence, subject: str 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """The labels of all trainings at all probes, (L, P): the outcome that each would get if it ended at the probe, and
-    what it leaves open, such as the level at which the training is stuck."""
+    """The outcome, (L, P), that each training would get if it ended at the probe, and what it leaves open."""
 
     outcome: NDArray[np.str_]
     detail: NDArray[np.str_]
@@ -65,12 +57,11 @@ class Rule:
     """A row of a `VerdictTable`: a condition, and the outcome that trainings get where it holds.
 
     Attributes:
-        when: The condition: a function, or a text such as `accuracy >= 0.99`.
+        when: A function, or a text such as `accuracy >= 0.99`.
         says: The condition in words, for the documentation; by default the text of `when`.
         looks: How a training with this outcome behaves, for the documentation.
-        details: The details that the row may give; by default none.
-        which: If there are several details, a function that returns the detail of each training at each probe,
-            (n_trainings, n_probes).
+        details: The details that the row may give.
+        which: Of several details that of each training at each probe, (n_trainings, n_probes).
     """
 
     outcome: str
@@ -87,9 +78,7 @@ class Rule:
 
     @classmethod
     def diverged(cls, level: str = "zero", looks: str = "") -> Self:
-        """Returns the row, for a table that decides outcomes by conditions, that gives the outcome `diverged`. Its
-        condition is that the loss is not finite, or far above a reference level, by default `zero` (the loss of the
-        output 0)."""
+        """`diverged` where the loss is not finite, or far above a level, by default that of the output 0."""
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),
@@ -99,14 +88,12 @@ class Rule:
 
     @classmethod
     def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
-        """Returns the rule that gives the outcome `solved` to trainings whose loss is below the workload's limit for a
-        solved task. The documentation shows `says` as the condition of the rule."""
+        """`solved` where the loss is below the workload's level `solved`."""
         return cls(outcome="solved", when=below_solved, says=says, looks=looks)
 
     @classmethod
     def moving(cls) -> Self:
-        """Returns a row for the ordered table of rules that labels trainings. It gives the label `plateau` with the
-        detail `moving` to trainings whose loss still falls, if no earlier row applies to them."""
+        """`plateau` with the detail `moving` where the loss still falls."""
         return cls(
             outcome="plateau",
             details=("moving",),
@@ -116,11 +103,7 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Returns, for each outcome that this row of a `VerdictTable` can give, a mask (n_trainings, n_probes): true at
-        the probes where the row's condition for this outcome holds.
-
-        The keys are labels: the outcome and its detail.
-        """
+        """Where (n_trainings, n_probes) each outcome with its detail holds."""
         held = where_held(self.when, parameters, evidence, f"the condition of the outcome {self.outcome}")
         if self.which is None:
             return {(self.outcome, self.details[0]): held}
@@ -130,13 +113,11 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a `VerdictTable` that gives an outcome where the loss is at a reference level.
-
-    The detail is the name of the level. If the loss does not tell the level from other levels of the table, the detail
-    names them too: see `standing`.
+    """A row of a `VerdictTable` that gives an outcome where the loss is at a reference level, which is the detail, with
+    those that the loss does not tell from it: see `standing`.
 
     Attributes:
-        level: The level's name. Trainings that have no such level do not get this label.
+        level: Trainings that have no such level do not get this label.
         says: The predictor that has this loss, in words, for the documentation.
         looks: How a training with this outcome behaves, for the documentation.
         also: The further condition of the row in words, for the documentation.
@@ -156,16 +137,8 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of conditions and reference levels that labels trainings. Where no row
-    holds, the label is `plateau`.
-
-    Attributes:
-        rows: The rows in the order in which they are tried. All rows `AtLevel` are tried together, in the place of the
-            first of them.
-
-    Raises:
-        SpecError: If two rows give the same label.
-    """
+    """An ordered table of conditions and reference levels that labels trainings: `plateau` where no row holds. All rows
+    `AtLevel` are tried together, in the place of the first of them."""
 
     rows: tuple[Rule | AtLevel, ...]
 
@@ -180,8 +153,7 @@ class VerdictTable:
             )
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe. The label is that of the first row of this table whose condition
-        holds."""
+        """Labels each training at each probe by the first row whose condition holds."""
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
         cases: dict[Label, NDArray[np.bool_]] = {}
         for row in self.rows:
