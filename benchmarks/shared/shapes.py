@@ -1,7 +1,6 @@
 """The shapes of trainings whose steps the benchmarks measure: as packs, and as plain loops of PyTorch.
 
-Among them are two workloads written as a user would write them: two layers that predict the next token, and a block
-that adds. Axes: B sequence, T token, D channel, V word.
+Among them are problems with a model of a user's own. Axes: B sequence, T token, V word.
 """
 
 import time
@@ -9,145 +8,65 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import torch
 from harness import cpu_seconds
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from attnsweep import (
-    AtLevel,
-    Batch,
-    Embedding,
-    Linear,
-    Rule,
-    Sight,
-    TransformerBlock,
-    VerdictTable,
-)
+import attnsweep as at
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
+from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.parameters import TrainingParameters
+from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
-
-B, T, D, V = 4, 8, 16, 8
-P, CHANNELS, HEADS = 17, 24, 4
+from shared.decoder import Decoder
 
 
-class Attention(nn.Module):
-    """x + W softmax(q k' / sqrt(D)) v, causal, with one head."""
+def next_token(V: int, B: int, T: int) -> Callable[[at.Draw], tuple[Tensor, Tensor]]:
+    def data(draw: at.Draw) -> tuple[Tensor, Tensor]:
+        words = draw.integers(V, B, T + 1)
+        return words[:, :-1], words[:, 1:]
 
-    mask: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.inputs, self.output = nn.LayerNorm(D), nn.Linear(D, 3 * D), nn.Linear(D, D)
-        self.register_buffer("mask", torch.full((T, T), -1e9).triu(1))
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D)."""
-        q, k, v = self.inputs(self.norm(x_BTD)).chunk(3, dim=-1)
-        weights_BTT = torch.softmax(q @ k.mT / D**0.5 + self.mask, dim=-1)
-        out: Tensor = x_BTD + self.output(weights_BTT @ v)
-        return out
+    return data
 
 
-class Transformer(nn.Module):
-    """Embeddings, two layers, and the logits of the next token."""
-
-    words_BTV: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.word_VD, self.position_TD = nn.Parameter(torch.zeros(V, D)), nn.Parameter(torch.zeros(T, D))
-        self.layers = nn.Sequential(Attention(), Attention())
-        self.head = nn.Linear(D, V)
-        steps_B1 = torch.arange(1, 2 * B, 2).view(-1, 1)
-        self.register_buffer("words_BTV", torch.eye(V)[steps_B1 * torch.arange(T + 1) % V])
-
-    def forward(self) -> Tensor:
-        """(B, T, V)."""
-        logits: Tensor = self.head(self.layers(self.words_BTV[:, :-1] @ self.word_VD + self.position_TD))
-        return logits
+def sums() -> tuple[Tensor, Tensor]:
+    """All pairs of numbers modulo 17, and their sums."""
+    pairs = torch.cartesian_prod(torch.arange(17), torch.arange(17))
+    return pairs, pairs.sum(1) % 17
 
 
-class Classifies(Workload[TrainingParameters]):
-    """A problem whose module has the logits of its `head`; without input all words are equally likely."""
-
-    parameters, level_names = TrainingParameters, ("zero",)
-    verdicts = VerdictTable(
-        (
-            Rule.diverged(),
-            Rule.solved(),
-            AtLevel(outcome="degenerate_zero", level="zero", says="equal logits"),
-            Rule.moving(),
-        )
-    )
-
-    def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:  # noqa: ARG002
-        bias = cast(nn.Linear, module.head).bias
-        zero = torch.full_like(bias[0], len(bias)).log()
-        return {"zero": zero, "solved": 0.1 * zero}
+def answer_of(draw: at.Draw) -> tuple[Tensor, Tensor]:
+    """A batch, and the answers of its linear teacher."""
+    x = draw.normal(64, 16)
+    return x, x @ draw.fixed.normal(16, 1)
 
 
-class NextToken(Classifies):
-    """Counting in steps of 1, 3, 5 and 7, modulo 8."""
-
-    name, summary = "next_token", "which token comes next?"
-
-    def build(self, parameters: TrainingParameters) -> nn.Module:  # noqa: ARG002
-        return Transformer()
-
-    def loss(self, module: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG002
-        next_BTV = cast(Transformer, module).words_BTV[:, 1:]
-        return -(torch.log_softmax(module(), dim=-1) * next_BTV).sum(-1).mean()
+def student() -> nn.Module:
+    """The network of HFTA's comparison."""
+    return nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
 
 
-class Adder(nn.Module):
-    """The logits (B, p) of the sums of pairs (B, 2): one causal block of four heads over two tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.token, self.position = Embedding(P, CHANNELS), Embedding(2, CHANNELS)
-        self.block, self.head = TransformerBlock(CHANNELS, HEADS), Linear(CHANNELS, P)
-
-    def forward(self, pair: Tensor) -> Tensor:
-        """(B, p)."""
-        x = self.token(pair) + self.position.weight
-        out: Tensor = self.head(self.block(x, Sight.causal(x))[0][:, -1])
-        return out
+def of_user(name: str, model: Callable[..., nn.Module], data: Callable[..., Any], loss: str = "cross_entropy") -> Any:
+    """A user's problem."""
+    return at.problem(name, model=model, data=data, loss=loss, solved=1e-9)()
 
 
-class Addition(Classifies):
-    """a + b mod p on the same pairs in each step."""
-
-    name, summary = "addition", "a + b mod 17"
-
-    def __init__(self, n_pairs: int = P * P) -> None:
-        self.pair = torch.cartesian_prod(torch.arange(P), torch.arange(P))[torch.linspace(0, P * P - 1, n_pairs).long()]
-
-    def build(self, parameters: TrainingParameters) -> nn.Module:  # noqa: ARG002
-        return Adder()
-
-    def batch(self, lanes: Lanes[TrainingParameters], step: int) -> Batch:  # noqa: ARG002
-        return {"pair": self.pair.expand(len(lanes.trainings), -1, -1)}
-
-    def eval_batch(self, lanes: Lanes[TrainingParameters]) -> Batch:
-        return self.batch(lanes, 0)
-
-    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return cross_entropy(module(batch["pair"]), batch["pair"].sum(-1) % P)
-
-
+RECALL = load_workload(f"{Path(__file__).with_name('recall.py')}:recall")
 ENDLESS: dict[str, Any] = {"n_steps": 10**7, "stop_when_solved": False, "learning_rate": 1e-3, "init_sigma": 0.05}
-STRINGS: dict[str, Any] = {"n_epochs": 4, "steps_per_epoch": 2048, "eval_batch_size": 1, "test_batch_size": 1}
+ADAMW: dict[str, Any] = ENDLESS | {"optimizer": "adamw", "dtype": "float32", "init_sigma": None}
+STRINGS: dict[str, Any] = {"n_epochs": 1000, "steps_per_epoch": 2048, "eval_batch_size": 1, "test_batch_size": 1}
 STRINGS |= {"test_ladder": False, "stop_when_solved": False}
 SAMPLED: dict[str, Any] = {"variant": "solution_3", "expectation": "fixed_sample"}
+INDUCTION: dict[str, Any] = {"task": "induction", "n_words": 16, "n_tokens": 16, "n_blocks": 2, "d_model": 32}
+INDUCTION |= {"d_ffn": 32, "batch_size": 16, "eval_batch_size": 32, "dtype": "float32", "optimizer": "sgd"}
 PAIRS, LANGUAGES = CategoryPairs(), FormalLanguages()
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -203,20 +122,13 @@ def clock_of(device: str) -> Callable[[], float]:
     return after_all if device.startswith("cuda") else cpu_seconds
 
 
-def started(workload: Workload[Any], training: Training[Any], device: str = "cpu") -> torch.nn.Module:
-    """The module of one training at its start, with its task."""
-    lanes = Lanes([training], torch.device(device))
-    parameters, buffers, _ = starting_state(workload, lanes, None)
-    module = workload.build(training.parameters).to(device, lanes.dtype)
-    module.load_state_dict({name: value[0] for name, value in (parameters | buffers).items()}, strict=False)
-    return module
-
-
-def plain_loop(shape: Shape, device: str = "cpu") -> Callable[[int], object]:
+def plain_loop(shape: Shape) -> Callable[[int], object]:
     """Takes steps of one training as a loop of PyTorch does, on the batch of step 0."""
     [training] = shape.trainings(1)
-    module = started(shape.workload, training, device)
-    lanes = Lanes([training], torch.device(device))
+    lanes = Lanes([training], torch.device("cpu"))
+    parameters, buffers, _ = starting_state(shape.workload, lanes, None)
+    module = shape.workload.build(training.parameters).to(lanes.dtype)
+    module.load_state_dict({name: value[0] for name, value in (parameters | buffers).items()}, strict=False)
     batch = {name: value[0] for name, value in shape.workload.batch(lanes, 0).items()}
     make = OPTIMIZERS[training.parameters.optimizer]
     optimizer = make(module.parameters(), lr=training.parameters.learning_rate)
@@ -232,16 +144,22 @@ def plain_loop(shape: Shape, device: str = "cpu") -> Callable[[int], object]:
 
 SHAPES = {
     "system P, float64": Shape(PAIRS, [ENDLESS | {"variant": "positions_only"}]),
-    "system P, Adam, float32": Shape(
-        PAIRS, [ENDLESS | {"variant": "positions_only", "optimizer": "adam", "dtype": "float32"}]
-    ),
     "system C, float64": Shape(PAIRS, [ENDLESS | {"variant": "categories_only"}]),
+    "induction": Shape(GPTWorkload(), [ENDLESS | INDUCTION | {"learning_rate": 1e-2}]),
+    "FIRST, length 30": Shape(LANGUAGES, [STRINGS | {"language": "first", "train_length": 30}]),
     "FIRST, lengths 10 to 300": Shape(
         LANGUAGES, [STRINGS | {"language": "first", "train_length": n} for n in (10, 30, 100, 300)]
     ),
     "PARITY, two layers": Shape(LANGUAGES, [STRINGS | {"language": "parity", "n_layers": 2}]),
-    "a user's two-layer attention, Adam, float32": Shape(
-        NextToken(), [ENDLESS | {"optimizer": "adam", "dtype": "float32"}]
+    "HFTA's network": Shape(of_user("student", student, answer_of, "mse"), [ADAMW | {"optimizer": "adam"}]),
+    "two layers of attention, d = 16": Shape(
+        of_user("attention", lambda: Decoder(8, 8, 16, ffn=0), next_token(8, 4, 8)), [ADAMW | {"optimizer": "adam"}]
+    ),
+    "nanoGPT, d = 64": Shape(of_user("nanogpt", lambda: Decoder(64, 32, 64, 4), next_token(64, 32, 32)), [ADAMW]),
+    "recall, dropout 0": Shape(RECALL, [ADAMW]),
+    "recall, dropout 0.1": Shape(RECALL, [ADAMW | {"dropout": 0.1}]),
+    "addition, 289 pairs": Shape(
+        of_user("addition", lambda: Decoder(17, 2, 24, 4, is_last=True), sums), [ADAMW | {"train_fraction": 1.0}]
     ),
     "solution 3, Adam, float64": Shape(PAIRS, [ENDLESS | SAMPLED | {"batch_size": 60, "optimizer": "adam"}]),
     "solution 3, L-BFGS, float64": Shape(
@@ -253,12 +171,6 @@ SHAPES = {
         Translation(),
         [{"n_sentences": 200, "eval_sentences": 8, "head_sentences": 0, "test_sentences": 4, "n_steps": 10**7}],
     ),
-    **{
-        f"addition, {n_pairs} pairs": Shape(
-            Addition(n_pairs), [ENDLESS | {"optimizer": "adamw", "dtype": "float32", "init_sigma": 0.2}]
-        )
-        for n_pairs in (8, 32, 289)
-    },
 }
 GPU_SHAPES = (
     *("system P, float64", "system C, float64", "FIRST, lengths 10 to 300"),

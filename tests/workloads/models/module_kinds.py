@@ -1,7 +1,7 @@
 """The kinds of modules in the table of docs/modules.md, each as a workload of one small module."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from attnsweep.workloads.engine.contract import Batch, Lanes
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
 from tests.workloads.models.borrowed import BORROWED
 
-WORDS, TOKENS, WIDTH = 7, 4, 8
+WORDS = 7
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Kind:
     needs: str = ""
     not_compiled: str = ""
     refused: str = ""
+    width: int = 8
+    n_tokens: int = 4
 
     @property
     def engine(self) -> str:
@@ -43,13 +45,13 @@ class Kind:
 class KindWorkload(AnyModule):
     """Trains a kind of module on data that differ from step to step."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, n_sequences: int = 3) -> None:
         super().__init__(lambda _: kind.build())
-        self._kind = kind
+        self._kind, self._shape = kind, (n_sequences, kind.n_tokens, kind.width)
 
     def batch(self, lanes: Lanes[AnyParameters], step: int, use: str = "train") -> Batch:
-        token = lanes.streams.integers(f"{use}/token", (3, TOKENS), WORDS, step)
-        x = lanes.streams.normal(use, (3, TOKENS, WIDTH), step).to(lanes.dtype)
+        token = lanes.streams.integers(f"{use}/token", self._shape[:2], WORDS, step)
+        x = lanes.streams.normal(use, self._shape, step).to(lanes.dtype)
         return {"token": token, "x": x}
 
     def eval_batch(self, lanes: Lanes[AnyParameters]) -> Batch:
@@ -115,70 +117,79 @@ def _channels(module: Any, batch: Batch) -> Tensor:
     return answer
 
 
-_TRANSFORMER: dict[str, Any] = {"d_model": WIDTH, "nhead": 2, "dim_feedforward": 16, "batch_first": True}
-KINDS: dict[str, Kind] = {
-    "nn.Linear": Kind(lambda: nn.Linear(WIDTH, 3)),
-    "nn.Embedding": Kind(lambda: nn.Embedding(WORDS, WIDTH, padding_idx=0), _of_words),
-    "nn.EmbeddingBag": Kind(
-        lambda: nn.EmbeddingBag(WORDS, WIDTH), _of_words, not_compiled="aten._embedding_bag.default cannot be compiled"
-    ),
-    "nn.Conv1d": Kind(lambda: nn.Conv1d(WIDTH, 3, 2), _channels),
-    "nn.Conv2d": Kind(
-        lambda: nn.Conv2d(1, 2, 2),
-        lambda module, batch: module(batch["x"].unsqueeze(1)),
-    ),
-    "nn.LayerNorm": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.LayerNorm(4))),
-    "nn.RMSNorm": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.RMSNorm(4))),
-    "nn.GroupNorm": Kind(
-        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.GroupNorm(2, 4)),
-        _channels,
-    ),
-    "nn.BatchNorm1d": Kind(
-        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4)),
-        _channels,
-        refused="a change of its values while loss was computed",
-    ),
-    "nn.BatchNorm1d(track_running_stats=False)": Kind(
-        lambda: nn.Sequential(nn.Conv1d(WIDTH, 4, 1), nn.BatchNorm1d(4, track_running_stats=False)),
-        _channels,
-    ),
-    "nn.Dropout": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout(0.3), nn.Linear(4, 2))),
-    "nn.Dropout1d": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.Dropout1d(0.3), nn.Linear(4, 2))),
-    "nn.AlphaDropout": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.AlphaDropout(0.3), nn.Linear(4, 2))),
-    "nn.RReLU": Kind(lambda: nn.Sequential(nn.Linear(WIDTH, 4), nn.RReLU()), refused="a random draw, by nn.RReLU"),
-    "torch.randn_like in forward": Kind(
-        lambda: _Noisy(WIDTH, 4), refused="a random draw, for example by torch.randn_like"
-    ),
-    "scaled_dot_product_attention": Kind(lambda: _Fused(WIDTH, 3 * WIDTH)),
-    "nn.MultiheadAttention": Kind(
-        lambda: nn.MultiheadAttention(WIDTH, 2, dropout=0.1, batch_first=True),
-        lambda module, batch: module(*[batch["x"]] * 3)[0],
-    ),
-    "nn.TransformerEncoderLayer": Kind(lambda: nn.TransformerEncoderLayer(**_TRANSFORMER)),
-    "nn.TransformerEncoder": Kind(
-        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(**_TRANSFORMER), 2, enable_nested_tensor=False)
-    ),
-    "nn.TransformerDecoderLayer": Kind(
-        lambda: nn.TransformerDecoderLayer(**_TRANSFORMER), lambda module, batch: module(batch["x"], batch["x"])
-    ),
-    "nn.RNN": Kind(lambda: nn.RNN(WIDTH, 4, batch_first=True), _first),
-    "nn.GRU": Kind(lambda: nn.GRU(WIDTH, 4, batch_first=True), _first),
-    "nn.LSTM": Kind(lambda: nn.LSTM(WIDTH, 4, batch_first=True), _first),
-    "nn.GRUCell": Kind(lambda: nn.GRUCell(WIDTH, 4), lambda module, batch: module(batch["x"][0])),
-    "nn.LSTMCell": Kind(lambda: nn.LSTMCell(WIDTH, 4), lambda module, batch: module(batch["x"][0])[0]),
-    "parametrizations.weight_norm": Kind(lambda: parametrizations.weight_norm(nn.Linear(WIDTH, 4))),
-    "parametrizations.spectral_norm": Kind(
-        lambda: parametrizations.spectral_norm(nn.Linear(WIDTH, 4)),
-        refused="an operation that has no form for many trainings at once",
-    ),
-    "a counter in `forward`": Kind(lambda: _Counted(WIDTH, 4), refused="of the module: got 'a change from"),
-    "`if` on a tensor": Kind(lambda: _Branching(WIDTH, 4), refused="a decision by the value of a tensor"),
-    "a write into torch.zeros": Kind(
-        lambda: _InPlace(WIDTH, 4), refused="a change in place of a tensor that all trainings share"
-    ),
-    "nanoGPT": Kind(lambda: BORROWED.NanoGPT(WORDS, WIDTH, TOKENS, dropout=0.1), _of_words),
-    "GPT2LMHeadModel": Kind(lambda: BORROWED.gpt2(WORDS, WIDTH, TOKENS, dropout=0.1), _logits, "transformers"),
-    "LlamaForCausalLM": Kind(lambda: BORROWED.llama(WORDS, WIDTH, TOKENS), _logits, "transformers"),
-    "TransformerBridge": Kind(lambda: BORROWED.transformer_lens(WORDS, WIDTH, TOKENS), _of_words, "transformer_lens"),
-}
-"""By the name in the table."""
+def kinds(width: int = 8, n_tokens: int = 4) -> dict[str, Kind]:
+    """The kinds by their names in the table, which answer on vectors of this width."""
+    transformer: dict[str, Any] = {"d_model": width, "nhead": 2, "dim_feedforward": 2 * width, "batch_first": True}
+    found = {
+        "nn.Linear": Kind(lambda: nn.Linear(width, 3)),
+        "nn.Embedding": Kind(lambda: nn.Embedding(WORDS, width, padding_idx=0), _of_words),
+        "nn.EmbeddingBag": Kind(
+            lambda: nn.EmbeddingBag(WORDS, width),
+            _of_words,
+            not_compiled="aten._embedding_bag.default cannot be compiled",
+        ),
+        "nn.Conv1d": Kind(lambda: nn.Conv1d(width, 3, 2), _channels),
+        "nn.Conv2d": Kind(
+            lambda: nn.Conv2d(1, 2, 2),
+            lambda module, batch: module(batch["x"].unsqueeze(1)),
+        ),
+        "nn.LayerNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4))),
+        "nn.RMSNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.RMSNorm(4))),
+        "nn.GroupNorm": Kind(
+            lambda: nn.Sequential(nn.Conv1d(width, 4, 1), nn.GroupNorm(2, 4)),
+            _channels,
+        ),
+        "nn.BatchNorm1d": Kind(
+            lambda: nn.Sequential(nn.Conv1d(width, 4, 1), nn.BatchNorm1d(4)),
+            _channels,
+            refused="a change of its values while loss was computed",
+        ),
+        "nn.BatchNorm1d(track_running_stats=False)": Kind(
+            lambda: nn.Sequential(nn.Conv1d(width, 4, 1), nn.BatchNorm1d(4, track_running_stats=False)),
+            _channels,
+        ),
+        "nn.Dropout": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.Dropout(0.3), nn.Linear(4, 2))),
+        "nn.Dropout1d": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.Dropout1d(0.3), nn.Linear(4, 2))),
+        "nn.AlphaDropout": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.AlphaDropout(0.3), nn.Linear(4, 2))),
+        "nn.RReLU": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.RReLU()), refused="a random draw, by nn.RReLU"),
+        "torch.randn_like in forward": Kind(
+            lambda: _Noisy(width, 4), refused="a random draw, for example by torch.randn_like"
+        ),
+        "scaled_dot_product_attention": Kind(lambda: _Fused(width, 3 * width)),
+        "nn.MultiheadAttention": Kind(
+            lambda: nn.MultiheadAttention(width, 2, dropout=0.1, batch_first=True),
+            lambda module, batch: module(*[batch["x"]] * 3)[0],
+        ),
+        "nn.TransformerEncoderLayer": Kind(lambda: nn.TransformerEncoderLayer(**transformer)),
+        "nn.TransformerEncoder": Kind(
+            lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(**transformer), 2, enable_nested_tensor=False)
+        ),
+        "nn.TransformerDecoderLayer": Kind(
+            lambda: nn.TransformerDecoderLayer(**transformer), lambda module, batch: module(batch["x"], batch["x"])
+        ),
+        "nn.RNN": Kind(lambda: nn.RNN(width, 4, batch_first=True), _first),
+        "nn.GRU": Kind(lambda: nn.GRU(width, 4, batch_first=True), _first),
+        "nn.LSTM": Kind(lambda: nn.LSTM(width, 4, batch_first=True), _first),
+        "nn.GRUCell": Kind(lambda: nn.GRUCell(width, 4), lambda module, batch: module(batch["x"][0])),
+        "nn.LSTMCell": Kind(lambda: nn.LSTMCell(width, 4), lambda module, batch: module(batch["x"][0])[0]),
+        "parametrizations.weight_norm": Kind(lambda: parametrizations.weight_norm(nn.Linear(width, 4))),
+        "parametrizations.spectral_norm": Kind(
+            lambda: parametrizations.spectral_norm(nn.Linear(width, 4)),
+            refused="an operation that has no form for many trainings at once",
+        ),
+        "a counter in `forward`": Kind(lambda: _Counted(width, 4), refused="of the module: got 'a change from"),
+        "`if` on a tensor": Kind(lambda: _Branching(width, 4), refused="a decision by the value of a tensor"),
+        "a write into torch.zeros": Kind(
+            lambda: _InPlace(width, 4), refused="a change in place of a tensor that all trainings share"
+        ),
+        "nanoGPT": Kind(lambda: BORROWED.NanoGPT(WORDS, width, n_tokens, dropout=0.1), _of_words),
+        "GPT2LMHeadModel": Kind(lambda: BORROWED.gpt2(WORDS, width, n_tokens, dropout=0.1), _logits, "transformers"),
+        "LlamaForCausalLM": Kind(lambda: BORROWED.llama(WORDS, width, n_tokens), _logits, "transformers"),
+        "TransformerBridge": Kind(
+            lambda: BORROWED.transformer_lens(WORDS, width, n_tokens), _of_words, "transformer_lens"
+        ),
+    }
+    return {name: replace(kind, width=width, n_tokens=n_tokens) for name, kind in found.items()}
+
+
+KINDS = kinds()
