@@ -53,11 +53,11 @@ NEEDS = {"gpt2": "transformers", "llama": "transformers", "transformer_lens": "t
 
 @pytest.mark.slow
 @pytest.mark.sample("nanogpt")
-@pytest.mark.parametrize("model", BORROWED.MODELS)
+@pytest.mark.parametrize("model", BORROWED.borrowed.parameters.declared()["model"].choices)
 def test_the_conformance_suite_holds(model: str) -> None:
     if model in NEEDS:
         pytest.importorskip(NEEDS[model], reason=f"{NEEDS[model]} is in an extra of pyproject.toml")
-    workload = BORROWED.Borrowed()
+    workload = BORROWED.borrowed()
     settings = [
         defaults(workload, model=model, dropout=0.1, init_sigma=sigma, n_words=4, width=8, dtype="float32")
         for sigma in (None, 0.1)

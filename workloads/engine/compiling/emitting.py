@@ -225,11 +225,10 @@ class Body:
         self.change(array, offset, how.form.format("{0}", text), is_serial=is_serial)
 
     def change(self, array: Array, offset: Place, form: str, *, is_serial: bool) -> None:
-        if offset.varies:
-            self._new.stores.append(f"CHANGE({array.name}, {offset.text}, ({form.format('before')}));")
-        else:
-            entry = f"{array.name}[{offset.text}]"
-            self._new.stores.append(f"{entry} = {form.format(entry)};")
+        entry = f"{array.name}[{offset.text}]"
+        changed = f"CHANGE({array.name}, {offset.text}, ({form.format('before')}));"
+        line = changed if offset.varies else f"{entry} = {form.format(entry)};"
+        (self._new.after if self.at_row else self._new.stores).append(line)
         self._new.is_serial |= is_serial
         self._written[array] = None
 

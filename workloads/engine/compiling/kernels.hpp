@@ -102,7 +102,7 @@ template <class T> static inline T v_fmod(T x, T y) { T z; for (int w = 0; w < W
 #endif
 
 // exp without a branch: x = n log 2 + r, a polynomial of r, and n in the bits of the exponent.
-static inline f v_exp(f x) {
+static inline __attribute__((always_inline)) f v_exp(f x) {
     f y = select(truth(x > 88.376f), k<f>(88.376f), select(truth(x < -87.336f), k<f>(-87.336f), x));
     f t = y * 1.44269504f + 12582912.0f, n = t - 12582912.0f, r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
     f p = r * (1 / 5040.0f) + 1 / 720.0f;
@@ -110,7 +110,7 @@ static inline f v_exp(f x) {
     p = p * __builtin_bit_cast(f, (__builtin_bit_cast(i, t) << 23) + 0x3f800000);
     return select(truth(x > 88.376f), k<f>(INFINITY), select(truth(x < -87.336f), k<f>(0.0f), p));
 }
-static inline d v_exp(d x) {
+static inline __attribute__((always_inline)) d v_exp(d x) {
     d y = select(truth(x > 709.4), k<d>(709.4), select(truth(x < -708.3), k<d>(-708.3), x));
     d t = y * 1.4426950408889634 + 6755399441055744.0, n = t - 6755399441055744.0;
     d r = (y - n * 0.69314718036912381649) - n * 1.9082149292705877e-10;
@@ -164,11 +164,20 @@ static __attribute__((noinline)) void product(const T* __restrict a, const T* __
     constexpr int n = n_columns<T>, padded = (N + n - 1) / n * n, C = padded / n % 2 ? 1 : 2, rest = M % TILE;
     constexpr bool packs = n > 1 && (bc != 1 || N % n != 0);
     constexpr int step = packs ? padded : br, along = packs ? 1 : bc;
+    if constexpr (packs && M * N * K <= 256) {  // packing would take longer
+        for (int x = 0; x < M; x++)
+            for (int y = 0; y < N; y++) {
+                T sum{};
+                for (int z = 0; z < K; z++) sum += a[x * ar + z * ac] * q[z * br + y * bc];
+                out[x * N + y] = sum;
+            }
+        return;
+    }
     alignas(64) static thread_local T packed[packs ? K * padded : 1];
     const T* right = q;
     if (packs) {
         for (int x = 0; x < K; x++)
-            for (int y = 0; y < padded; y++) packed[x * padded + y] = y < N ? q[x * br + y * bc] : T{};
+            for (int y = 0; y < N; y++) packed[x * padded + y] = q[x * br + y * bc];  // the rest stays 0
         right = packed;
     }
     for (int y = 0; y < N; y += n * C) {
