@@ -2,9 +2,8 @@
 
     python benchmarks/gpu.py [--device cuda] [--seconds 420] [--parts graphs rates ...] [--out benchmarks/gpu.json]
 
-Needs torch, numpy and pyarrow only. It stops where its time is up, and says what it left out. Merged steps are those
-of `--engine merged`; `differ` is the share of parameters whose step is not the vmapped one within a thousandth of it.
-With `--device cpu` the parts that need CUDA are left out, only to see that the others run.
+Needs torch, numpy and pyarrow only. It stops where its time is up, and says what it left out. With `--device cpu` the
+parts that need CUDA are left out, only to see that the others run.
 """
 
 import json
@@ -44,8 +43,8 @@ WHOLE: dict[str, tuple[Workload[Any], dict[str, Any], int]] = {
 
 @cache
 def programs_of(device: str, how: str) -> Executors | None:
-    """What takes a pack's steps: those of a trainer, launched as graphs or merged; `eager` launches from Python."""
-    return None if how == "eager" else executors_on(device.partition(":")[0], how)
+    """What takes a pack's steps: those of a trainer are `graphs`; `eager` launches each operation from Python."""
+    return None if how == "eager" else executors_on(device.partition(":")[0], "eager")
 
 
 def outcomes_agree(device: str, size: int = 128) -> dict[str, object]:
@@ -141,10 +140,7 @@ def whole_trainings_by_neighbours(
 
 SIZES = (1, 64, 1024, 4096, 16384)
 FIRST_STEPS, STEPS_A_REPLAY = 4, 16
-PARTS = (
-    *("whole_trainings", "graphs", "rates", "outcomes", "bits"),
-    *("graphs_are_eager", "memory", "merged"),
-)
+PARTS = ("whole_trainings", "graphs", "rates", "outcomes", "bits", "graphs_are_eager", "memory")
 
 
 def measure(*, device: str = "cuda", seconds: float = 420.0, parts: tuple[str, ...] = PARTS) -> dict[str, Any]:
@@ -163,13 +159,12 @@ def parts_on(device: str) -> dict[str, dict[str, Callable[[], object]]]:
     def rates(names: Iterable[str], how: str, sizes: Iterable[int]) -> dict[str, Callable[[], object]]:
         return {f"{name}, {how}, {size}": partial(rate, name, how, device, size) for name in names for size in sizes}
 
-    searched, translation = "solution 3, L-BFGS, float64", "translation, float32"
+    searched = "solution 3, L-BFGS, float64"
     with_graph = [name for name in GPU_SHAPES if name != searched]
     on_cuda: dict[str, dict[str, Callable[[], object]]] = {
         "graphs": rates(with_graph, "graphs", SIZES),
         "graphs_are_eager": {"all": partial(graphs_are_eager, device)},
         "memory": {name: partial(memory_of, name, device) for name in GPU_SHAPES},
-        "merged": rates((name for name in with_graph if name != translation), "merged", (1024, 16384)),
     }
     return {
         "whole_trainings": {"all": partial(whole_trainings_by_neighbours, device)},

@@ -10,7 +10,7 @@ BUDGET = {
     "workloads": 21_600,
     "search_spaces": 3_790,
     "reproduction": 8_000,
-    "benchmarks": 2_290,
+    "benchmarks": 1_600,
     "tests": 38_710,
 }
 

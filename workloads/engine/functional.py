@@ -50,13 +50,14 @@ Places = Mapping[str, Sequence[tuple[dict[str, Any], str]]]
 
 def _places_in(template: nn.Module) -> Places:
     """Where the tensors of a module stand, by name: tied ones in several places."""
-    names: dict[int, str] = {}
+    # A module may override its names: those of its state.
+    names = {id(value): name for name, value in (*template.named_parameters(), *template.named_buffers())}
     places: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for prefix, part in template.named_modules():
         for held in (part._parameters, part._buffers):
             for key, value in held.items():
                 own = f"{prefix}.{key}" if prefix else key
-                name = own if value is None else names.setdefault(id(value), own)
+                name = names.get(id(value), own)
                 places.setdefault(name, []).append((held, key))
     return places
 
