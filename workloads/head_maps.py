@@ -37,15 +37,10 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
     weights = seen_weights(module, lambda: module(*arguments))
     shapes = {tuple(layer.shape) for layer in weights}
     if len(shapes) != 1:
-        raise SpecError(
-            f"the attention of {type(module).__name__}",
-            given=f"softmaxes of the shapes {sorted(shapes)}"
-            if weights
-            else "a module that computes no softmax of the shape (sequence, head, token, token)",
-            expected="attention weights of the same shape in all layers",
-            fix="pass a function that takes the module and the tokens and returns the attention weights of all"
-            " layers, stacked",
-        )
+        given = f"softmaxes of shapes {sorted(shapes)}" if weights else "no softmax of (sequence, head, token, token)"
+        fix = "pass a function of the module and the tokens that returns the weights of all layers, stacked"
+        subject, expected = f"the attention of {type(module).__name__}", "attention weights of one shape in all layers"
+        raise SpecError(subject, given=given, expected=expected, fix=fix)
     return torch.stack(weights)
 
 
@@ -153,14 +148,9 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
     number = otherwise if sentence is None else sentence
     if not 0 <= number < n_sentences:
         most = f"0..{n_sentences - 1}" if n_sentences else "a training with test sentences"
-        raise UserError(
-            "--sentence",
-            given=number,
-            expected=most,
-            fix="choose the number of a test sentence"
-            if n_sentences
-            else "choose a training whose corpus has test sentences",
-        )
+        other = "a training whose corpus has test sentences"
+        fix = f"choose {'the number of a test sentence' if n_sentences else other}"
+        raise UserError("--sentence", given=number, expected=most, fix=fix)
     return number
 
 

@@ -90,11 +90,7 @@ def head_maps(
         batch = {name: value[0] for name, value in workload.eval_batch(lanes).items()}
         weights = lenses.attention(module, batch) if lenses.attention else watched_attention(workload, module, batch)
     if not weights:
-        raise UserError(
-            "TRAINING_ID",
-            given=f"a training of {workload.name}",
-            expected="a training of a model with attention heads",
-            fix="choose another training; or, in your own workload, let eval_loss compute a softmax of the shape"
-            " (sequence, head, token, token), or declare the attention in `lenses`",
-        )
+        given, expected = f"a training of {workload.name}", "a training of a model with attention heads"
+        fix = "choose another; or compute a softmax (sequence, head, token, token) in eval_loss, or declare `lenses`"
+        raise UserError("TRAINING_ID", given=given, expected=expected, fix=fix)
     return maps_of_batch(weights, batch, sentence, lenses.vocabulary(training.parameters))

@@ -68,16 +68,9 @@ def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]
         module = _imported(place, class_name, reference)
     else:
         names = ", ".join(registered_names())
-        raise SpecError(
-            "workload",
-            given=reference,
-            expected=f"module:Class, file.py:Class, or the name of an installed workload: {names}",
-            fix=did_you_mean(
-                reference,
-                registered_names(),
-                otherwise="correct the workload's name, or install the package that contains the workload",
-            ),
-        )
+        expected = f"module:Class, file.py:Class, or the name of an installed workload: {names}"
+        fix = did_you_mean(reference, registered_names(), "correct the name, or install the workload's package")
+        raise SpecError("workload", given=reference, expected=expected, fix=fix)
     return _instance(module, class_name, reference)
 
 

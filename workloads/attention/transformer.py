@@ -49,12 +49,8 @@ class RotaryAttention(Attention):
     def __init__(self, d_model: int, n_heads: int, n_tokens: int, *, kind: Kind, attention_scale: str | float) -> None:
         super().__init__(d_model, n_heads, kind=kind, attention_scale=attention_scale)
         if d_model // n_heads % 2:
-            raise SpecError(
-                "n_heads",
-                given=n_heads,
-                expected=f"heads with an even number of channels, of d_model={d_model}, for positions=rope",
-                fix="change n_heads or d_model",
-            )
+            expected = f"heads with an even number of channels, of d_model={d_model}, for positions=rope"
+            raise SpecError("n_heads", given=n_heads, expected=expected, fix="change n_heads or d_model")
         self.register_buffer("turn_KC", sinusoids(n_tokens, d_model // n_heads))
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
@@ -196,14 +192,11 @@ class Transformer(nn.Module):
 
         is_plain, scale = qk == "factored" and qk_rank is None, attention_scale
         fits = {"rope": is_plain, "relative": is_plain and is_causal and attention == "softmax"}.get(positions, True)
-        if not fits or (tied and n_answers not in (None, n_words)):
-            raise SpecError(
-                "positions" if not fits else "n_answers",
-                given=positions if not fits else n_answers,
-                expected="rope or relative with qk=factored, relative with causal softmax attention; and with tied=True"
-                " as many answers as words",
-                fix="choose positions=learned, or tied=False",
-            )
+        if tied and n_answers not in (None, n_words):
+            raise SpecError("n_answers", given=n_answers, expected="as many answers as words", fix="choose tied=False")
+        if not fits:
+            expected = "rope or relative with qk=factored, relative with causal softmax attention"
+            raise SpecError("positions", given=positions, expected=expected, fix="choose positions=learned")
 
         def layer() -> Attention:
             if positions == "relative":

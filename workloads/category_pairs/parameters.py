@@ -148,10 +148,5 @@ class CategoryPairsParameters(TrainingParameters):
         for name in names:
             default = self.declared()[name].default
             if getattr(self, name) != default:
-                raise SpecError(
-                    name,
-                    given=getattr(self, name),
-                    expected=f"the default {default!r} under variant={self.variant}, because the parameter belongs to"
-                    f" {owner}",
-                    fix=f"remove the parameter {name}, or change variant",
-                )
+                expected = f"the default {default!r} under variant={self.variant}, because it belongs to {owner}"
+                raise SpecError(name, given=getattr(self, name), expected=expected, fix="remove it, or change variant")

@@ -97,25 +97,17 @@ def checked_attention(
         expected = "attention weights that are real numbers"
         raise UserError(subject, given=str(attention.dtype), expected=expected, fix="store the weights as float32")
     if attention.ndim < 2 or attention.shape[-1] != attention.shape[-2] or 0 in attention.shape:
-        raise UserError(
-            subject,
-            given=f"an array of the shape {tuple(attention.shape)}",
-            expected="square matrices of the shape (..., n_tokens, n_tokens)",
-            fix="remove padding from both queries and keys; do not give cross-attention, because its matrices"
-            " have no diagonal",
-        )
+        given, fix = f"an array of the shape {tuple(attention.shape)}", "remove padding from both queries and keys"
+        raise UserError(subject, given=given, expected="square matrices: (..., n_tokens, n_tokens)", fix=fix)
     attention = attention.double()
     if not attention.isfinite().all():
         given = f"attention weights with {int((~attention.isfinite()).sum())} entries that are NaN or infinite"
         fix = "remove rows whose keys are all masked, which softmax turns into NaN"
         raise UserError(subject, given=given, expected="attention weights that are finite numbers", fix=fix)
     if (attention < 0).any():
-        raise UserError(
-            subject,
-            given=f"attention weights with the negative entry {attention.min().item():.6g}",
-            expected="attention weights that are probabilities, so at least 0",
-            fix="give the attention weights after the softmax, not the logits before it",
-        )
+        given = f"the negative entry {attention.min().item():.6g}"
+        fix = "give the attention weights after the softmax, not the logits before it"
+        raise UserError(subject, given=given, expected="weights that are probabilities, so at least 0", fix=fix)
     if not any_row_sum:
         _check_row_sums(attention, subject)
     return attention
@@ -128,13 +120,9 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
     sums = attention.sum(-1)
     if ((sums - 1.0).abs() <= ROW_SUM_TOLERANCE).all():
         return
-    raise UserError(
-        subject,
-        given=f"attention weights whose rows sum to {sums.min().item():.6g} up to {sums.max().item():.6g}",
-        expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}",
-        fix="capture the weights in eval mode, in float32, with all keys: dropout, missing keys and half precision "
-        "change the sums; or accept any sum with --any-row-sum or any_row_sum=True",
-    )
+    given = f"attention weights whose rows sum to {sums.min().item():.6g} up to {sums.max().item():.6g}"
+    fix = "capture them in eval mode, in float32, with all keys; or accept any sum with any_row_sum (--any-row-sum)"
+    raise UserError(subject, given=given, expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}", fix=fix)
 
 
 @dataclass(frozen=True, slots=True)

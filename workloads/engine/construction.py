@@ -43,13 +43,9 @@ def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None
 
 
 def _built_otherwise(name: str) -> SpecError:
-    return SpecError(
-        f"{name} of the module",
-        given="another value when the module of the same training is built again",
-        expected="a value that follows from the training's parameters and seed",
-        fix="in `model`, draw from the global generators of PyTorch, NumPy or Python, which are seeded for every"
-        " training, not from a generator of your own, and fill all memory of torch.empty",
-    )
+    given = "another value when the module of the same training is built again"
+    fix = "in `model`, draw from the global generators, which are seeded for every training, and fill torch.empty"
+    return SpecError(f"{name} of the module", given=given, expected="a value that parameters and seed give", fix=fix)
 
 
 def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
@@ -97,30 +93,20 @@ _COMPILED = "OptimizedModule"
 def check_trainable(module: object) -> None:
     """Refuses what the engine cannot train: no module, a compiled one, or one without parameters to train."""
     if not isinstance(module, nn.Module):
-        raise SpecError(
-            "model",
-            given=module,
-            expected="a function `model` that returns an nn.Module",
-            fix="return the nn.Module of one training",
-        )
+        fix = "return the nn.Module of one training"
+        raise SpecError("model", given=module, expected="a function `model` that returns an nn.Module", fix=fix)
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule) or type(part).__name__ == _COMPILED:
-            raise SpecError(
-                name or "model",
-                given="a module of torch.compile or torch.jit",
-                expected="a module that is not compiled, because the engine compiles it",
-                fix="leave out torch.compile or torch.jit",
-            )
+            expected = "a module that is not compiled, because the engine compiles it"
+            fix = "leave out torch.compile or torch.jit"
+            raise SpecError(name or "model", given="a module of torch.compile or torch.jit", expected=expected, fix=fix)
     tensors = tensors_of(module)
     for name, value in tensors.items():
         _check_tensor(name, value)
     if not any(value.requires_grad for value in tensors.values()):
-        raise SpecError(
-            "model",
-            given="a module without a parameter that requires gradients",
-            expected="a module with at least one parameter to train",
-            fix="make the trained tensor an nn.Parameter, or use layers that have parameters",
-        )
+        given = "a module without a parameter that requires gradients"
+        fix = "make the trained tensor an nn.Parameter, or use layers that have parameters"
+        raise SpecError("model", given=given, expected="a module with at least one parameter to train", fix=fix)
     _check_memory(tensors)
 
 
@@ -152,12 +138,10 @@ def _check_memory(tensors: dict[str, Tensor]) -> None:
             sharing[value.untyped_storage().data_ptr()].append(name)
     for one, other in (pair for names in sharing.values() for pair in combinations(names, 2)):
         if any(tensors[name].requires_grad for name in (one, other)) and _overlap(tensors[one], tensors[other]):
-            raise SpecError(
-                f"{one} and {other} of the module",
-                given="two tensors in the same memory",
-                expected="separate memory for every tensor",
-                fix="replace one of the tensors by its .clone(), or use the same nn.Parameter in both places",
-            )
+            given = "two tensors in the same memory"
+            expected = "separate memory for every tensor"
+            fix = "replace one of the tensors by its .clone(), or use the same nn.Parameter in both places"
+            raise SpecError(f"{one} and {other} of the module", given=given, expected=expected, fix=fix)
 
 
 def _overlap(one: Tensor, other: Tensor) -> bool:
@@ -220,9 +204,7 @@ def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Mod
     ]
     apart = f"declare {' and '.join(differing)} with static=True, which trains them apart" if differing else ""
     buffer = f"compute with self.NAME = at.per_lane({' or '.join(differing) or 'value'})"
-    raise SpecError(
-        f"{difference.name} of the module",
-        given=f"the value {difference.one} in one training's module and the value {difference.other} in another's",
-        expected="the same value for all trainings that share a program, or a buffer",
-        fix=" or ".join(filter(None, [buffer, apart])),
-    )
+    given = f"the value {difference.one} in one training's module and the value {difference.other} in another's"
+    expected = "the same value for all trainings that share a program, or a buffer"
+    fix = " or ".join(filter(None, [buffer, apart]))
+    raise SpecError(f"{difference.name} of the module", given=given, expected=expected, fix=fix)

@@ -66,13 +66,9 @@ class Masks:
             return None
         mask = self._masks.get(str(number))
         if mask is None or tuple(mask.shape) != shape:
-            raise SpecError(
-                "dropout",
-                given=f"call {number + 1} of dropout on a tensor of the shape {shape}, unlike in the first evaluation"
-                " of the loss",
-                expected="the same calls of dropout in every evaluation on batches of the same shapes",
-                fix="let only static parameters and the batch's shapes decide whether dropout is called",
-            )
+            given = f"call {number + 1} of dropout on a tensor of the shape {shape}, unlike in the first evaluation"
+            fix = "let only static parameters and the batch's shapes decide whether dropout is called"
+            raise SpecError("dropout", given=given, expected="the same calls on batches of the same shapes", fix=fix)
         return mask, site.n_dropped / _VALUES
 
 

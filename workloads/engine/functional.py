@@ -195,13 +195,9 @@ def gradients_of(name: str, loss: Tensor, at: State, *, materialize: bool = True
     """The gradients of a loss with respect to `at`, of one training or several; 0 where none flows, or `None` if not to
     `materialize`."""
     if not loss.requires_grad:
-        raise SpecError(
-            name,
-            given="a value that no parameter of the module changes",
-            expected="a loss whose gradient PyTorch can compute",
-            fix="compute the loss from parameters of the module that require gradients, without detach(),"
-            " torch.no_grad(), argmax or a comparison",
-        )
+        expected = "a loss whose gradient PyTorch can compute"
+        fix = "compute it from parameters that require gradients, without detach(), no_grad(), argmax or a comparison"
+        raise SpecError(name, given="a value that no parameter of the module changes", expected=expected, fix=fix)
     # The loss of a training depends only on the weights of that training. So with respect to these weights, the
     # gradient of the summed loss is the gradient of that training's loss.
     try:

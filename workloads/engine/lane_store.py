@@ -119,12 +119,10 @@ class LaneStore(LaneState, Generic[P]):
             buffers = self.buffers.copy()
             parameters = self.parameters | {name: buffers.pop(name) for name in self._unused}
             if self._unused and not self._unused <= unused_in(template, loss, parameters, buffers, batch):
-                raise SpecError(
-                    ", ".join(sorted(self._unused)),
-                    given="parameters that the loss uses only at batches of some shapes",
-                    expected="a loss that uses the same parameters at every step",
-                    fix="add 0 times their sum to the loss, or leave them out of the module",
-                )
+                given = "parameters that the loss uses only at batches of some shapes"
+                expected = "a loss that uses the same parameters at every step"
+                fix = "add 0 times their sum to the loss, or leave them out of the module"
+                raise SpecError(", ".join(sorted(self._unused)), given=given, expected=expected, fix=fix)
             self._sites[shapes] = tuple(forms.masks.sites)
         return self._sites[shapes]
 

@@ -119,13 +119,9 @@ class _Alone:
             loss = self._at(state, other._batch, "loss", self._plain_loss)
             if not _is_near(loss, expected, expected, _TOLERANCE_AGAIN * expected.abs(), _ROUNDINGS_AGAIN):
                 again = "again" if other is self else "with the same weights and batch by another training's module"
-                raise SpecError(
-                    "the loss",
-                    given=f"a loss whose value changes when it is computed {again}",
-                    expected="a loss that depends only on the module's parameters, its buffers and the batch",
-                    fix="store no counter, cache or last output, draw random numbers in `data`, with its argument"
-                    " `draw`, and keep a number in which trainings differ as self.NAME = at.per_lane(value)",
-                )
+                given = f"a loss whose value changes when it is computed {again}"
+                fix = "store nothing, draw in `data` with its argument `draw`, and use self.NAME = at.per_lane(value)"
+                raise SpecError("the loss", given=given, expected="a loss of tensors and batch alone", fix=fix)
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """With PyTorch's own functions but dropout, which must drop the same entries as in the engine."""
@@ -148,29 +144,19 @@ class _Alone:
             function(self._module, _copy(batch))
             again = constants_of(self._module, tensors=False)
             for attribute in (each for each in {**after, **again} if after.get(each) != again.get(each)):
-                raise SpecError(
-                    f"{attribute} of the module",
-                    given=f"a change from {after.get(attribute, 'nothing')} to {again.get(attribute, 'nothing')} while"
-                    f" {name} was computed",
-                    expected="a module that keeps nothing from call to call, because many trainings share it",
-                    fix="compute what differs from step to step in `data`, and draw random numbers there, with its"
-                    " argument `draw`",
-                )
+                change = f"a change from {after.get(attribute, 'nothing')} to {again.get(attribute, 'nothing')}"
+                given, fix = f"{change} while {name} was computed", "compute it in `data`, and draw there"
+                expected = "a module that keeps nothing from call to call"
+                raise SpecError(f"{attribute} of the module", given=given, expected=expected, fix=fix)
         if changed := _changed(tensors_of(self._module), state):
-            raise SpecError(
-                f"{changed} of the module",
-                given=f"a change of its values while {name} was computed",
-                expected="parameters and buffers that only the optimizer changes, not the loss",
-                fix="for batch norm, use track_running_stats=False or use LayerNorm; put values that change from"
-                " step to step among the inputs",
-            )
+            given, expected = f"a change of its values while {name} was computed", "no change but the optimizer's"
+            fix = "use LayerNorm, or track_running_stats=False in batch norm; compute what changes in `data`"
+            raise SpecError(f"{changed} of the module", given=given, expected=expected, fix=fix)
         if changed := _changed(batch_copy, batch):
-            raise SpecError(
-                f"{changed} of the batch",
-                given=f"a change of its values while {name} was computed",
-                expected="a batch that the loss does not change",
-                fix="make a new tensor, for example write x = 2 * x in place of x *= 2",
-            )
+            given = f"a change of its values while {name} was computed"
+            expected = "a batch that the loss does not change"
+            fix = "make a new tensor, for example write x = 2 * x in place of x *= 2"
+            raise SpecError(f"{changed} of the batch", given=given, expected=expected, fix=fix)
         return result
 
 
@@ -183,13 +169,9 @@ def _own_buffers(module: nn.Module) -> None:
 
 
 def _differs(subject: str, *, given: str, expected: str) -> SpecError:
-    return SpecError(
-        subject,
-        given=given,
-        expected=expected,
-        fix="keep a number in which trainings differ as self.NAME = at.per_lane(value), and compute only with the batch"
-        " and registered parameters and buffers: no parameters in lists, globals, class attributes or hooks",
-    )
+    rule = "compute only with the batch and registered parameters and buffers"
+    fix = f"keep a number in which trainings differ as self.NAME = at.per_lane(value), and {rule}"
+    return SpecError(subject, given=given, expected=expected, fix=fix)
 
 
 def _copy(values: Mapping[str, Tensor], lane: int | None = None) -> State:

@@ -101,12 +101,10 @@ def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
         batch_first: bool,
     ) -> tuple[Tensor, ...]:
         if not isinstance(has_biases, bool):
-            raise SpecError(
-                "nn.utils.rnn.pack_padded_sequence",
-                given="packed sequences of several lengths",
-                expected="sequences of the same length",
-                fix="leave out pack_padded_sequence: pad the sequences, and give the padding the weight 0 in the loss",
-            )
+            given = "packed sequences of several lengths"
+            expected = "sequences of the same length"
+            fix = "leave out pack_padded_sequence: pad the sequences, and give the padding the weight 0 in the loss"
+            raise SpecError("nn.utils.rnn.pack_padded_sequence", given=given, expected=expected, fix=fix)
         x_TBD = input.transpose(0, 1) if batch_first else input
         states, n_directions = [hx] if isinstance(hx, Tensor) else list(hx), 1 + bidirectional
         n_weights, ends = len(weights) // (num_layers * n_directions), []

@@ -239,10 +239,6 @@ def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Te
     with torch.no_grad():
         measures = workload.measure(module, data | evaluated | descended)
     if taken := [name for name in measures if name in RESERVED_METRICS]:
-        raise SpecError(
-            f"{workload.name}.measure",
-            given=taken[0],
-            expected=f"a metric that is not called {', '.join(RESERVED_METRICS)}",
-            fix="rename the metric",
-        )
+        expected = f"a metric that is not called {', '.join(RESERVED_METRICS)}"
+        raise SpecError(f"{workload.name}.measure", given=taken[0], expected=expected, fix="rename the metric")
     return evaluated["eval_loss"], measures

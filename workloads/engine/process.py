@@ -72,13 +72,9 @@ def check_rounding() -> None:
     """Refuses a process in which MKL multiplied before `import attnsweep` set `MKL_CBWR`, which it reads only then:
     products may round differently for different memory alignments."""
     if _mkl("mkl_serv_cbwr_get", _MKL_CBWR_ALL) == _MKL_CBWR_OFF:
-        raise UserError(
-            "MKL_CBWR",
-            given=f"the value {os.environ['MKL_CBWR']}, set after PyTorch had multiplied matrices in this process",
-            expected="a value of MKL_CBWR that is set before the first matrix product, because otherwise the last"
-            " bits of a training depend on the trainings beside it",
-            fix="restart Python, and set MKL_CBWR in the environment or import attnsweep before PyTorch is used",
-        )
+        given = f"the value {os.environ['MKL_CBWR']}, set after PyTorch had multiplied matrices in this process"
+        fix = "restart Python, and set it in the environment or import attnsweep before PyTorch is used"
+        raise UserError("MKL_CBWR", given=given, expected="a value set before the first matrix product", fix=fix)
 
 
 def _mkl(function: str, *arguments: int) -> int | None:

@@ -141,12 +141,9 @@ def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
     for phrase, (given, fix, *other) in _CAUSES.items():
         if phrase in text:
             operation = text.partition(phrase)[2].removeprefix(" for").partition(". ")[0].partition(";")[0].strip()
-            return SpecError(
-                subject or (f"{Path(frame.filename).name}, line {frame.lineno}" if frame else "the loss"),
-                given=given.format(operation),
-                expected=(*other, _AS_IF_ALONE)[0],
-                fix=fix,
-            )
+            where = f"{Path(frame.filename).name}, line {frame.lineno}" if frame else "the loss"
+            expected = (*other, _AS_IF_ALONE)[0]
+            return SpecError(subject or where, given=given.format(operation), expected=expected, fix=fix)
     return None
 
 

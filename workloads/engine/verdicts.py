@@ -145,12 +145,9 @@ class VerdictTable:
     def __post_init__(self) -> None:
         labels = [(row.outcome, detail) for row in self.rows for detail in row.details]
         if twice := [label for label in labels if labels.count(label) > 1]:
-            raise SpecError(
-                "the table of verdicts (rules that label trainings)",
-                given=f"the label {twice[0]} in two rows",
-                expected="each label in one row only",
-                fix="join the two rows into one, or give one of the rows another detail",
-            )
+            given, subject = f"the label {twice[0]} in two rows", "the table of verdicts (rules that label trainings)"
+            fix = "join the two rows into one, or give one of the rows another detail"
+            raise SpecError(subject, given=given, expected="each label in one row only", fix=fix)
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
         """Labels each training at each probe by the first row whose condition holds."""

@@ -67,13 +67,8 @@ class Task(ABC):
             expected = f"at most {self.most_words} words with task={self.name}"
             raise SpecError("n_words", given=n_words, expected=expected, fix="lower n_words")
         if n_words < self.least_words:
-            raise SpecError(
-                "n_words",
-                given=n_words,
-                expected=f"at least {self.least_words} words with task={self.name}, because with fewer words some"
-                " drawn tasks are trivial",
-                fix="raise n_words",
-            )
+            expected = f"at least {self.least_words} words with task={self.name}, or some tasks are trivial"
+            raise SpecError("n_words", given=n_words, expected=expected, fix="raise n_words")
 
     def least_contrast(self, n_judged: int) -> float:
         """Returns the smallest allowed `chain_contrast` (how far transition probabilities are from uniform). With a
@@ -250,13 +245,8 @@ class Induction(Task):
             expected = f"at least {2 * _SHORTEST_SHARE} tokens with task=induction"
             raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="raise n_tokens")
         if n_words < n_tokens // _LONGEST_SHARE:
-            raise SpecError(
-                "n_words",
-                given=n_words,
-                expected=f"at least {n_tokens // _LONGEST_SHARE} words with task=induction, because all tokens of a"
-                " segment are different words",
-                fix="raise n_words, or lower n_tokens",
-            )
+            expected = f"at least {n_tokens // _LONGEST_SHARE} words: all tokens of a segment are different words"
+            raise SpecError("n_words", given=n_words, expected=expected, fix="raise n_words, or lower n_tokens")
 
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
@@ -309,13 +299,8 @@ class OwnText(Task):
         text = read_text(corpus)
         least = min(len(text.train), len(text.held_out))
         if n_tokens >= least:
-            raise SpecError(
-                "n_tokens",
-                given=n_tokens,
-                expected=f"fewer than {least} tokens, the length of the shorter of the training text and the"
-                f" held-out text of {corpus}",
-                fix="lower n_tokens, or give a longer text",
-            )
+            expected = f"fewer than {least} tokens, the length of the shorter text of {corpus}, training or held-out"
+            raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="lower n_tokens, or give a longer text")
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """Returns the two parts of the user's text, `train` and `held_out`, int64 (n_tokens,) each, which all trainings

@@ -68,13 +68,9 @@ def checked(data: Any) -> Batch:
     is_pair = isinstance(data, tuple) and len(data) == 2
     named = dict(zip(("inputs", "target"), data, strict=True)) if is_pair else data
     if not isinstance(named, dict) or not {"inputs", "target"} <= named.keys() or _NOT_OF_DATA & named.keys():
-        raise SpecError(
-            "data",
-            given=sorted(map(str, named)) if isinstance(named, dict) else type(data).__name__,
-            expected="a pair (inputs, target), or a dictionary of these and of tensors of other names, but no "
-            + ", ".join(sorted(_NOT_OF_DATA)),
-            fix="let the function `data` return (inputs, target)",
-        )
+        given = sorted(map(str, named)) if isinstance(named, dict) else type(data).__name__
+        expected = f"(inputs, target), or a dictionary of these and others, but no {', '.join(sorted(_NOT_OF_DATA))}"
+        raise SpecError("data", given=given, expected=expected, fix="let the function `data` return (inputs, target)")
     inputs, others = named["inputs"], {name: value for name, value in named.items() if name != "inputs"}
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     batch = {f"{INPUTS}{place}": value for place, value in enumerate(arguments)} | others
@@ -142,13 +138,9 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.de
     table, again = tables
     check_rows(table, first_axis=0)
     if not all(torch.equal(column, again[name]) for name, column in table.items()):
-        raise SpecError(
-            "data",
-            given="a function that returns other tensors when it is called again",
-            expected="a function that returns the same tensors in every call, because only the split may differ"
-            " between seeds",
-            fix="draw with an argument `draw`, or `fixed` for data that each training keeps",
-        )
+        given = "a function that returns other tensors when it is called again"
+        fix = "draw with an argument `draw`, or `fixed` for data that each training keeps"
+        raise SpecError("data", given=given, expected="the same tensors in every call with the same split", fix=fix)
     return {name: column.to(device).unsqueeze(0) for name, column in table.items()}
 
 
@@ -156,9 +148,7 @@ def check_rows(table: Batch, first_axis: int) -> None:
     """Raises a `SpecError` unless all columns have equally many rows along an axis, at least two."""
     lengths = {name: column.shape[first_axis] if column.dim() > first_axis else 0 for name, column in table.items()}
     if len({*lengths.values()}) != 1 or min(lengths.values()) < 2:
-        raise SpecError(
-            "data",
-            given=", ".join(f"{name} of {n} rows" for name, n in lengths.items()),
-            expected="at least two rows, and equally many rows of inputs and target",
-            fix="give the first axis of each tensor one entry per example",
-        )
+        given = ", ".join(f"{name} of {n} rows" for name, n in lengths.items())
+        expected = "at least two rows, and equally many rows of inputs and target"
+        fix = "give the first axis of each tensor one entry per example"
+        raise SpecError("data", given=given, expected=expected, fix=fix)

@@ -77,12 +77,8 @@ def problem(
     if isinstance(own_probes, Call):
         calls, supplied = calls | {"probe_steps": own_probes}, supplied | {"probe_steps": frozenset()}
     elif own_probes is not None and (own_probes < 1 if isinstance(own_probes, int) else min(own_probes, default=0) < 0):
-        raise SpecError(
-            "probe_steps",
-            given=probe_steps,
-            expected="a number of steps, at least 1, or steps from 0 on",
-            fix="give these, or leave it out",
-        )
+        expected = "a number of steps, at least 1, or steps from 0 on"
+        raise SpecError("probe_steps", given=probe_steps, expected=expected, fix="give these, or leave it out")
     declared = parameters_class(
         name,
         calls,
@@ -93,19 +89,13 @@ def problem(
         more=_OF_TABLES if has_table else MappingProxyType({}),
     )
     if {"draw", "fixed"} <= {*named["data"].names}:
-        raise SpecError(
-            "data",
-            given="the arguments draw and fixed",
-            expected="`draw` for new data at each step, or `fixed` for a table of each training",
-            fix="for what stays the same beside what is drawn at each step, use draw.fixed",
-        )
+        expected = "`draw` for new data at each step, or `fixed` for a table of each training"
+        fix = "for what stays the same beside what is drawn at each step, use draw.fixed"
+        raise SpecError("data", given="the arguments draw and fixed", expected=expected, fix=fix)
     if eval_step is not None and ("step" not in named["data"].names or eval_step < 0):
-        raise SpecError(
-            "eval_step",
-            given=eval_step,
-            expected="a step from 0 on, for a function `data` with the argument `step`",
-            fix="add the argument `step` to `data`, or leave eval_step out",
-        )
+        expected = "a step from 0 on, for a function `data` with the argument `step`"
+        fix = "add the argument `step` to `data`, or leave eval_step out"
+        raise SpecError("eval_step", given=eval_step, expected=expected, fix=fix)
     level_names = ("zero", *chosen.level_names, *own_levels)
     attributes = {
         "__module__": model.__module__,
@@ -172,12 +162,8 @@ def _scores(heads: Mapping[str, Callable[..., Tensor]] | Sequence[str]) -> Mappi
 def _calls(kind: str, functions: Mapping[str, object], taken: tuple[str, ...]) -> dict[str, Call]:
     for name in functions:
         if not name.isidentifier() or name.lower() in taken:
-            raise SpecError(
-                f"{kind}s",
-                given=name,
-                expected=f"a name of letters, digits and _, in any case other than {', '.join(taken)}",
-                fix=f"rename the {kind}",
-            )
+            expected = f"a name of letters, digits and _, in any case other than {', '.join(taken)}"
+            raise SpecError(f"{kind}s", given=name, expected=expected, fix=f"rename the {kind}")
     return {name: read_call(f"{kind} {name}", function) for name, function in functions.items()}
 
 
@@ -213,11 +199,8 @@ def _checked(when: object, subject: str) -> When:
         terms_of(when)
         return when
     if not callable(when):
-        raise SpecError(
-            f"the condition of {subject}",
-            given=when,
-            expected="a text such as `accuracy >= 0.99`, or a function of the parameters and the measurements",
-            fix=f'write {"when=" if subject.startswith("the outcome") else ""}"accuracy >= 0.99"',
-        )
+        expected = "a text such as `accuracy >= 0.99`, or a function of the parameters and the measurements"
+        fix = f'write {"when=" if subject.startswith("the outcome") else ""}"accuracy >= 0.99"'
+        raise SpecError(f"the condition of {subject}", given=when, expected=expected, fix=fix)
     condition: Condition = when
     return condition

@@ -37,12 +37,9 @@ class Call:
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         if missing := [name for name in self.names if name not in values]:
-            raise SpecError(
-                f"{missing[0]} of {self.role}",
-                given=missing[0],
-                expected="a parameter, or a tensor that `data` returns by name",
-                fix=did_you_mean(missing[0], values, "give it a default, or let `data` return a dictionary with it"),
-            )
+            expected = "a parameter, or a tensor that `data` returns by name"
+            fix = did_you_mean(missing[0], values, "give it a default, or let `data` return a dictionary with it")
+            raise SpecError(f"{missing[0]} of {self.role}", given=missing[0], expected=expected, fix=fix)
         return self.function(**{name: values[name] for name in self.names})
 
 
@@ -55,12 +52,8 @@ def read_call(role: str, function: object) -> Call:
     arguments = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     if other := [str(argument) for argument in arguments if argument.kind not in named]:
-        raise SpecError(
-            role,
-            given=other[0],
-            expected="a function without positional-only arguments, *args and **kwargs",
-            fix="list all arguments of the function by name",
-        )
+        expected = "a function without positional-only arguments, *args and **kwargs"
+        raise SpecError(role, given=other[0], expected=expected, fix="list all arguments of the function by name")
     return Call(role, function, tuple(argument.name for argument in arguments))
 
 
@@ -100,23 +93,17 @@ def parameters_class(
             declared = _declared(role, argument, hints.get(argument.name), is_static=role in always_static)
             known = fields.setdefault(argument.name, declared)
             if known[1].default != declared[1].default:
-                raise SpecError(
-                    f"{argument.name} of {role}",
-                    given=declared[1].default,
-                    expected=f"the default {known[1].default} that the same argument has in another function",
-                    fix=f"give {argument.name} the same default in all functions",
-                )
+                expected = f"the default {known[1].default} that the same argument has in another function"
+                fix = f"give {argument.name} the same default in all functions"
+                raise SpecError(f"{argument.name} of {role}", given=declared[1].default, expected=expected, fix=fix)
     for argument_name, role, is_tensor in without_default:
         close = did_you_mean(argument_name, {*supplied[role], *fields}, otherwise="")
         # Losses and what is measured may take tensors by the names that `data` gives them.
         is_of_data = "target" in supplied[role] and (is_tensor or not close)
         if argument_name not in fields and not is_of_data:
-            raise SpecError(
-                f"{argument_name} of {role}",
-                given="an argument without a default",
-                expected="an argument with a default, such as n_layers: int = 2; or of a tensor of `data`, `: Tensor`",
-                fix=close or f"give {argument_name} a default in this function, or in another with the same argument",
-            )
+            expected = "an argument with a default, such as n_layers: int = 2; or of a tensor of `data`, `: Tensor`"
+            fix = close or f"give {argument_name} a default in this function, or in another with the same argument"
+            raise SpecError(f"{argument_name} of {role}", given="an argument without one", expected=expected, fix=fix)
     for parameter_name, value in defaults.items():
         fields[parameter_name] = _with_default(parameter_name, value)
     made: type[TrainingParameters] = dataclasses.make_dataclass(
@@ -129,22 +116,15 @@ def parameters_class(
     for role, argument in known_before:
         default = made.declared()[argument.name].default
         if argument.default not in (argument.empty, default):
-            raise SpecError(
-                f"{argument.name} of {role}",
-                given=argument.default,
-                expected=f"no default here, or {default}: every training has this parameter",
-                fix="leave the default out; `defaults` of at.problem and a sweep's space change it",
-            )
+            expected = f"no default here, or {default}: every training has this parameter"
+            fix = "leave the default out; `defaults` of at.problem and a sweep's space change it"
+            raise SpecError(f"{argument.name} of {role}", given=argument.default, expected=expected, fix=fix)
     return made
 
 
 def _refused_name(role: str, name: str, meaning: str) -> SpecError:
-    return SpecError(
-        f"{name} of {role}",
-        given=name,
-        expected=f"an argument whose name means {meaning}, and is no name of attnsweep's own",
-        fix="rename the argument",
-    )
+    expected = f"an argument whose name means {meaning}, and is no name of attnsweep's own"
+    return SpecError(f"{name} of {role}", given=name, expected=expected, fix="rename the argument")
 
 
 def _is_common(role: str, name: str) -> bool:
@@ -166,13 +146,9 @@ def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: b
     members = _members(hint, declared["default"])
     kinds = {str} if choices else {member for member in members if member is not types.NoneType}
     if len(kinds) != 1 or not kinds <= {*KINDS}:
-        raise SpecError(
-            subject,
-            given=str(argument),
-            expected=f"an argument of one of the types {', '.join(kind.__name__ for kind in KINDS)}, or of one of"
-            " these types and None",
-            fix="annotate the argument, such as width: int = 16",
-        )
+        expected = f"a type among {', '.join(kind.__name__ for kind in KINDS)}, or one of these and None"
+        fix = "annotate the argument, such as width: int = 16"
+        raise SpecError(subject, given=str(argument), expected=expected, fix=fix)
     (kind,) = kinds
     is_optional = types.NoneType in members
     declared["static"] = declared["static"] or is_static or is_optional or kind is not float
@@ -191,12 +167,9 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
     known = _COMMON.get(name)
     if known is None:
         common = ", ".join(_COMMON)
-        raise SpecError(
-            "defaults",
-            given=name,
-            expected=f"the name of a parameter that every training has: {common}",
-            fix="to change the default of an argument of your own function, change it in the function's signature",
-        )
+        expected = f"the name of a parameter that every training has: {common}"
+        fix = "to change the default of an argument of your own function, change it in the function's signature"
+        raise SpecError("defaults", given=name, expected=expected, fix=fix)
     kind: Any = known.kind | None if known.optional else known.kind
     declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}
     declared |= {"default": known.accept(value)}
@@ -236,12 +209,9 @@ def output_of(returned: Any) -> Tensor:
     output = getattr(returned, "logits", returned)
     output = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(output, Tensor):
-        raise SpecError(
-            "the model's output",
-            given=type(returned).__name__,
-            expected="a tensor, a tuple whose first item is a tensor, or an object with `logits`",
-            fix="let the module's `forward` return the logits or the predictions",
-        )
+        expected = "a tensor, a tuple whose first item is a tensor, or an object with `logits`"
+        fix = "let the module's `forward` return the logits or the predictions"
+        raise SpecError("the model's output", given=type(returned).__name__, expected=expected, fix=fix)
     return output
 
 
@@ -297,12 +267,8 @@ def _misfit(loss: str, output: Tensor, target: Tensor, expected: str, fix: str) 
     def described(value: Tensor) -> str:
         return f"{str(value.dtype).removeprefix('torch.')} of the shape {tuple(value.shape)}"
 
-    return SpecError(
-        "loss",
-        given=f"{loss} of an output {described(output)} and a target {described(target)}",
-        expected=f"a target of {expected}",
-        fix=fix,
-    )
+    given = f"{loss} of an output {described(output)} and a target {described(target)}"
+    return SpecError("loss", given=given, expected=f"a target of {expected}", fix=fix)
 
 
 def _cross_entropy(values: Values) -> Tensor:

@@ -54,19 +54,13 @@ class Problem(Workload[Any]):
         """Builds the user's module for one training. It gets the attribute `of_problem`: the static parameters."""
         module: Any = self.model(parameters.values())
         if not isinstance(module, nn.Module):
-            raise SpecError(
-                "model",
-                given=type(module).__name__,
-                expected="a function that returns a torch.nn.Module",
-                fix="let the function `model` return a torch.nn.Module",
-            )
+            expected = "a function that returns a torch.nn.Module"
+            fix = "let the function `model` return a torch.nn.Module"
+            raise SpecError("model", given=type(module).__name__, expected=expected, fix=fix)
         if type(module).forward is nn.Module.forward and "forward" not in vars(module):
-            raise SpecError(
-                "model",
-                given=f"a {type(module).__name__} without the method `forward`",
-                expected="a module that computes the output from the inputs",
-                fix="define `forward` in its class",
-            )
+            given = f"a {type(module).__name__} without the method `forward`"
+            fix = "define `forward` in its class"
+            raise SpecError("model", given=given, expected="a module that computes the output from the inputs", fix=fix)
         module.of_problem = _static(parameters)
         return module
 
@@ -85,12 +79,10 @@ class Problem(Workload[Any]):
         own = over_lanes(module, of_one)(*parted(module, start), batch)
         for name, value in own.items():
             if name not in start or value.shape != start[name].shape:
-                raise SpecError(
-                    "initial",
-                    given=f"{name} of the shape {tuple(value.shape[1:])}",
-                    expected=f"a tensor of the module in its shape: {', '.join(start)}",
-                    fix="return the tensors by their names in module.state_dict()",
-                )
+                given = f"{name} of the shape {tuple(value.shape[1:])}"
+                expected = f"a tensor of the module in its shape: {', '.join(start)}"
+                fix = "return the tensors by their names in module.state_dict()"
+                raise SpecError("initial", given=given, expected=expected, fix=fix)
         return state | {name: value.to(start[name].dtype) for name, value in own.items()}
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
@@ -163,13 +155,9 @@ class Problem(Workload[Any]):
         scores = {role: score_LNH.double().cpu().numpy() for role, score_LNH in score_by_role.items()}
         for role, score_LNH in scores.items():
             if score_LNH.ndim != 3 or score_LNH.shape != next(iter(scores.values())).shape:
-                raise SpecError(
-                    f"heads, {role}",
-                    given=f"a score of shape {score_LNH.shape[1:]}",
-                    expected="one number per (layer, head), and the same shape for all scores",
-                    fix="average each score over examples and queries: the attention weights are (layer, example,"
-                    " head, query, key)",
-                )
+                given, fix = f"a score of shape {score_LNH.shape[1:]}", "average it over examples and queries"
+                expected = "one number per (layer, head), and the same shape for all scores"
+                raise SpecError(f"heads, {role}", given=given, expected=expected, fix=fix)
         highest = np.maximum.reduce([*scores.values()])
         is_role = [(score >= ROLE_SHARE) & (score == highest) for score in scores.values()]
         return HeadScores(scores=scores, role=np.select(is_role, [*scores], NO_ROLE))

@@ -278,11 +278,7 @@ def split_sentences(
             seen.add(pair.source)
             held_out.append(pair)
     if len(held_out) < n_held_out:
-        raise SpecError(
-            "n_valid + n_test",
-            given=n_held_out,
-            expected=f"at most {len(held_out)} sentences, because {DRAWS_PER_HELD_OUT * n_held_out} draws from the"
-            " grammar gave no more sentences that are not in the training part",
-            fix="enlarge the lexicon (n_nouns, n_names, ...), or lower n_train, n_valid or n_test",
-        )
+        n_drawn = DRAWS_PER_HELD_OUT * n_held_out
+        expected = f"at most {len(held_out)} sentences: {n_drawn} draws gave no more that are not in the training part"
+        raise SpecError("n_valid + n_test", given=n_held_out, expected=expected, fix="enlarge the lexicon")
     return train, held_out
