@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUDGET = {
     "orchestrator": 26_080,
-    "workloads": 21_600,
+    "workloads": 21_400,
     "search_spaces": 3_790,
     "reproduction": 8_000,
     "benchmarks": 1_600,
