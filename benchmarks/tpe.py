@@ -24,7 +24,7 @@ from harness import main
 from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
 
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.tasks import training_seed
 from attnsweep.search_spaces import Float, LossQuantile, Sweep
@@ -93,7 +93,7 @@ def sweep(surface: Surface, trials: int, trainers: int, seed: int) -> Iterable[f
     space = {name: Float(low=low, high=high, log=True) for name, (low, high) in ENDS.items()}
     spec = Sweep(name="tpe", workload="category_pairs", space=space, trials=trials, seed=seed, objective=LossQuantile())
     with tempfile.TemporaryDirectory() as place:
-        study = Study(SweepDirectory.create(Path(place) / "s", spec, {}))
+        study = open_study(SweepDirectory.create(Path(place) / "s", spec, {}))
         while study.n_left:
             for asked in [study.ask() for _ in range(study.n_to_draw(trainers, ()))]:
                 value = surface(*(share(name, float(asked.values[name])) for name in ENDS))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.replication import n_wanted
@@ -84,6 +84,25 @@ class _Tpe(TPESampler):
         return super().infer_relative_search_space(study, trial) if self._known is None else self._known
 
 
+class _Nsga2(NSGAIISampler):
+    """Generations and parents follow from the ended trials alone, not from notes in the study: a resumed sweep draws
+    alike."""
+
+    def _ended(self, study: Study) -> list[FrozenTrial]:
+        return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+
+    def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:
+        del trial
+        return len(self._ended(study)) // (self.population_size or 1)
+
+    def get_population(self, study: Study, generation: int) -> list[FrozenTrial]:
+        size = self.population_size or 1
+        return self._ended(study)[generation * size : (generation + 1) * size]
+
+    def get_parent_population(self, study: Study, generation: int) -> list[FrozenTrial]:
+        return self.select_parent(study, generation) if generation else []
+
+
 def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
     """Returns the sampler that a sweep names, if it learns, as an Optuna sampler seeded for one trial. The others draw
     by `numbered_draws`."""
@@ -98,7 +117,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
         case "tpe":
             return _Tpe(sweep, seed)
         case "nsga2":
-            return NSGAIISampler(population_size=n_startup(sweep), seed=seed)
+            return _Nsga2(population_size=n_startup(sweep), seed=seed)
         case "boundary":
             # Its import of SciPy takes half a second.
             from attnsweep.search_spaces.boundary import BoundarySampler

@@ -7,12 +7,14 @@ reverse order, so whatever is in one of them must also be in the next one that i
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from attnsweep.orchestrator.audit.check_files import check_files, check_journal
-from attnsweep.orchestrator.audit.check_results import Books, check_results
+from optuna.trial import FrozenTrial
+
+from attnsweep.orchestrator.audit.check_files import check_files
+from attnsweep.orchestrator.audit.check_results import Books, check_results, numbered_trials
 from attnsweep.orchestrator.audit.problems import RESTORE, RESUME, Audit, Check, Problem, in_one_line
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
-from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.running.study_storage import has_study, read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.record import DamagedRecordError
@@ -57,7 +59,7 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
     if isinstance(logged, Problem):
         checks.append(Check("MLflow: ?", [logged]))
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    checks += [spec, *unread, *check_journal(directory, finished=finished), check_files(directory, finished=finished)]
+    checks += [spec, *unread, check_files(directory, finished=finished)]
     checks += _replayed(directory, finished=finished)
     return Audit(directory=str(directory.place), sweep=directory.sweep, finished=known, trials=trials, checks=checks)
 
@@ -67,20 +69,23 @@ def _compared(
 ) -> tuple[Mapping[str, int | None], list[Check]]:
     place, workload = directory.place, load_workload_of(directory)
 
-    def is_untouched() -> bool:
-        has_study = directory.spec.storage or place.has_text(STUDY_FILE) or place.has_folder(STUDY_FILE)
-        return not (finished or has_study or place.names("trainings"))
+    def stored() -> list[FrozenTrial]:
+        is_begun = finished or directory.spec.storage or place.has_text(STUDY_FILE) or place.names("trainings")
+        return read_trials(directory) if is_begun and has_study(directory.spec) else []
 
-    trials = [] if is_untouched() else read_trials(directory)
+    trials = stored()
     with reading([Ledger(place)]) as connection:
         # A running sweep may have asked for trials, and trained them, since the study was read.
-        later = trials if finished or is_untouched() else read_trials(directory)
+        known = frozenset(trial.number for trial in (trials if finished else stored()))
+        if not has_study(directory.spec):
+            trials = numbered_trials(directory, connection, finished=finished)
+            known = frozenset(directory.of_shard.first(directory.own_spec.trials))
         books = Books(
             directory=directory,
             workload=workload,
             finished=finished,
             trials=trials,
-            known=frozenset(trial.number for trial in later),
+            known=known,
             connection=connection,
             logged=None if isinstance(logged, Problem) else logged,
         )

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -10,20 +10,21 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.orchestrator.analysis.machines import environments_in, types_in_words
 from attnsweep.orchestrator.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
-from attnsweep.orchestrator.running.study import pruned_at, refusal
+from attnsweep.orchestrator.running.study import pruned_at
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialValues, has_runs_of_trials, trial_values
 from attnsweep.orchestrator.tracking.mlflow_store import Child, Logged
 from attnsweep.orchestrator.training.tasks import Task, tasks_of, training_id
+from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.replication import n_wanted
-from attnsweep.search_spaces.suggestion import undrawn, values_of
+from attnsweep.search_spaces.suggestion import values_of
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.vocabulary import PRUNED
@@ -41,6 +42,7 @@ class Books:
 
     Attributes:
         trials: The study's trials, read before the rows, so every trial that has ended in the study has all its rows.
+            A sweep without a study has those that follow from its seed.
         known: The numbers of the study's trials, read after the rows, so every row belongs to one of these.
         logged: `None` if MLflow cannot be read.
     """
@@ -60,8 +62,22 @@ class Books:
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:
-        """All except those that the workload refuses."""
-        return [trial for trial in self.trials if refusal(trial) is None]
+        """All except those that were not trained because the workload refuses them."""
+        return [trial for trial in self.trials if trial.number in self.by_trial or not self._refuses(trial)]
+
+    def _refuses(self, trial: FrozenTrial) -> bool:
+        try:
+            self.tasks(trial, [0])
+        except (ValueError, KeyError):  # a parameter is missing from the study
+            return False
+        except SpecError:
+            return True
+        return False
+
+    def tasks(self, trial: FrozenTrial, replicates: Iterable[int]) -> list[Task]:
+        """Raises SpecError if the workload refuses its values, ValueError or KeyError if it lacks one."""
+        values = self.directory.spec.completed(values_of(self.directory.spec, trial.params))
+        return tasks_of(self.directory, self.workload.parameters, trial.number, values, replicates)
 
     @cached_property
     def by_trial(self) -> Mapping[int, EndedTrainings]:
@@ -96,17 +112,39 @@ class Books:
         }
 
 
+def numbered_trials(
+    directory: SweepDirectory, connection: duckdb.DuckDBPyConnection, *, finished: bool
+) -> list[FrozenTrial]:
+    """The trials of a sweep without a study, as a study would have them."""
+    spec, draws, ended_of = directory.own_spec, draws_of(directory.spec), ended_trainings(judging_columns(connection))
+    complete = {*complete_trials(connection, spec.replicates)}
+    n_begun = max(map(directory.of_shard.number, ended_of), default=-1) + 1
+    n_asked = spec.trials if finished and spec.seconds is None and not spec.ends_early else n_begun
+    trials = []
+    for number in directory.of_shard.first(n_asked):
+        drawn, distributions = draws.draw(number)
+        told, has_ended = ended_of.get(number, EndedTrainings()).told(spec), finished or number in complete
+        trial = create_trial(
+            state=(TrialState.FAIL if told is None else TrialState.COMPLETE) if has_ended else TrialState.RUNNING,
+            params=drawn,
+            distributions=distributions,
+            values=told.values if told and has_ended else None,
+            constraints=dict(told.excess) if told else None,
+        )
+        trial.number = number
+        trials.append(trial)
+    return trials
+
+
 def _trials(books: Books) -> Iterator[Fault]:
     spec = books.directory.own_spec
     if books.finished and spec.seconds is None and not spec.ends_early and len(books.trials) < spec.trials:
         yield "fewer trials than the budget", RESUME, f"{len(books.trials)} of {spec.trials}"
+    asked = {trial.number for trial in books.asked}
     for trial in books.trials:
-        if refusal(trial) is None:
+        if trial.number in asked:
             yield from _asked(trial, books)
-            continue
-        if trial.number in books.by_trial:
-            yield "trials refused, yet trained", COPIED, f"{trial.number}"
-        if books.finished and not trial.state.is_finished():
+        elif books.finished and not trial.state.is_finished():
             yield "trials asked for and never told", RESUME, f"{trial.number} (refused)"
     for number in sorted(books.by_trial.keys() - books.known):
         yield "trials trained that were never asked for", f"restore the study, or {COPIED}", f"{number}"
@@ -121,14 +159,6 @@ def _trials(books: Books) -> Iterator[Fault]:
 def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
     directory, number, state = books.directory, trial.number, trial.state
     ended = books.ended(number)
-    missing = ", ".join(undrawn(directory.spec, trial.params))
-    # While the sweep runs, its last trial may lack parameters, because the sweep is still drawing them.
-    is_whole_soon = trial is books.trials[-1] and not books.finished
-    if missing and (ended.by_replicate or state in _TOLD):
-        fix = "restore the study, or leave them out: they had defaults for what was not drawn"
-        yield "trials trained although half drawn", fix, f"{number} ({missing} missing)"
-    elif missing and state == TrialState.RUNNING and not is_whole_soon:
-        yield "trials left half drawn by a kill", RESUME, f"{number} ({missing} missing)"
     wanted = range(n_wanted(directory.spec.replicates, ended.stuck))
     for replicate in sorted(ended.by_replicate.keys() - {*wanted}):
         yield "trainings beyond those that their trial needs", COPIED, f"{number}/{replicate}"
@@ -144,7 +174,7 @@ def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
         fix = "restore the study: another program has written to it"
         yield "trials in a state that attnsweep does not know", fix, f"{number} ({state.name})"
     elif n_missing:
-        yield "trials told without all their trainings", RESUME, f"{number} ({n_missing} of {len(due)} missing)"
+        yield "ended trials without all their trainings", RESUME, f"{number} ({n_missing} of {len(due)} missing)"
     elif (state == TrialState.PRUNED) != ended.is_pruned:
         yield "trials pruned in the study or in the ledger alone", _RESTORE_EITHER, f"{number}"
     elif not ended.is_pruned:
@@ -192,11 +222,8 @@ def _trainings(books: Books) -> Iterator[Fault]:
         return
     tasks: list[Task] = []
     for trial in books.asked:
-        if undrawn(books.directory.spec, trial.params):  # `_asked` reports it
-            continue
         try:
-            values, replicates = values_of(books.directory.spec, trial.params), books.ended(trial.number).by_replicate
-            tasks += tasks_of(books.directory, books.workload.parameters, trial.number, values, replicates)
+            tasks += books.tasks(trial, books.ended(trial.number).by_replicate)
         except SpecError as error:
             yield "trials whose values the workload now refuses", _OLD_VERSION, f"{trial.number} ({error})"
         except (ValueError, KeyError) as error:

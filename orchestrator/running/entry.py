@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.study_storage import check_storage
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.environment import Environment
@@ -113,18 +112,15 @@ def check_same(spec: Sweep, code: UserCode | None, shard: Shard | None, director
         raise UserError("--dir", given=given, expected=expected, fix=fix)
 
 
-def check_rows(directory: SweepDirectory, study: Study, rows: pa.Table) -> None:
-    """Refuses rows of another sweep, or of trials that the study lacks.
-
-    The study would draw missing trials again, so they would be trained twice.
-    """
-    place = directory.place
-    if others := sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep}):
-        other_sweeps = ", ".join(others)
-        given, expected = f"trainings of another sweep: {other_sweeps}", f"only trainings of {directory.sweep}"
+def check_rows(directory: SweepDirectory, rows: pa.Table) -> None:
+    """Refuses rows of another sweep, or of trials that are not this one's."""
+    place, own = directory.place, directory.of_shard.first(directory.own_spec.trials)
+    others = sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep})
+    unknown = [trial for trial in rows["trial"].unique().to_pylist() if trial not in own]
+    if others or unknown:
+        given = f"trainings of another sweep: {', '.join(others)}" if others else f"trainings of trial {unknown[0]}"
         fix = f"remove copied files, or restore sweep.json; to see what is wrong: attnsweep audit {as_argument(place)}"
-        raise UserError(f"{place}/trainings", given=given, expected=expected, fix=fix)
-    study.check_known(rows["trial"].unique().to_pylist())
+        raise UserError(f"{place}/trainings", given=given, expected=f"only trainings of {directory.sweep}", fix=fix)
 
 
 def check_retry(spec: Sweep) -> None:

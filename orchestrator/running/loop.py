@@ -151,10 +151,12 @@ class SweepLoop:
     def resume(self, rows: pa.Table) -> Found:
         """Continues from the ledger's rows, or begins the sweep if there are none."""
         self._pruning.begin(rows)
-        self._inform(self._trials.restore(rows))
+        checkpoints = self._checkpoints.load()
+        trained = {trial for saved in checkpoints for trial, _ in saved.lanes}
+        self._inform(self._trials.restore(rows, trained))
         n_queued = len(self._plan.backlog)
         environments = self._directory.alike or {None}
-        n_from_checkpoint, dropped = self._plan.restore(self._checkpoints.load(), environments)
+        n_from_checkpoint, dropped = self._plan.restore(checkpoints, environments)
         self._do(dropped)
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 

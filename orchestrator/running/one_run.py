@@ -20,7 +20,7 @@ from attnsweep.orchestrator.running.outlook import Outlook
 from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import Study, open_study
 from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
 from attnsweep.orchestrator.storage.locks import TakenError
@@ -119,9 +119,9 @@ class OneRun:
             directory = enter(recorded)
             for message in writer.set_aside.values():
                 self.console.print(message)
-            study = Study(directory)
+            study = open_study(directory)
             rows = Ledger(directory.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
-            check_rows(directory, study, rows)
+            check_rows(directory, rows)
             if self.retry_failed:
                 failed = rows.filter(IS_FAILED)
                 self.console.print(f"{failed.num_rows:,} failed trainings to train again", markup=False)

@@ -80,7 +80,7 @@ class OpenTrials:
         self._tallies: dict[int, _Tally] = {}
         self.early_end = EarlyEnd(directory.spec)
 
-    def restore(self, rows: pa.Table) -> list[int]:
+    def restore(self, rows: pa.Table, in_checkpoints: Collection[int] = ()) -> list[int]:
         """Continues the trials of earlier runs.
 
         If a damaged file was set aside, its trainings are trained again; a value that the study has for their trial
@@ -88,20 +88,20 @@ class OpenTrials:
 
         Returns the trials that have ended.
         """
-        told = {asked.trial for asked in self._study.asked() if asked.is_told}
-        settled = told.intersection(complete_among(rows, self._directory.spec.replicates))
+        complete = complete_among(rows, self._directory.spec.replicates)
+        settled = {trial for trial in complete if self._study.is_told(trial)}
         if self._directory.spec.ends_early:
             for trial, trainings in ended_in_turn(rows.filter(pc.field("trial").isin(sorted(settled)))):
                 self.early_end.count(trial, trainings)
         ended_of = ended_trainings(rows.filter(~pc.field("trial").isin(sorted(settled))))
+        retried = (trial for by_trial in self._directory.retried for trial in by_trial)
+        known = {*rows["trial"].unique().to_pylist(), *in_checkpoints, *retried}
         ended = []
-        for asked in self._study.asked():
-            if asked.trial in settled:
-                continue
-            configuration = self._study.configuration(asked.trial)
-            tally = _Tally(configuration, ended_of.get(asked.trial, EndedTrainings()), asked.is_told)
-            if self._open(tally):
-                ended.append(asked.trial)
+        for trial in self._study.restored(known, self._workload.parameters):
+            if trial not in settled:
+                configuration, is_told = self._study.configuration(trial), self._study.is_told(trial)
+                if self._open(_Tally(configuration, ended_of.get(trial, EndedTrainings()), is_told)):
+                    ended.append(trial)
         return ended
 
     @property
@@ -172,9 +172,8 @@ class Pruning:
         self._closed: set[int] = set()
 
     def begin(self, rows: pa.Table) -> None:
-        """Takes trials of an earlier run that have ended, or have a row, out of further pruning."""
+        """Takes trials of an earlier run that have a row out of further pruning."""
         if self._is_on:
-            self.close(asked.trial for asked in self._study.asked() if asked.is_told)
             self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
@@ -214,7 +213,7 @@ class Pruning:
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        if trial in self._closed or trial in self._study.pruned:
+        if trial in self._closed or trial in self._study.pruned or self._study.is_told(trial):
             return
         if len(reached) < self._n_wanted:
             # The trial's other trainings may run in other batched programs (packs). The values that they have already
@@ -223,5 +222,5 @@ class Pruning:
             together.update(reached)
             reached = together
         value = EndedTrainings(dict(reached)).value(self._objective) if len(reached) == self._n_wanted else None
-        if value is not None and self._study.report(trial, step, value) and is_running:
-            self._study.decide(trial, step)
+        if value is not None:
+            self._study.report(trial, step, value, may_prune=is_running)

@@ -133,10 +133,7 @@ class _MisfitError(Exception):
 
 def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, Any]) -> dict[str, Scalar]:
     recorded = parameters.recorded(row)
-    has = recorded.values()
-    drawn: dict[str, Scalar] = {}
-    while missing := undrawn(spec, drawn):
-        drawn |= {name: _value(spec, name, dimension, has) for name, dimension in missing.items()}
+    drawn = drawn_in(spec, recorded.values())
     try:
         resolved = parameters.resolve(values_of(spec, drawn))
     except SpecError as refused:
@@ -145,6 +142,14 @@ def _drawn(spec: Sweep, parameters: type[TrainingParameters], row: Mapping[str, 
     for name, value in recorded.effective().items():
         if (expected := effective[name]) != value:
             raise _MisfitError(f"the value {name}={value!r}, while the new sweep has the value {expected!r}")
+    return drawn
+
+
+def drawn_in(spec: Sweep, has: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """What a sampler drew for a trial with these parameters."""
+    drawn: dict[str, Scalar] = {}
+    while missing := undrawn(spec, drawn):
+        drawn |= {name: _value(spec, name, dimension, has) for name, dimension in missing.items()}
     return drawn
 
 

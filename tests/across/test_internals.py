@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
     ("library", "file", "name"),
     [
         ("ray", "orchestrator/training/ray_internals.py", "ray._private.services.get_node"),
-        ("optuna", "search_spaces/optuna_internals.py", "optuna.Study._get_trials"),
+        ("optuna", "search_spaces/optuna_internals.py", "optuna.study._constrained_optimization._CONSTRAINTS_KEY"),
         (
             "mlflow",
             "orchestrator/tracking/mlflow_internals.py",

@@ -10,8 +10,7 @@ import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study import Asked, Study
-from attnsweep.orchestrator.running.study_storage import JournalPieces
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage import locks as lease
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
@@ -32,6 +31,7 @@ SPEC = sweeps.small_sweep(
         "init_sigma": Float(low=1e-4, high=1.0, log=True),
         "learning_rate": Float(low=1e-3, high=1e-1, log=True),
     },
+    sampler="tpe",
     trials=6,
     seed=3,
 )
@@ -89,7 +89,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_ledger_of_an_undisturbed_one(und
     assert json.loads(first.to_json())["directory"] == str(prefix)
     assert sweeps.resume(place_of(str(prefix))).finished
     assert _rows(prefix) == _rows(undisturbed)
-    assert Study(SweepDirectory.open(prefix)).asked() == [Asked(trial, is_told=True) for trial in range(6)]
+    assert all(trial.state.is_finished() for trial in read_trials(SweepDirectory.open(prefix)))
     assert prefix.read_text(LEASE_FILE) == ""
 
 
@@ -102,12 +102,11 @@ def test_a_driver_that_dies_at_an_upload_neither_loses_nor_repeats_a_training(un
     with pytest.MonkeyPatch.context() as patch:
         n_called = itertools.count()
         patch.setattr(ObjectPrefix, "_put", _dying(upload, n_called, ObjectPrefix._put))
-        patch.setattr(JournalPieces, "append", _dying(upload, n_called, JournalPieces.append))
         with pytest.raises(KeyboardInterrupt):
             sweeps.run(SPEC, prefix, pack_size=4)
     assert sweeps.resume(prefix).finished
     assert _rows(prefix) == _rows(undisturbed)
-    assert all(each.is_told for each in Study(SweepDirectory.open(prefix)).asked())
+    assert all(trial.state.is_finished() for trial in read_trials(SweepDirectory.open(prefix)))
 
 
 def test_a_driver_whose_lease_another_has_writes_nothing_more_and_ends_with_a_fault(tmp_path: Path) -> None:

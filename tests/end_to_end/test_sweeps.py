@@ -15,7 +15,6 @@ import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study import Asked, Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Float, Sequential, Sweep
 from attnsweep.search_spaces.replication import is_complete
@@ -58,8 +57,6 @@ def test_every_training_is_one_row(tmp_path: Path) -> None:
     ]
     assert len(pc.unique(rows["training_id"])) == len(pc.unique(rows["seed"])) == 64
     assert set(rows["sweep"].to_pylist()) == {report.directory.sweep}
-    study = Study(SweepDirectory.open(tmp_path / "s"))
-    assert study.asked() == [Asked(trial, is_told=True) for trial in range(8)]
     curves = Ledger(tmp_path / "s").curves()
     assert set(pc.unique(curves["training_id"]).to_pylist()) == set(rows["training_id"].to_pylist())
 
@@ -121,11 +118,6 @@ def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_pa
     assert resumed.finished
     columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
     assert _rows(tmp_path / "disturbed").select(columns).to_pylist() == undisturbed.select(columns).to_pylist()
-    study = Study(SweepDirectory.open(tmp_path / "disturbed"))
-    assert study.asked() == [Asked(trial, is_told=True) for trial in range(12)]
-    assert {trial.value for trial in study._study.trials} == {
-        sum(map(bool, e.values())) / len(e) for e in ended.values()
-    }
 
 
 @pytest.mark.scale
@@ -134,7 +126,6 @@ def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
     assert report.finished
     assert 0 < report.n_trainings < 10**5
     directory = SweepDirectory.open(tmp_path / "s")
-    assert all(each.is_told for each in Study(directory).asked())
     assert directory.finished
     assert directory.seconds_spent > 0.3
     again = sweeps.resume(tmp_path / "s")

@@ -14,6 +14,9 @@ from typing import Any
 
 from attnsweep.orchestrator.tracking import processes
 
+LEARNS: dict[str, Any] = {"sampler": "tpe"}
+"""The sweep has a study to write."""
+
 
 def plant(point: str, number: int = signal.SIGKILL, of: int | None = None) -> None:
     """Makes this process, or another, die there, or get another signal."""
@@ -59,4 +62,4 @@ def main(path: Path, point: str, mlflow_uri: str, resources: Mapping[str, Any]) 
     if (path / "sweep.json").exists():
         sweeps.resume(path, **resources, pack_size=4)
     else:
-        sweeps.run(sweeps.small_sweep(), path, **resources, pack_size=4)
+        sweeps.run(sweeps.small_sweep(**LEARNS), path, **resources, pack_size=4)

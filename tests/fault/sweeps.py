@@ -11,7 +11,7 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -96,8 +96,7 @@ def curves(path: Path) -> list[dict[str, Any]]:
 
 def told(path: Path) -> list[tuple[int, dict[str, Any], float | None]]:
     """Each trial in Optuna's study: parameters, state and value."""
-    trials = Study(SweepDirectory.open(path))._study.trials
-    return [(each.number, each.params, each.value) for each in trials]
+    return [(each.number, each.params, each.value) for each in read_trials(SweepDirectory.open(path))]
 
 
 def after_commit(number: int, action: Callable[[], object]) -> Callable[..., None]:

@@ -94,8 +94,6 @@ def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> 
     assert "diverged" not in by_fate[0]["outcome"].to_pylist() + by_fate[1]["outcome"].to_pylist()
     # The pack that ran out of memory was halved until it fitted.
     assert max(by_fate[1]["pack_size"].to_pylist()) <= 4
-    values = {params["fate"]: value for _, params, value in sweeps.told(tmp_path / "s")}
-    assert {fate for fate, value in values.items() if value is None} == {2, 4, 5}
 
 
 @pytest.mark.scale

@@ -10,20 +10,20 @@ import mlflow
 import pytest
 
 from tests.fault import sweeps
-from tests.fault.killed_driver import main
+from tests.fault.killed_driver import LEARNS, main
 
 pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 OUT_OF_REACH = "sqlite:////dev/null/mlflow.db"
 POINTS = (
     "+attnsweep.orchestrator.storage.sweep_directory:SweepDirectory.create",
-    "attnsweep.orchestrator.running.study:Study.ask@3",
+    "attnsweep.orchestrator.running.study:OptunaStudy.ask@3",
     "attnsweep.orchestrator.ledger.writer:LedgerWriter.commit",
     "pathlib:Path.replace@2",
     "+pathlib:Path.replace@2",
     "+attnsweep.orchestrator.ledger.writer:LedgerWriter.commit",
-    "attnsweep.orchestrator.running.study:Study.tell",
-    "+attnsweep.orchestrator.running.study:Study.tell",
+    "attnsweep.orchestrator.running.study:OptunaStudy.tell",
+    "+attnsweep.orchestrator.running.study:OptunaStudy.tell",
     "mlflow attnsweep.orchestrator.tracking.runs:SweepRuns.log",
     "mlflow +attnsweep.orchestrator.tracking.mlflow_internals:RunTables.insert",
     "mlflow +attnsweep.orchestrator.tracking.runs:SweepRuns._fill",
@@ -53,7 +53,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("undisturbed") / "small"
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("MLFLOW_TRACKING_URI", OUT_OF_REACH)
-        sweeps.run(sweeps.small_sweep(), path)
+        sweeps.run(sweeps.small_sweep(**LEARNS), path)
     return path
 
 

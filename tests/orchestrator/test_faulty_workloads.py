@@ -8,7 +8,6 @@ import pytest
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.results import read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.study import Study
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.vocabulary import NEGATIVE_LOSS
 from tests.orchestrator.trained_sweep import records, trained_sweep
@@ -96,8 +95,6 @@ def test_a_training_that_breaks_the_contract_fails_alone(tmp_path: Path) -> None
     assert (results.negative_note or "").startswith("negative loss: 1 trainings")
     assert rows["none"]["outcome"] == "plateau"
     assert rows["negative"]["error"] is rows["none"]["error"] is None
-    told = {trial.params["fault"]: trial.value for trial in Study(directory)._study.trials}
-    assert {fault for fault, value in told.items() if value is None} == ERRORS.keys()
 
 
 PINNING = """

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.self_check import replay_some
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
@@ -48,7 +48,7 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
         code=user_code_of(workload),
     )
     with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
-        study = Study(directory)
+        study = open_study(directory)
         pool = LocalPool(workload, RunContext(directory.sweep, directory.environment, curves_every=spec.one_probe_in()))
         counter = _CommitCounter()
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=(counter,))

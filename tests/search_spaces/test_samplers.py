@@ -9,10 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from optuna.distributions import IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import InMemoryStorage
 from scipy import stats
 
-from attnsweep.orchestrator.running.study import new_trial
 from attnsweep.search_spaces import Categorical, Conditional, Derived, Float, Int, Sweep, Zip
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.numbered_draws import draws_of
@@ -111,13 +109,12 @@ def test_every_sampler_keeps_to_what_the_space_allows(sampler: Sampler) -> None:
     heads = Categorical((1, 2, 3, 4, 6))
     space: dict[str, Dimension] = {"d_model": Int(8, 64, points=57), "n_heads": heads, "d_ff": Derived("4 * d_model")}
     sweep = _sweep(sampler=sampler, space=space, where="d_model % n_heads == 0 and n_heads > 2")
-    storage = InMemoryStorage()
-    study = optuna.create_study(storage=storage)
+    study = optuna.create_study()
     seen = set()
     for trial in range(16):
         learns = sampler in ("tpe", "nsga2")
         study.sampler = make_sampler(sweep, trial) if learns else Given(draws_of(sweep).draw(trial)[0])
-        asked = new_trial(study, storage)
+        asked = study.ask()
         values: dict[str, Any] = suggest(sweep, asked)
         study.tell(asked.number, float(values["d_model"]))
         assert values["d_model"] % values["n_heads"] == 0
@@ -138,10 +135,10 @@ def test_tpe_draws_what_optunas_draws(left_out: str) -> None:
     sweep = _sweep(sampler="tpe", space={name: each for name, each in SPACE.items() if name != left_out})
 
     def drawn(sampler_of: Callable[[int], BaseSampler]) -> list[Any]:
-        values, study = [], optuna.create_study(storage=(storage := InMemoryStorage()))
+        values, study = [], optuna.create_study()
         for trial in range(16):
             study.sampler = sampler_of(trial)
-            asked = new_trial(study, storage)
+            asked = study.ask()
             values.append(suggest(sweep, asked))
             study.tell(asked.number, float(asked.params["init_sigma"]))
         return values

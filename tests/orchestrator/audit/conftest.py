@@ -3,13 +3,18 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
+from attnsweep.search_spaces import ThresholdPruner
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.trained_sweep import FRAGILE, trained_sweep
+
+IN_A_STUDY: dict[str, Any] = {"seed": 581, "pruner": ThresholdPruner(upper=1e9), "prune_anyway": True}
+"""Because of the pruner, which ends no trial, the sweep has a study."""
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +32,7 @@ def store(home: Path, _empty_mlflow_database: Path) -> Path:
 @pytest.fixture(scope="session")
 def whole(home: Path, store: Path) -> SweepDirectory:
     """Ten trials: trial 4 is refused, and all trainings of trial 8 failed."""
-    directory = trained_sweep(home / "whole", load_sweep(str(home / "fragile.py")).but(seed=581))
+    directory = trained_sweep(home / "whole", load_sweep(str(home / "fragile.py")).but(**IN_A_STUDY))
     sync(directory, f"sqlite:///{store}")
     return directory
 

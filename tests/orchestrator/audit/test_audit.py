@@ -8,12 +8,12 @@ import pytest
 
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.study import read_trials
-from attnsweep.orchestrator.running.study_storage import check_storage
+from attnsweep.orchestrator.running.study_storage import check_storage, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
+from tests.orchestrator.audit.conftest import IN_A_STUDY
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
 from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import folder_of
@@ -31,7 +31,7 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
     assert problems_of(found) == []
     assert found.finished
     assert found.trials == {"asked": 9, "trained": 9, "told": 9, "logged": 9}
-    assert len(lines_of(found)) == 9
+    assert len(lines_of(found)) == 8
 
 
 @pytest.mark.slow
@@ -46,14 +46,14 @@ def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_pa
 @pytest.mark.slow
 def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     """In an unfinished sweep too, told trials without rows and duplicate rows are faults."""
-    directory = trained_sweep(home / "stopped", load_sweep(str(home / "fragile.py")).but(seed=581), n_commits=2)
+    directory = trained_sweep(home / "stopped", load_sweep(str(home / "fragile.py")).but(**IN_A_STUDY), n_commits=2)
     found = audit(directory.place)
     assert problems_of(found) == []
     assert not found.finished
     asked, told = found.trials["asked"], found.trials["told"]
     assert asked is not None
     assert told is not None
-    assert 0 < told < asked < 9
+    assert 0 < told < asked
     assert found.trials["logged"] == 0
     row = next(row for row in records(directory) if row["replicate"] == 0)
     drop("trainings", training_id=row["training_id"])(directory)
@@ -65,7 +65,7 @@ def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
 def test_a_trial_asked_for_during_the_audit_is_no_fault(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = trained_sweep(tmp_path / "running", load_sweep(str(home / "fragile.py")).but(seed=581))
+    directory = trained_sweep(tmp_path / "running", load_sweep(str(home / "fragile.py")).but(**IN_A_STUDY))
     directory.record_run(finished=False, seconds=1.0)
     readings = iter([7, 10])
     asked_so_far = "attnsweep.orchestrator.audit.audit.read_trials"

@@ -14,7 +14,7 @@ import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import digest
 from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
@@ -42,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("s", "other"):
         directory = SweepDirectory.create(home / name, small_sweep(name, trials=2, replicates=2), {})
         with open_writer(directory) as writer:
-            study = Study(directory)
+            study = open_study(directory)
             for number in range(2):
                 configuration = study.ask()
                 values = {f"param_{each}": value for each, value in configuration.values.items()}

@@ -13,7 +13,8 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running import loop as loop_module
 from attnsweep.orchestrator.running import plan as plan_module
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.running.study import Study, open_study
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import Reports, Trained
@@ -66,25 +67,22 @@ def _opened(directory: SweepDirectory, pool: Fleet, study: Study) -> Iterator[Sw
 
 def test_packs_that_end_together_are_one_commit(tmp_path: Path) -> None:
     directory = _directory(tmp_path / "s")
-    with _opened(directory, _several(directory), study := Study(directory)) as loop:
+    with _opened(directory, _several(directory), open_study(directory)) as loop:
         assert loop.run(lambda: False)
-    study.save()
     rows = Ledger(directory.place).trainings(columns=["trial", "pack"])
     assert sorted(rows["trial"].to_pylist()) == list(range(12))
     assert len(set(rows["pack"].to_pylist())) == N_TRAINERS
     assert len(directory.place.names("trainings")) == 1
-    assert all(trial.state.is_finished() for trial in read_trials(directory))
 
 
 @pytest.mark.parametrize("changes", [{"target": "stuck_rate <= 1"}, {"patience": 2}])
 def test_results_end_a_sweep_early_and_for_good(changes: dict[str, object], tmp_path: Path) -> None:
     directory = _directory(tmp_path / "s", trials=200, **changes)
     for n_trials in (4 * N_TRAINERS, None, None):
-        with _opened(directory, _several(directory), study := Study(directory)) as loop:
+        with _opened(directory, _several(directory), open_study(directory)) as loop:
             assert bool(loop.end_reason) == (n_trials is None)
             assert loop.run(lambda: False)
             assert loop.end_reason
-        study.save()
         rows = Ledger(directory.place).trainings(columns=["trial"])["trial"].to_pylist()
         assert sorted(rows) == list(range(4 * N_TRAINERS))
 
@@ -93,7 +91,7 @@ def test_what_has_ended_counts_before_it_is_in_the_ledger(tmp_path: Path, monkey
     monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)
     pool, shown = _OneByOne(directory), [0.0]
-    with _opened(directory, pool, Study(directory)) as loop:
+    with _opened(directory, pool, open_study(directory)) as loop:
 
         def look() -> bool:
             packs = loop.under_way()
@@ -119,7 +117,7 @@ def test_trials_are_asked_ahead_where_waiting_would_not_change_them(
     """As many as are under way, so that every trainer finds its next pack."""
     monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=36, **changes)
-    study = Study(directory)
+    study = open_study(directory)
     n_asked: list[int] = []
     with _opened(directory, _several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
         assert loop.run(lambda: False)
@@ -140,7 +138,7 @@ def test_trainers_have_their_next_packs_while_rows_are_written(tmp_path: Path, m
         commit(*arguments, **named)
 
     monkeypatch.setattr(LedgerWriter, "commit", count)
-    with _opened(directory, pool, Study(directory)) as loop:
+    with _opened(directory, pool, open_study(directory)) as loop:
         assert loop.run(lambda: False)
     assert n_under_way == [N_TRAINERS, 0]
 
@@ -154,7 +152,7 @@ def test_a_sampler_that_learns_draws_few_trials_ahead_and_what_a_single_trainer_
     drawn: list[list[Any]] = []
     for name in ("several", "single"):
         directory = _directory(tmp_path / name, sampler="tpe", trials=32, replicates=2)
-        study, still_open = Study(directory), list[int]()
+        study, still_open = open_study(directory), list[int]()
         pool = _several(directory) if name == "several" else Fleet(directory, "here")
         with _opened(directory, pool, study) as loop:
             ask = study.ask
@@ -178,7 +176,7 @@ def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkey
     monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)
     pool = _OneByOne(directory)
-    with _opened(directory, pool, Study(directory)) as loop:
+    with _opened(directory, pool, open_study(directory)) as loop:
         assert loop.run(lambda: False)
     assert pool.n_committed[:10] == [0, 0, 0, 0, 0, 0, 24, 24, 24, 24]
     assert Ledger(directory.place).trainings(columns=[]).num_rows == 40
@@ -199,7 +197,7 @@ def test_a_failure_that_stops_the_sweep_leaves_the_rows_that_came_with_it(
 
     monkeypatch.setattr(SweepLoop, "_receive", stop_at_the_third)
     with (
-        _opened(directory, _several(directory), Study(directory)) as loop,
+        _opened(directory, _several(directory), open_study(directory)) as loop,
         pytest.raises(SweepError, match="enough"),
     ):
         loop.run(lambda: False)

@@ -16,7 +16,7 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.self_check import replay_some
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder
@@ -43,7 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Environment.current().on(NEW),
     )
     with LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256) as writer:
-        study = Study(directory)
+        study = open_study(directory)
         loop = SweepLoop(directory, WORKLOAD, study, writer, Fleet(directory, OLD, NEW), pack_size=2, followers=())
         assert loop.run(lambda: False)
         study.save()

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int
 from attnsweep.search_spaces.dimensions import Dimension
@@ -31,7 +31,7 @@ def bare(tmp_path: Path) -> SweepDirectory:
     spec = spec.but(sampler="random", space={**spec.space, **_SPACE})
     directory = SweepDirectory.create(tmp_path / "bare", spec, {"hidden_width": None, "n_positions": 4})
     with open_writer(directory):
-        study = Study(directory)
+        study = open_study(directory)
         study.ask()
         study.save()
     return directory

@@ -16,7 +16,8 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.plan import PackSizer
-from attnsweep.orchestrator.running.study import Study, read_trials
+from attnsweep.orchestrator.running.study import Study, open_study
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.running.trials import Pruning
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
@@ -58,7 +59,7 @@ def _probed(step: int, *losses: float, ended: int = 0) -> Probed:
 
 
 def _begun(directory: SweepDirectory, n_trials: int) -> tuple[Study, Pruning]:
-    study = Study(directory)
+    study = open_study(directory)
     for _ in range(n_trials - study.n_asked):
         study.ask()
     pruning = Pruning(directory.spec, study)
@@ -201,7 +202,7 @@ def test_the_audit_finds_an_altered_step(copy: SweepDirectory) -> None:
 
 def _continued(directory: SweepDirectory) -> None:
     with closing(LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256)) as writer:
-        study, pool = Study(directory), LocalPool(WORKLOAD, RunContext(directory.sweep, directory.environment))
+        study, pool = open_study(directory), LocalPool(WORKLOAD, RunContext(directory.sweep, directory.environment))
         loop = SweepLoop(directory, WORKLOAD, study, writer, pool, pack_size=5, followers=())
         loop.resume(Ledger(directory.place).trainings())
         assert loop.run(lambda: False)

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
-from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.orchestrator.training.resources import Resources
@@ -71,7 +71,7 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
     path = tmp_path / "s"
-    sweeps.run(sweeps.small_sweep(trials=2, replicates=2, objective=LossQuantile()), path)
+    sweeps.run(sweeps.small_sweep(sampler="tpe", trials=2, replicates=2, objective=LossQuantile()), path)
     told = [trial.value for trial in read_trials(SweepDirectory.open(path))]
     # The addition is recorded, and its driver was killed before it trained anything.
     begun = SweepDirectory.open(path)
@@ -86,9 +86,8 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
     assert SweepDirectory.open(path).stages == (2, 3, 4)
     journal = path / "study.journal"
     journal.write_text(journal.read_text().replace(repr(told[0]), "0.125"))
-    value, changed = map(str, audit(path, mlflow_uri).problems)
-    assert ": 0 (0.125, not " in value
-    assert "study.journal" in changed
+    [problem] = audit(path, mlflow_uri).problems
+    assert ": 0 (0.125, not " in str(problem)
 
 
 @pytest.mark.parametrize("option", ["--trials", "--replicates"])
@@ -162,7 +161,6 @@ def test_what_failed_ends_as_if_it_had_not(
     bad.touch()
     sweeps.run(spec, path)
     assert 0 < (n := n_failed(path)) < 9
-    told = [trial.value for trial in read_trials(SweepDirectory.open(path))]
     # They fail again, and a second time they do not.
     assert resume_sweep(path, Resources(local=True), retry_failed=True).n_failed == n
     bad.unlink()
@@ -171,7 +169,6 @@ def test_what_failed_ends_as_if_it_had_not(
     assert sweeps.curves(path) == sweeps.curves(whole)
     found = audit(path, mlflow_uri)
     assert (found.problems, found.trials["logged"]) == ([], 3)
-    assert [trial.value for trial in read_trials(SweepDirectory.open(path))] == told
     errors = [each for file in (path / "set_aside").glob("failed-*.json") for each in json.loads(file.read_text())]
     assert len(errors) == 2 * n
     assert all("OSError: planted" in each["error"] for each in errors)

@@ -12,7 +12,7 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
-from attnsweep.orchestrator.running.study import read_trials
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources

@@ -1,18 +1,30 @@
 """The study: every sampler, and the same configurations whether or not a sweep was interrupted."""
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import get_args
+from tempfile import TemporaryDirectory
+from typing import Any, get_args
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from attnsweep.orchestrator.running.study import Asked, Configuration, Study, read_trials
-from attnsweep.orchestrator.running.study_storage import check_storage
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sweep
+from attnsweep.orchestrator.running.study import Configuration, Study, open_study
+from attnsweep.orchestrator.running.study_storage import check_storage, has_study, read_trials
+from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.place_names import PlaceName
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, MedianPruner, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
-from attnsweep.workloads.errors import SpecError
+from attnsweep.workloads.category_pairs import CategoryPairsParameters
+from attnsweep.workloads.errors import SpecError, UserError
+from tests.orchestrator.small_sweep import folder_of
+from tests.orchestrator.storage.object_store import new_prefix, object_store
 from tests.refusals import refused
 
 SPACE: dict[str, Dimension] = {
@@ -20,85 +32,178 @@ SPACE: dict[str, Dimension] = {
     "init_sigma": Float(low=1e-4, high=1.0, log=True, points=4),
     "n_steps": 10,
 }
-
-
 CONDITIONAL: dict[str, Dimension] = {
     "optimizer": Categorical(choices=("sgd", "adam")),
     "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
 }
+PRUNED = {"sampler": "qmc", "pruner": MedianPruner(), "objective": LossQuantile()}
+N_TRIALS = {"nsga2": 56, "tpe": 16, "boundary": 13}
 
 
-def _directory(path: Path, sampler: Sampler, **space: Dimension) -> SweepDirectory:
-    spec = Sweep(name="s", workload="category_pairs", space={**SPACE, **space}, sampler=sampler, trials=12, seed=5)
-    return SweepDirectory.create(path, spec, {})
+def _directory(path: PlaceName, sampler: str, **changes: Any) -> SweepDirectory:
+    n_trials = N_TRIALS.get(sampler, 12)
+    spec = Sweep(name="s", workload="category_pairs", space=SPACE, trials=n_trials, seed=5)
+    more = PRUNED if sampler == "pruned" else {"sampler": sampler}
+    return SweepDirectory.create(path, spec.but(**more, **changes), {})
 
 
-def _run(study: Study, n_trials: int) -> list[Configuration]:
+def _configuration(study: Study, trial: int) -> tuple[int, Any]:
+    return trial, study.configuration(trial).values
+
+
+def _run(study: Study, n_trials: int, known: int = 0) -> list[Configuration]:
+    """Draws and tells trials, group by group, after those that an earlier run has drawn and not told."""
+    untold = [trial for trial in study.restored(range(known), CategoryPairsParameters) if not study.is_told(trial)]
     asked = []
-    for _ in range(n_trials):
-        configuration = study.ask()
-        asked.append(configuration)
-        study.tell(configuration.trial, float(configuration.values["init_sigma"]))  # type: ignore[arg-type]
+    while n_trials or untold:
+        for _ in range(min(study.n_to_draw(1, untold), n_trials)):
+            asked.append(study.ask())
+            untold.append(asked[-1].trial)
+            n_trials -= 1
+        study.save()
+        for trial in untold:
+            study.tell(trial, float(study.configuration(trial).values["init_sigma"]))  # type: ignore[arg-type]
+        untold = []
     study.save()
     return asked
 
 
-@pytest.mark.parametrize("sampler", get_args(Sampler))
-def test_an_interrupted_study_goes_on_as_if_it_had_not_been(sampler: Sampler, tmp_path: Path) -> None:
-    undisturbed = _run(Study(_directory(tmp_path / "a", sampler)), 12)
-    directory = _directory(tmp_path / "b", sampler)
-    first = _run(Study(directory), 5)
-    resumed = Study(directory)
-    assert resumed.n_left == 7
-    assert first + _run(resumed, 7) == undisturbed
-    assert [each.trial for each in undisturbed] == list(range(12))
+@pytest.fixture(params=["directory", "object store", "database"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[PlaceName, dict[str, Any]]]:
+    if request.param == "object store":
+        with object_store():
+            yield new_prefix(), {}
+        return
+    storage = {"storage": f"sqlite:///{tmp_path}/study.db"} if request.param == "database" else {}
+    yield tmp_path / "b", storage
+
+
+@pytest.mark.parametrize("sampler", [*get_args(Sampler), "pruned"])
+def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
+    sampler: str, place: tuple[PlaceName, dict[str, Any]], tmp_path: Path
+) -> None:
+    n_trials = N_TRIALS.get(sampler, 12)
+    undisturbed = _run(open_study(_directory(tmp_path / "a", sampler)), n_trials)
+    directory = _directory(place[0], sampler, **place[1])
+    check_storage(directory.spec)
+    # A sweep draws a group as a whole; this is where one begins.
+    first = _run(open_study(directory), n_trials - 4)
+    assert first + _run(resumed := open_study(directory), 4, known=n_trials - 4) == undisturbed
+    assert (resumed.n_left, [each.trial for each in undisturbed]) == (0, [*range(n_trials)])
+    assert {trial.state for trial in _trials(directory)} <= {TrialState.COMPLETE}
+
+
+def _trials(directory: SweepDirectory) -> list[optuna.trial.FrozenTrial]:
+    return read_trials(directory) if has_study(directory.spec) else []
+
+
+def test_a_trial_that_only_its_number_defines_leaves_no_study(tmp_path: Path) -> None:
+    _run(open_study(_directory(tmp_path / "s", "random")), 3)
+    assert not (tmp_path / "s" / STUDY_FILE).exists()
+
+
+@cache
+def _undisturbed(sampler: str) -> tuple[SweepDirectory, list[Any], bytes]:
+    with TemporaryDirectory() as path:
+        directory = _directory(Path(path) / "s", sampler)
+        _run(study := open_study(directory), N_TRIALS[sampler])
+        drawn = [_configuration(study, trial) for trial in range(N_TRIALS[sampler])]
+        return directory, drawn, (Path(path) / "s" / STUDY_FILE).read_bytes()
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.55, 0.7, 0.85, 0.93, 0.98])
+@pytest.mark.parametrize("sampler", N_TRIALS)
+def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_same(
+    sampler: str, share: float, tmp_path: Path
+) -> None:
+    directory, undisturbed, journal = _undisturbed(sampler)
+    (tmp_path / STUDY_FILE).write_bytes(journal[: round(share * len(journal))])
+    (tmp_path / f"{STUDY_FILE}.lock").symlink_to("gone")
+    study = open_study(directory.but(place=LocalFolder(tmp_path)))
+    _run(study, study.n_left)
+    assert [_configuration(study, trial) for trial in range(N_TRIALS[sampler])] == undisturbed
 
 
 def test_the_grid_visits_every_point_once(tmp_path: Path) -> None:
-    asked = _run(Study(_directory(tmp_path / "a", "grid")), 12)
+    asked = _run(open_study(_directory(tmp_path / "a", "grid")), 12)
     points = {(each.values["n_positions"], each.values["init_sigma"]) for each in asked}
     assert len(points) == 12
     assert {position for position, _ in points} == {4, 12, 20}
 
 
-def test_a_trial_that_was_not_told_comes_back_with_its_values(tmp_path: Path) -> None:
-    directory = _directory(tmp_path / "a", "random", **CONDITIONAL)
-    study = Study(directory)
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_trial_that_was_not_told_comes_back_with_its_values(sampler: str, tmp_path: Path) -> None:
+    directory = _directory(tmp_path / "a", sampler, space=SPACE | CONDITIONAL)
+    study = open_study(directory)
     asked = [study.ask() for _ in range(8)]
     assert {each.values["optimizer"] for each in asked} == {"sgd", "adam"}
     for each in asked:
         rate = each.values["learning_rate"]
         assert (rate == 0.5) == (each.values["optimizer"] == "sgd")
-    study.save()
-    again = Study(directory)
-    assert again.asked() == [Asked(each.trial, is_told=False) for each in asked]
+    again = open_study(directory)
+    assert [*again.restored([7], CategoryPairsParameters)] == [each.trial for each in asked]
     assert [again.configuration(each.trial) for each in asked] == asked
+    assert [again.is_told(each.trial) for each in asked] == [sampler == "random"] * 8
 
 
-def test_a_refused_trial_is_remembered_and_not_asked_again(tmp_path: Path) -> None:
-    directory = _directory(tmp_path / "a", "random")
-    study = Study(directory)
-    study.refuse(study.ask().trial, "expectation: got 'population'")
-    study.save()
-    reopened = Study(directory)
-    assert reopened.refused == {0: "expectation: got 'population'"}
-    assert reopened.asked() == []
-    assert reopened.n_left == 11
+def test_an_ask_that_ctrl_c_ends_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed = _run(open_study(_directory(tmp_path / "a", "tpe")), 3)
+    directory = _directory(tmp_path / "s", "tpe")
+    study = open_study(directory)
+    first = study.ask()
+    suggest, calls = optuna.Trial._suggest, iter(range(1))
 
+    def interrupted(*arguments: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return suggest(*arguments)
 
-def test_a_refused_trial_that_a_kill_kept_from_being_told_is_told_when_the_study_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = _directory(tmp_path / "a", "random")
     with monkeypatch.context() as patch:
-        patch.setattr(Study, "tell", lambda *_: None)
-        study = Study(directory)
-        study.refuse(study.ask().trial, "no")
-        study.save()
-    assert [trial.state for trial in read_trials(directory)] == [TrialState.RUNNING]
-    assert Study(directory).refused == {0: "no"}
-    assert [trial.state for trial in read_trials(directory)] == [TrialState.FAIL]
-    Study(directory)
+        patch.setattr(optuna.Trial, "_suggest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            study.ask()
+    study.save()
+    again = open_study(directory)
+    assert [first, again.ask(), again.ask()] == undisturbed
+
+
+def _beside(directory: SweepDirectory) -> optuna.Study:
+    """The study as another program opens it while the sweep runs."""
+    backend = JournalFileBackend(str(folder_of(directory) / STUDY_FILE))
+    return optuna.load_study(study_name=directory.sweep, storage=JournalStorage(backend))
+
+
+def test_notes_of_a_dashboard_stand_beside_what_the_sweep_appends(tmp_path: Path) -> None:
+    directory = _directory(tmp_path / "s", "tpe")
+    study = open_study(directory)
+    asked = [study.ask(), study.ask()]
+    other = _beside(directory)
+    other.set_user_attr("note", "promising")
+    study.tell(1, 0.5)
+    study.save()
+    assert other.user_attrs["note"] == "promising"
+    assert [trial.state for trial in other.trials] == [TrialState.RUNNING, TrialState.COMPLETE]
+    assert [open_study(directory).configuration(number) for number in range(2)] == asked
+
+
+def test_a_trial_that_another_program_adds_stops_the_sweep(tmp_path: Path) -> None:
+    directory = _directory(tmp_path / "s", "tpe")
+    study = open_study(directory)
+    study.ask()
+    _beside(directory).ask()
+    with refused("study.journal", StoreError):
+        study.ask()
+    with refused("study.journal", StoreError):
+        open_study(directory)
+
+
+def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    directory = _directory(tmp_path / "s", "tpe")
+    _run(open_study(directory), 3)
+    journal = tmp_path / "s" / STUDY_FILE
+    journal.write_bytes(b"x" + journal.read_bytes())
+    with refused("study.journal", UserError):
+        open_study(directory)
 
 
 def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp_path: Path) -> None:
@@ -112,7 +217,7 @@ def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp
 def test_no_configuration_is_drawn_again_because_all_before_it_were_refused_or_failed(
     sampler: Sampler, tmp_path: Path
 ) -> None:
-    study = Study(_directory(tmp_path / "s", sampler))
+    study = open_study(_directory(tmp_path / "s", sampler))
     drawn = set()
     for number in range(6):
         asked = study.ask()

@@ -10,7 +10,7 @@ from attnsweep import Categorical, Conditional, Float, Rate, Sweep, Zip
 from attnsweep.orchestrator.audit.check_files import check_stored
 from attnsweep.orchestrator.running.entry import check_same_start
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
 from attnsweep.orchestrator.storage.sources import WARM_START
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -61,11 +61,11 @@ def test_the_first_draws_follow_from_what_was_told(sampler: Sampler, earlier: Pa
     spec = small_sweep("later", sampler=sampler)
 
     def drawn(name: str, *places: Path) -> list[Any]:
-        study = Study(begun(tmp_path / name, spec, *places))
+        study = open_study(begun(tmp_path / name, spec, *places))
         asked = [study.ask() for _ in range(3)]
         study.save()
         # A study that is opened again reads the same trials; an incomplete one is drawn again.
-        again = Study(SweepDirectory.open(tmp_path / name))
+        again = open_study(SweepDirectory.open(tmp_path / name))
         assert [again.configuration(each.trial) for each in asked] == asked
         assert again.n_asked == 3
         return [each.values for each in asked]
@@ -176,5 +176,5 @@ def test_what_was_told_must_be_as_recorded(damage: str, earlier: Path, tmp_path:
         found = WARM_START.read(directory.place)
         WARM_START.write(directory.place, found.model_copy(update={"sweeps": ()}))
     with refused("warm_start.json", UserError):
-        Study(directory)
+        open_study(directory)
     assert [WARM_START.name in str(each) for each in check_stored(directory)] == [True]

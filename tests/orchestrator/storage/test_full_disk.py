@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.study import Study
+from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
@@ -20,7 +20,7 @@ SPEC_OF_STUDY = Sweep(
     name="s",
     workload="category_pairs",
     space={"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10},
-    sampler="random",
+    sampler="tpe",
     trials=400,
     seed=5,
 )
@@ -90,21 +90,20 @@ def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_p
     directory = SweepDirectory.create(tmp_path / "s", SPEC_OF_STUDY, {})
     journal = tmp_path / "s" / STUDY_FILE
     first = _asked(directory, 10)
-    study = Study(directory)
-    study.ask()
+    study = open_study(directory)
     with largest_file(journal.stat().st_size + 40), refused("study.journal", StoreError):
-        study.save()
-    # The end of a run saves again, with space available; half of the entries are already there.
+        study.ask()
+    # The end of a run saves again, with space available; half of the entry is already there.
     study.save()
     assert not journal.read_bytes().endswith(b"\n")
-    again = Study(directory)
+    again = open_study(directory)
     assert journal.read_bytes().endswith(b"\n")
     assert again.n_asked == 10
     assert first + _asked(directory, 20) == undisturbed
 
 
 def _asked(directory: SweepDirectory, n_trials: int) -> list[object]:
-    study = Study(directory)
+    study = open_study(directory)
     asked = []
     for _ in range(n_trials):
         asked.append(study.ask())
