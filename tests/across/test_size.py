@@ -6,12 +6,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 26_080,
+    "orchestrator": 25_580,
     "workloads": 21_400,
-    "search_spaces": 3_790,
+    "search_spaces": 3_783,
     "reproduction": 8_000,
     "benchmarks": 1_600,
-    "tests": 38_710,
+    "tests": 38_210,
 }
 
 

@@ -7,7 +7,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.audit.damages import DAMAGES, problems_of
 from tests.orchestrator.small_sweep import folder_of
 
-WITHOUT_DIGEST = {"report", "progress.json", ".ledger.lock"}
+WITHOUT_DIGEST = {"report", "progress.json", ".ledger.lock", "study.journal"}
 
 
 @pytest.mark.slow
