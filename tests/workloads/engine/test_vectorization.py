@@ -60,7 +60,7 @@ def _clamped(module: Any) -> Any:
 LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "noise": (
         lambda module: module(X + torch.rand_like(X)),
-        "a random draw, for example by torch.randn_like.*lanes.streams",
+        "a random draw, for example by torch.randn_like",
     ),
     "if": (lambda module: module(X) if module(X).sum() > 0 else X, "a decision by the value of a tensor.*torch.where"),
     "item": (
