@@ -1,14 +1,12 @@
-"""Single-head attention over one-hot tokens, computed without multiplying by the matrix of tokens, which has a row for
-each category and each position.
+"""Single-head attention over one-hot tokens, without products with the matrix of tokens, which has a row for each
+category and each position.
 
-A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is
-Z = value (sum_j weights_ji X_j) + residual X_i. The one-hot category selects rows, and the one-hot positions form an
-identity matrix, so products with the token matrix X reduce to smaller ones. Each function sees one training. The text
-axis comes after the position axis where this makes one matrix product per training enough. Rows are selected by a
-product with the one-hot categories, whose backward pass is a product too. Indexing costs the same in the forward pass,
-but its backward pass is a slow scatter (measured).
+A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is Z
+= value (sum_j weights_ji X_j) + residual X_i. One-hot categories select rows, and one-hot positions are an identity
+matrix, so products with X reduce to smaller ones. The text axis comes after the position axis where this makes one
+product per training enough. Rows are selected by products: the backward pass of indexing is a slow scatter (measured).
 
-Axes: M position (j read from, i read at), N category, B text, S = N + M token row, O output row.
+Axes of one training: M position (j read from, i read at), N category, B text, S = N + M token row, O output row.
 Source: Shin & Matzinger 2025, section 2 (docs/theory.md, category pairs). The attention is not causal.
 """
 
@@ -25,12 +23,8 @@ def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Ten
 def attend_by_position(
     logits_MM: Tensor, value_ON: Tensor, residual_ON: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the output of an attention head whose logits depend only on token positions. Its values and skip
-    connection depend only on token categories.
-
-    The output is (n_outputs, n_texts, n_positions - 1): the first position is left out. The outputs are the first axis
-    because they are few: a sum over them then adds long vectors of tokens.
-    """
+    """Logits by positions, values and skip connection by categories: (n_outputs, n_texts, n_positions - 1), without the
+    first position. Outputs come first because they are few: a sum over them then adds long vectors of tokens."""
     weights_MM = logits_MM.softmax(dim=0) if softmax else logits_MM
     one_hot_NBM = one_hot_BMN.permute(2, 0, 1).contiguous()
     readers_NBK = one_hot_NBM[:, :, 1:]
@@ -42,13 +36,8 @@ def attend_by_position(
 def attend_by_category(
     logits_NN: Tensor, value_OM: Tensor, residual_OM: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the output of an attention head whose logits depend only on token categories. Its values and skip
-    connection depend only on token positions.
-
-    The output is (n_texts, n_positions, n_outputs).
-
-    Tokens of one category in a text have the same attention weights, which are computed once.
-    """
+    """Logits by categories, values and skip connection by positions: (n_texts, n_positions, n_outputs). Tokens of one
+    category in a text share their weights, which are computed once."""
     logits_MBN = one_hot_BMN.transpose(0, 1).contiguous() @ logits_NN
     weights_MBN = logits_MBN.softmax(dim=0) if softmax else logits_MBN
     return one_hot_BMN @ _by_text(value_OM, weights_MBN) + residual_OM.T
@@ -57,8 +46,7 @@ def attend_by_category(
 def attend_by_token(
     logits_SS: Tensor, value_OS: Tensor, residual_OS: Tensor, one_hot_BMN: Tensor, *, softmax: bool
 ) -> Tensor:
-    """Returns the output of an attention head whose logits, values and skip connection depend on both category and
-    position of a token: (n_texts, n_positions, n_outputs)."""
+    """Logits, values and skip connection by category and position: (n_texts, n_positions, n_outputs)."""
     N = one_hot_BMN.shape[2]
     one_hot_MBN = one_hot_BMN.transpose(0, 1).contiguous()
     # The logit of a query for a key is the sum of two: one for the key's category, in `asks_category_BMN`, and one for

@@ -1,9 +1,9 @@
-"""System C of Shin & Matzinger: an attention model in which attention depends on categories only and the values on
-positions only; with formulas for its gradients.
+"""System C of Shin & Matzinger: attention depends on categories only and values on positions only; with formulas for
+its gradients.
 
-Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch.
-Source: Shin & Matzinger 2025, section 3.3; derivation: docs/theory.md, system C. Categories are uniform in the model;
-the formulas of the gradients hold for any distribution of categories. The paper does not print them.
+Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch. Source: Shin &
+Matzinger 2025, section 3.3; derivation: docs/theory.md, system C. Categories are uniform in the model; the formulas of
+the gradients, which the paper does not print, hold for any distribution of categories.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,8 @@ from attnsweep.workloads.engine.initialization import DrawnByEngine
 
 
 class CategoriesOnly(nn.Module, DrawnByEngine):
-    """System C of Shin & Matzinger: an attention model that predicts a random function of the previous and the current
-    category. Attention depends only on the categories of tokens, and values depend only on their positions.
-
-    The target is Y_i = q*(X_{i-1}, X_i) for positions i = 2..M, where X_i is the category at position i and q* the
-    random table. The prediction is the sum over all positions j of v_ij q(X_j, X_i), with the values v and the logits
-    q.
+    """Predicts Y_i = q*(X_{i-1}, X_i) at positions i = 2..M by the sum over positions j of v_ij q(X_j, X_i), where X_i
+    is the category at position i.
 
     Attributes:
         q_NN: Attention logits from category r (row) to category t (column); merged form only.
@@ -48,17 +44,13 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         return self.v_KM.shape[1]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits (n_categories, n_categories) of a query of one category (column) for a key of
-        another (row)."""
+        """The attention logits (n_categories, n_categories) of a query (column) for a key (row)."""
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
-        """Returns the model's expected squared error over all texts whose categories are drawn uniformly, summed over
-        the predicted positions. It is computed by an exact formula, which does not hold for attention with softmax.
+        """The exact expectation of sum_i (Y_i - Yhat_i)^2 over uniform texts, without softmax.
 
-        With target Y_i and prediction Yhat_i the loss is E sum_i (Y_i - Yhat_i)^2.
-
-        The formula and its letters are those of docs/theory.md, system C: L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2.
+        In the letters of docs/theory.md, system C: L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2.
         """
         p_K = self.v_KM.diagonal()
         d_K = self.v_KM.diagonal(offset=1)
@@ -75,8 +67,7 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
-        and averaged over texts."""
+        """The squared error on texts (n_texts, n_positions), summed over predicted positions, averaged over texts."""
         # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
@@ -90,11 +81,8 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns three measures of the weights: the norms of the attention logits and of the values, and
-        `target_match`, the correlation of the logits with the table of the function that the model shall learn.
-
-        The correlation is computed after column means are subtracted.
-        """
+        """The norms of logits and values, and `target_match`, the correlation of the logits with the target table after
+        column means are subtracted."""
         q_NN = self.logits()
         _, centred_NN = _centre(q_NN)
         _, target_centred_NN = _centre(self.target_NN)
@@ -106,12 +94,8 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         }
 
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
-        """Returns the losses per predicted position of two simple predictors (the output 0, and the mean target given
-        the current category) and the loss below which a training is `solved`.
-
-        `solved` is 1% of the loss of the best constant. The losses are averaged over the given texts, or are exact
-        expectations over all texts. The predictors are exact conditional expectations either way.
-        """
+        """The losses per predicted position of the output 0 and of the mean target given the current category, on the
+        given texts or expected over all; and `solved`, 1% of the loss of the best constant."""
         mean_N, target_centred_NN = _centre(self.target_NN)
         errors = {"zero": self.target_NN, "marginal": target_centred_NN, "solved": self.target_NN - mean_N.mean()}
         pairs = ... if text_BM is None else (text_BM[:, :-1], text_BM[:, 1:])
@@ -130,8 +114,7 @@ SOURCE = "docs/theory.md, system C"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """The weights and the problem of a categories-only model (system C): attention logits, values, target table, and
-    probabilities of the categories."""
+    """The weights and the problem of system C: logits, values, target, probabilities of the categories."""
 
     q_NN: Tensor
     v_KM: Tensor
@@ -141,8 +124,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """Intermediate results of the formulas for the gradients of a model whose attention depends on the tokens'
-    categories alone. The fields are named as in docs/theory.md."""
+    """Intermediate results of system C's gradients, named as in docs/theory.md."""
 
     p_K: Tensor
     d_K: Tensor
@@ -181,8 +163,7 @@ def moments(task: Task) -> Moments:
 
 
 def half_by_values(task: Task) -> Tensor:
-    """Returns half of the gradient of a model's loss with respect to its attention values, (n_predicted, n_positions),
-    by formula. The model's attention sees only the tokens' categories.
+    """Half the loss's gradient by the values, (n_predicted, n_positions).
 
     In the letters of docs/theory.md, system C: dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m] for j != i; dL/dv_ii =
     -2E[e_i D].
@@ -197,8 +178,7 @@ def half_by_values(task: Task) -> Tensor:
 
 
 def half_by_attention(task: Task) -> Tensor:
-    """Computes by formula the gradient of the loss with respect to the attention logits, divided by 2, for the model
-    whose attention looks at categories alone: (n_categories, n_categories).
+    """Half the loss's gradient by the logits, (n_categories, n_categories).
 
     In the letters of docs/theory.md, system C: dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum
     e_i(t)(sg_i pi_r + d_i [r=t])

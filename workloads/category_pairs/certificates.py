@@ -1,11 +1,9 @@
-"""Tests of why a category-pairs training is stuck ("certificates"): a different test for each outcome that a stuck
-training can have. Axes: L lane (one training of a batch).
+"""Tests of why a category-pairs training is stuck ("certificates"), one for each stuck outcome. Axes: L lane.
 
 At a zero of the gradient, or on a plateau, of systems P and C: a direction of negative curvature leads out. In the
 valley at infinity of system P (a descent along which the weights grow without end): the training is solved after a
-reset takes it out of the valley. At a dead attention branch of the full models: a direction of negative curvature leads
-out, or, where second derivatives show none, a small kick frees the training. What each test proves:
-docs/notes/zeros_tests.md.
+reset. At a dead attention branch of the full models: a direction of negative curvature leads out, or, where second
+derivatives show none, a small kick frees the training. What each test proves: docs/notes/zeros_tests.md.
 """
 
 import math
@@ -26,11 +24,8 @@ from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import State
 
 _SMALL_SHARE = 1e-10
-"""In full models, a curvature counts as negative if it is below 0 by more than this share of the largest curvature.
-
-Where the output is a product of m matrices of small size sigma, the curvature downwards is only about sigma^(m-2),
-which float64 still distinguishes from 0.
-"""
+"""A curvature of a full model is negative if below 0 by more than this share of the largest. For a product of m
+matrices of size sigma it is only about sigma^(m-2), which float64 still tells from 0."""
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
@@ -38,12 +33,8 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 def certify(
     module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_]
 ) -> list[Certificate | None]:
-    """Tests for each stuck training whether its outcome is right. Returns for each training the result of the test
-    (certificate), or `None` if its outcome has no test.
-
-    Args:
-        loss: The training loss, exact or on the training's own sample.
-    """
+    """Tests for each stuck training whether its outcome is right; `None` where it has no test. `loss` is the training
+    loss, exact or on the training's own sample."""
     tests = _TESTS_OF_FULL if lanes.shared.is_full else _TESTS_OF_REDUCED
     certificates: list[Certificate | None] = [None] * len(outcome)
     for label, test in tests.items():
@@ -57,8 +48,7 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """Splits the state of trainings (parameters and buffers). Returns the losses as a function of the parameters, with
-    the buffers held fixed, and the parameters."""
+    """The losses as a function of the parameters, buffers held fixed; and the parameters."""
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 

@@ -2,8 +2,8 @@
 linear layer).
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text, S token row that logits see, V
-token row that values see and write (S and V are N, M or N + M, depending on the variant), H hidden.
-Source: Shin & Matzinger 2025, section 4.1 (docs/theory.md, the full models).
+token row that values see and write (S and V are N, M or N + M, depending on the variant), H hidden. Source: Shin &
+Matzinger 2025, section 4.1 (docs/theory.md, the full models).
 """
 
 import math
@@ -25,27 +25,21 @@ from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Returns masks of the weights that a penalty in the loss pulls to zero. The variant of the loss (`flavour`) tells
-    which of three solutions the penalty favours; for `unconstrained`, which has no penalty, all masks are 0.
+    """Masks, 1 where the solution of the flavour has a zero: `unwanted_SS` for k^t q, `unwanted_VV` for v,
+    `unwanted_HV` for W_1 and `unwanted_H` for w_2; all 0 for `unconstrained`. The paper names the flavours of the
+    combined model and does not print their losses; these are ours:
 
-    The penalty is part of the loss of the paper's combined model, which attends by both categories and positions. The
-    paper names the flavours and does not print their losses; these are ours:
-
-        added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1, w_2 that the solution leaves zero)
+      added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1, w_2 that the solution leaves zero)
 
     With categories (c) and positions (p) as rows and columns of the matrices, the entries left free are
 
-        solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
-        solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
-        solution 3: k^t q on pp; v on cc; W_1 and w_2 on the units that each read one c
+      solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
+      solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
+      solution 3: k^t q on pp; v on cc; W_1 and w_2 on the units that each read one c
 
-    The feed-forward part must be restricted too: if it may mix rows, v may hold any invertible matrix in the place of
-    c I, U^t or q*^t, and solutions 1 and 3 become the same. The added losses do not contain the target q* and the shift
+    The feed-forward part must be restricted too: if it may mix rows, v may hold any invertible matrix in the place of c
+    I, U^t or q*^t, and solutions 1 and 3 become the same. The added losses do not contain the target q* and the shift
     U, so where to attend and what to write is still learned.
-
-    Returns:
-        By name `unwanted_SS` for k^t q, `unwanted_VV` for v, `unwanted_HV` for W_1 and `unwanted_H` for w_2: 1 where
-        the solution has a zero, else 0.
     """
     names = ("unwanted_SS", "unwanted_VV", "unwanted_HV", "unwanted_H")
     n_rows = n_categories + n_positions
@@ -68,21 +62,18 @@ def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_w
 
 
 class FullModel(nn.Module, DrawnByEngine):
-    """Predicts a random function of the previous and the current category at all positions but the first, with an
-    attention head, LayerNorm and a feed-forward part.
-
-    The target is Y_i = q*(X_{i-1}, X_i), where X_i is the category at position i and q* the random table.
+    """Predicts Y_i = q*(X_{i-1}, X_i) from the previous and the current category at all positions but the first.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
-    Here X are the one-hot tokens of a text, and LN is LayerNorm. k and q are separate parameters, as published,
-    although only the product k^t q matters; with `qk=merged`, the product is the parameter.
+    Here X are the one-hot tokens of a text. k and q are separate parameters, as published, although only the product
+    k^t q matters; with `qk=merged`, the product is the parameter.
 
     Attributes:
         k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined).
-            The two matrices have `qk_rank` rows if it is given. Factored form only.
+            They have `qk_rank` rows if it is given. Factored form only.
         kq_SS: The product k^t q; merged form only.
-        v_VV: Values: categories for solutions 1 and 3, positions for 2, both for combined. Columns are read, rows
-            are written.
+        v_VV: Values: categories for solutions 1 and 3, positions for 2, both for combined. Columns are read, rows are
+            written.
         log_scale: Trained if `attention_scale` is `learned`; otherwise it has no effect and no gradient.
         target_NN: The target function q*, drawn for each training.
         text_BM: The training's texts if `expectation` is `fixed_sample`, otherwise absent.
@@ -146,27 +137,19 @@ class FullModel(nn.Module, DrawnByEngine):
 
     @property
     def scale(self) -> Tensor:
-        """The factor by which products of keys and queries are multiplied to get the attention logits: a fixed number
-        or a trained one.
-
-        If it is learned, it is exp(log_scale) / sqrt(d), where d is the number of token features that the logits depend
-        on.
-        """
+        """The factor of the logits: fixed, or learned as exp(log_scale) / sqrt(d) for logits of d token features."""
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """Returns the transposed key matrix times the query matrix. Rows are features of the key token, columns
-        features of the query token."""
+        """k^t q: rows are features of the key token, columns of the query token."""
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """Returns the matrix of attention logits between features of tokens, which are one-hot for the category, the
-        position or both. Rows are features of the key token, columns features of the query token."""
+        """The logits between one-hot features of tokens: rows are those of the key, columns of the query."""
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Returns the trained matrices of the attention head by name: keys, queries and values; or, if the product of
-        keys and queries is one parameter, that product and the values."""
+        """The attention head's trained matrices: keys and queries, or their product; and values."""
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
@@ -180,8 +163,7 @@ class FullModel(nn.Module, DrawnByEngine):
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """Returns the answers (n_texts, n_positions - 1) at all positions but the first, with the attention output
-        replaced by 0."""
+        """The answers (n_texts, n_positions - 1) with the attention output replaced by 0."""
         # Without attention, the answer depends on the current token alone, so it is computed once for each distinct
         # token.
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
@@ -200,17 +182,13 @@ class FullModel(nn.Module, DrawnByEngine):
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean squared error of the model's predictions, over texts and predicted positions, and the
-        predictions, (n_texts, n_positions - 1)."""
+        """The mean squared error over texts and predicted positions, and the answers (n_texts, n_positions - 1)."""
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def leaning_loss(self) -> Tensor:
-        """Returns the penalty that pulls weights to 0 where a known solution of the task has zeros. It is 0 for models
-        that are trained without this penalty.
-
-        Only the variant `combined` can have it; its parameter `flavour` selects one of three solutions.
-        """
+        """The penalty of the variant `combined`, which pulls to 0 the weights that its `flavour` leaves zero; else
+        0."""
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (

@@ -39,8 +39,7 @@ from attnsweep.workloads.vocabulary import NO_ROLE
 HOLDS = 0.5
 """A solution is implemented if its score is at least this."""
 TAKES_PART = 0.1
-"""A solution is part of a mixture if its blocks have at least this share of the squared norm and its matches reach
-`HOLDS`."""
+"""A solution is part of a mixture from this share of its blocks' squared norm on, if its matches reach `HOLDS`."""
 
 LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
@@ -48,16 +47,11 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 def solution_scores(
     variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.str_]]:
-    """Scores how closely the attention matrices of trained models match each of the three solutions that Shin &
-    Matzinger give for their task, and labels each model with the solution that it implements.
-
-    Returns:
-        The scores (n_trainings,) by name, which are NaN if a block is zero or constant, or the variant does not have
-        it; and the labels (n_trainings,) of the implemented solutions, among `LABELS`.
+    """Scores how closely trained matrices match each of the three solutions, and labels each training with the one that
+    it implements, among `LABELS`: (n_trainings,), NaN where a block is zero, constant or missing in the variant.
 
     Args:
-        variant: The variant, which decides what rows the matrices have: positions, categories, or both with categories
-            first (`combined`).
+        variant: Decides the matrices' rows: positions, categories, or both with categories first (`combined`).
         logits_LSS: k^t q; rows are read from, columns read at.
         values_LVV: v; columns are read, rows written.
         target_LNN: q*; rows are the previous category, columns the current one.
@@ -143,13 +137,8 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the model's single attention head in each training. The head's role is the solution in the paper of Shin &
-    Matzinger that its weights implement, `mixed` if they mix several solutions, or none.
-
-    Scores and roles have the shape (n_trainings, 1, 1).
-
-    `parameters` may be those of any of the trainings; `state` holds parameters and buffers, (n_trainings, ...) by name.
-    """
+    """Scores the single head of each training, (n_trainings, 1, 1). Its role is the solution that its weights
+    implement, `mixed` or none."""
     logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
     scores, label = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
     by_head = {name: np.asarray(scores[name], dtype=np.float64).reshape(-1, 1, 1) for name in SCORE_NAMES}

@@ -1,7 +1,4 @@
-"""How `attnsweep heads` draws a category-pairs model on a text.
-
-Axes: M position, N category, S token row.
-"""
+"""How `attnsweep heads` draws a category-pairs model on a text. Axes: M position, N category, S token row."""
 
 from typing import Any
 

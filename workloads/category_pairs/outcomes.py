@@ -1,5 +1,4 @@
-"""How the outcomes of category-pairs trainings are decided: the losses of simple predictors to compare with, the
-metrics, and the tables of conditions that give a training its outcome.
+"""How category-pairs trainings get their outcomes: losses of simple predictors, metrics, and tables of conditions.
 
 Systems P and C cannot overfit, as they see no text twice. docs/outcomes.md states the rules. Axes: N category, B text,
 K predicted position, L lane, P probe.
@@ -30,17 +29,15 @@ _SOLVED_SHARE = 1e-2
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns by name the answers of simple predictors, such as the mean of all targets. Each is a table (n_categories,
-    n_categories): rows are previous categories, columns current ones.
+    """The answers of simple predictors: rows are previous categories, columns current ones. With row means r, column
+    means c and grand mean g of q*, for uniform categories, they and their losses are
 
-    With row means r, column means c and grand mean g of q*, for uniform categories, predictors and their losses are
-
-        zero      0                         E Y^2
-        mean      E[Y] = g                  mean (q* - g)^2 = Var Y
-        cur       E[Y | X_i]                mean (q* - c)^2
-        prev      E[Y | X_{i-1}]            mean (q* - r)^2
-        additive  best f(X_{i-1}) + h(X_i)  mean (q* - r - c + g)^2
-        unordered E[Y | {X_{i-1}, X_i}]     mean ((q* - q*^t) / 2)^2
+      zero      0                         E Y^2
+      mean      E[Y] = g                  mean (q* - g)^2 = Var Y
+      cur       E[Y | X_i]                mean (q* - c)^2
+      prev      E[Y | X_{i-1}]            mean (q* - r)^2
+      additive  best f(X_{i-1}) + h(X_i)  mean (q* - r - c + g)^2
+      unordered E[Y | {X_{i-1}, X_i}]     mean ((q* - q*^t) / 2)^2
 
     The losses of `cur` and `prev` differ from that of `mean` by about 1/N only: tell them apart by function match, not
     by the loss alone. Derivation: docs/theory.md, reference levels.
@@ -55,20 +52,18 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
-    """Returns by name the mean squared errors of simple predictors, such as one that always answers the mean of the
-    targets. The entry `solved` is the error below which a training counts as solved: 1% of the target's variance."""
+    """The mean squared errors of simple predictors; and `solved`, 1% of the target's variance."""
     levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
     return levels | {"solved": _SOLVED_SHARE * levels["mean"]}
 
 
 def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
-    """Computes the metrics of one training from the answers of its model to held-out texts. Returns scalars by name.
+    """Metrics of one training on held-out texts, Y being the target.
 
-    Y is the target. `match_<f>`: E(answer - f)^2 / Var Y, for a simple predictor f. `ablation`: the mean squared change
-    of the answers, in units of Var Y, when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t
-    q is trained. With a fixed sample, two more on that sample: `train_mse`, the error without a flavour's added loss,
-    and `train_grad_norm`, the gradient norm of the training loss (on held-out texts the gradient does not vanish where
-    training stops).
+    `match_<f>`: E(answer - f)^2 / Var Y, for a simple predictor f. `ablation`: the mean squared change of the answers,
+    in units of Var Y, when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. On
+    a fixed sample also `train_mse`, without a flavour's added loss, and `train_grad_norm` of the training loss (on
+    held-out texts the gradient does not vanish where training stops).
     """
     text_BM, answer_BK = batch["text"], batch["answer"]
     variance = (model.target_NN - model.target_NN.mean()).square().mean()
@@ -150,22 +145,17 @@ REDUCED = VerdictTable(
 DEAD_PRODUCT = 0.1
 """Without softmax, attention counts as dead if the product of norms |k| |q| |v| is below this."""
 DEAD_ABLATION = 1e-3
-"""Attention is dead if replacing its output by 0 changes the answers by less than this share of the target's
-variance."""
+"""Attention is dead if without its output the answers change by less than this share of the target's variance."""
 MATCHES = 0.03
-"""A training matches a simple predictor if its answers differ from it by less than this share of the target's
-variance."""
+"""Answers match a simple predictor if they differ from it by less than this share of the target's variance."""
 OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
-"""A training is overfit if its train error is below 0.5 times its test error, its test error above 0.05 of the target's
-variance, and its train error below 0.7 of it."""
+"""Overfit: train error below 0.5 times the test error; as shares of the target's variance, test error above 0.05 and
+train error below 0.7."""
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which measured steps attention is dead, (n_trainings, n_steps) bool. Attention is dead if the answers
-    stay the same when its output is replaced by 0.
-
-    Under softmax, small k and q are no sign of dead attention: they make attention uniform, not absent.
-    """
+    """Where attention is dead, (n_trainings, n_probes): the answers stay the same when its output is replaced by 0.
+    Under softmax small k and q are no sign of it: they make attention uniform, not absent."""
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
         return unread

@@ -16,12 +16,7 @@ _COMBINED_ONLY = ("flavour", "flavour_weight")
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryPairsParameters(TrainingParameters):
-    """The parameters of a category-pairs training. `variant` chooses the model: attention alone, or attention followed
-    by a feed-forward part.
-
-    Raises:
-        SpecError: For a loss that the variant does not have, or a parameter without a meaning for the variant.
-    """
+    """The parameters of a category-pairs training. `variant` chooses attention alone, or with a feed-forward part."""
 
     variant: str = parameter(
         "positions_only",

@@ -1,5 +1,5 @@
-"""System P of Shin & Matzinger: an attention model in which attention depends on positions only, and whose target is
-the previous category; with formulas for its gradients.
+"""System P of Shin & Matzinger: attention depends on positions only, and the target is the previous category; with
+formulas for its gradients.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch, R row of k and q.
 Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.
@@ -12,11 +12,8 @@ from attnsweep.workloads.engine.initialization import DrawnByEngine
 
 
 class PositionsOnly(nn.Module, DrawnByEngine):
-    """System P of Shin & Matzinger: an attention model that predicts the previous category in a text. Attention depends
-    only on the positions of tokens, and values depend only on their categories.
-
-    The target at positions i = 2..M is X_{i-1}, a one-hot category. The prediction is v sum_j q_ji X_j: the value
-    matrix v times the sum of the categories X_j, weighted by the attention q_ji.
+    """Predicts at positions i = 2..M the one-hot category X_{i-1} by v sum_j q_ji X_j: the value matrix v times the sum
+    of the categories, weighted by the attention q_ji.
 
     Attributes:
         q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
@@ -40,21 +37,17 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         return self.v_NN.shape[0]
 
     def logits(self) -> Tensor:
-        """Returns the attention logits as a matrix (n_positions, n_predicted): one row for each position that is read,
-        one column for each position whose category is predicted."""
+        """The attention logits (n_positions, n_predicted)."""
         return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 
     def attention(self) -> Tensor:
-        """Returns the attention weights (n_positions, n_predicted) of each predicted position (column) on each position
-        that it reads (row)."""
+        """The attention weights (n_positions, n_predicted) of each predicted position (column)."""
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
-        """Returns by an exact formula the squared error that is expected if each category of a text is drawn with equal
-        probability. It is summed over the predicted positions.
+        """The exact expectation of the squared error over uniform texts, summed over the predicted positions.
 
-        The formula and its letters are those of docs/theory.md, system P: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A +
-        s_i^2 B).
+        In the letters of docs/theory.md, system P: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B).
         """
         q_MK = self.attention()
         p_K = q_MK.diagonal()
@@ -65,8 +58,7 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """Returns the squared error of the predictions on texts (n_texts, n_positions), summed over predicted positions
-        and averaged over texts."""
+        """The squared error on texts (n_texts, n_positions), summed over predicted positions, averaged over texts."""
         # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
@@ -74,13 +66,9 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """Returns four numbers that describe the weights: the norm of the logits, the norm of the value matrix, and two
-        coefficients of the value matrix, `alpha` and `beta`.
-
-        `beta` belongs to the part along P, the matrix that averages over categories, and `alpha` to the part along I -
-        P. If their signs are opposite, the training descends the valley at infinity, along which the weights grow
-        without end (docs/outcomes.md).
-        """
+        """The norms of logits and values, and the value matrix's coefficients `alpha` along I - P and `beta` along P,
+        the average over categories. With opposite signs the training descends the valley at infinity
+        (docs/outcomes.md)."""
         a, b, _, _ = components(self.v_NN)
         return {
             "alpha": a / (self.n_categories - 1),
@@ -90,8 +78,7 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """Returns by name the losses per predicted position at the points where the gradient can vanish, and the loss
-        below which a training is `solved`."""
+        """The losses per predicted position where the gradient can vanish, and `solved`."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {"zero": 1.0, "mean": 1 - 1 / N, "solved": 0.01 if self._softmax else 0.05 * valley}
@@ -104,20 +91,15 @@ SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """Returns by formula the gradient of the loss with respect to the attention logits, (n_positions, n_predicted), for
-    a model whose attention depends on positions alone.
-
-    It is dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i). `components` computes a, b, A and B; s_i is the sum of
-    column i.
-    """
+    """The loss's gradient by the logits, (n_positions, n_predicted): dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B
+    s_i), with `components` and the sum s_i of column i."""
     a, b, A, B = components(system.v_NN)
     quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
     return (2 / system.n_categories) * (quadratic_MK - a * shift(system.n_positions) - b)
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """Returns the gradient of the loss with respect to the values, (n_categories, n_categories), by formula. The model
-    has attention by positions only.
+    """The loss's gradient by the values, (n_categories, n_categories).
 
     In the letters of docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
     """
@@ -130,12 +112,8 @@ def by_values(system: PositionsOnly) -> Tensor:
 
 
 def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the traces and the squared norms of two parts of the value matrix: the part that averages over
-    categories, and the remainder.
-
-    The gradient with respect to attention depends on the values through these numbers only. With the matrix P that
-    averages over categories they are a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v P|^2.
-    """
+    """a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v P|^2, with the matrix P that averages over categories:
+    all that the gradient by attention depends on."""
     N = v_NN.shape[0]
     b = v_NN.sum() / N
     a = v_NN.diagonal().sum() - b
@@ -144,12 +122,10 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def shift(M: int) -> Tensor:
-    """Returns the matrix (n_positions, n_predicted) with which each predicted position reads the position before it: 1
-    where the row's position is the one before the column's predicted position, else 0."""
+    """The matrix (n_positions, n_predicted) with which each predicted position reads the one before it."""
     return torch.eye(M, M - 1, dtype=torch.float64)
 
 
 def mean(N: int) -> Tensor:
-    """Returns the matrix that averages over categories, (n_categories, n_categories): all entries are 1 /
-    n_categories."""
+    """The matrix that averages over categories."""
     return torch.full((N, N), 1 / N, dtype=torch.float64)

@@ -27,8 +27,8 @@ _FULL_EVAL_TEXTS = 256
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
-    """The workload `category_pairs`. Its model is attention alone, by positions only or by categories only (systems P
-    and C), with an exact or sampled loss; or attention with a feed-forward part, with or without softmax."""
+    """Attention by positions or by categories alone (systems P and C), with an exact or sampled loss; or attention with
+    a feed-forward part, with or without softmax."""
 
     name = "category_pairs"
     parameters = CategoryPairsParameters
@@ -75,13 +75,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the training loss, a squared error. In the reduced models, which consist of attention by positions or
-        by categories only, it is summed over the predicted positions; in models with a feed-forward part it is their
-        mean.
-
-        The loss is taken over the texts of the batch. Without them, the loss of systems P and C is exact, and that of
-        full models is taken over the training's own sample. Full models add the flavour's loss.
-        """
+        """The squared error: summed over predicted positions in systems P and C, their mean in full models, which add
+        the flavour's loss. Without texts in the batch it is exact, or that of the training's own sample."""
         text_BM = batch.get("text")
         if isinstance(module, FullModel):
             error, _ = module(module.text_BM if text_BM is None else text_BM)
@@ -91,8 +86,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.population_loss() if text_BM is None else system.sampled_loss(text_BM)
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the loss per predicted position: the expectation over all texts where a formula gives it, else the
-        mean over the evaluation batch. Full models also return their predictions as `answer`, (n_texts,
+        """The loss per predicted position, exact where a formula gives it; of full models also the `answer`, (n_texts,
         n_predicted)."""
         if isinstance(module, FullModel):
             error, answer_BK = module(batch["text"])
@@ -105,9 +99,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors, by name. They are exact expectations over all texts. Only for a
-        model whose attention depends on categories alone, they are averages over the texts of `batch`, if it has
-        any."""
+        """The losses of simple predictors, exact over all texts; of system C on the texts of `batch`, if it has any."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

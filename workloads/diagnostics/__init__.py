@@ -1,2 +1,1 @@
-"""Turns measurements into labels: the outcomes of trainings, the roles of attention heads, and certificates, which
-confirm outcomes by further tests."""
+"""Turns measurements into labels: outcomes, roles of heads, and certificates, which confirm outcomes."""

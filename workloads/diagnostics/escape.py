@@ -140,10 +140,8 @@ _LONGEST = 2.0**40
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Nodes and weights of a Gauss quadrature by Lanczos' method: eigenvalues of the Hessian, which `product` applies
-    to one row per training, and the squared components of `delta` along their eigenvectors.
-
-    Source: Golub and Meurant, Matrices, Moments and Quadrature, 1994.
-    """
+    to one row per training, and squared components of `delta` along its eigenvectors. Source: Golub and Meurant,
+    Matrices, Moments and Quadrature, 1994."""
     basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
     matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
     for node in range(_MOST_NODES):
@@ -167,11 +165,11 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
 def steps_until(
     fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The first step of gradient descent at which a quadratic loss has fallen by `fall`, (n_trainings,); infinite if it
-    never does.
+    """The first step of gradient descent at which a quadratic loss has fallen by `fall`, (n_trainings,); infinite if
+    never.
 
-    With the learning rate eta and the weight decay c, t steps from delta change the loss to
-    1/2 delta^t H (1 - eta (H + c))^2t delta = sum_m weights curvature growth^2t / 2 over the eigenvalues of H.
+    With the learning rate eta and the weight decay c, t steps from delta change the loss to 1/2 delta^t H (1 - eta (H +
+    c))^2t delta = sum_m weights curvature growth^2t / 2 over the eigenvalues of H.
     """
 
     def has_fallen(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -201,15 +199,11 @@ def predicted_escapes(
     buffers: State | None = None,
     weights: State | None = None,
 ) -> NDArray[np.float64]:
-    """The step at which the loss of each training falls 1% below that of its start; NaN without a law, infinite if the
-    law says never.
+    """The step at which each training's loss falls 1% below its start's; NaN without a law, infinite if it says never.
 
     The law holds for plain gradient descent on a loss that is the same at each step, from a start at which the gradient
-    is proportional to init_sigma or a higher power of it.
-
-    Args:
-        buffers: Those of the trainings where they are known, with trainings as first axis.
-        weights: Those after some steps, from which the law then counts; the loss must still fall below the start's.
+    is proportional to init_sigma or a higher power of it. With `weights` after some steps it counts from them; the loss
+    must still fall below the start's.
     """
     steps = np.full(len(trainings), np.nan)
     chosen = [lane for lane, training in enumerate(trainings) if _descends_plainly(training.parameters)]

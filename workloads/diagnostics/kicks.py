@@ -1,14 +1,14 @@
-"""Adds noise to the weights of a stuck training (a kick), to test whether a basin of the loss holds it and how wide the
-basin is.
+"""Adds noise to the weights of a stuck training (a kick), to test whether a basin of the loss holds it and how wide it
+is.
 
 Where attention enters the loss as a product of m weights, all derivatives of orders 1 to m - 1 vanish where these
-weights are 0, and for m > 2 no Hessian shows a way out. A kick adds noise to the weights, of a given size relative to
-the weights, and the training then continues. From a strict local minimum the training comes back, unless the kick leads
-out of the basin. From a saddle of any order the training leaves, however small the kick, if it has enough steps.
+weights are 0, and for m > 2 no Hessian shows a way out. After a kick the training continues. To a strict local minimum
+it comes back, unless the kick leads out of the basin. A saddle of any order it leaves, however small the kick, if it
+has enough steps.
 
-So an escape proves that from some point within the kick's distance, descent lowers the loss by 5%. If there is a basin,
-it is narrower than the smallest kick that frees the training. An escape does not prove that there is no basin. A kick
-as large as the weights is a new start and proves nothing, so only escapes by kicks up to `MOST_TELLING` count.
+So an escape proves that from some point within the kick's distance, descent lowers the loss by 5%: a basin, if there is
+one, is narrower than the smallest kick that frees the training. A kick as large as the weights is a new start and
+proves nothing, so only escapes by kicks up to `MOST_TELLING` count.
 
 Products of small factors change the loss by less than L-BFGS's tolerances, which are absolute, and by less than the
 loss's rounding error. So the loss is scaled, and small changes of the loss are integrated from the gradient. Use
@@ -33,27 +33,19 @@ MOST_TELLING = 0.1
 KICK_STEPS = 400
 """The number of iterations of L-BFGS after a kick."""
 _ROUNDS = 4
-"""The number of descents after a kick. In each descent, the loss is scaled by the gradient where the previous one
-ended."""
+"""Descents after a kick, each with the loss scaled by the gradient where the previous one ended."""
 _NEAR = 1e-9
 """If a loss has changed by less than this share, its change is computed as an integral of the gradient."""
 _NODES = 3
-"""The number of points of the Gauss-Legendre rule: three points integrate changes of the loss exactly near saddles up
-to order 6."""
+"""Points of the Gauss-Legendre rule: exact for changes of the loss near saddles up to order 6."""
 LEAVES_BELOW = 0.95
 """A training has escaped after a kick if its loss falls below this share of the loss before the kick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """The losses of trainings before and after noise was added to their weights (a kick), and the smallest noise after
-    which each training was no longer stuck.
-
-    Attributes:
-        before: For each training the loss before the kicks.
-        after: For each training the loss after its last kick and the descent that followed.
-        smallest: For each training the smallest of `KICKS` that freed it; NaN if none did.
-    """
+    """For each training the loss before the kicks, that after the last one and its descent, and the `smallest` of
+    `KICKS` that freed it; NaN if none did."""
 
     before: Tensor
     after: Tensor
@@ -61,16 +53,13 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """Returns for each stuck training whether it is no longer stuck after noise of at most `MOST_TELLING` times the
-        size of its weights was added to them. Larger noise proves nothing, because it is like a new start."""
+        """Which trainings a kick up to `MOST_TELLING` freed. A larger one is like a new start and proves nothing."""
         return self.smallest <= MOST_TELLING
 
 
 def sizes(parameters: State) -> State:
-    """Returns by name the root mean square of each parameter tensor of each training, (n_trainings, 1, ...).
-
-    For a tensor of zeros it is the root mean square of all the training's weights, or 1 if they are all zero.
-    """
+    """The root mean square of each parameter tensor, (n_trainings, 1, ...) by name; for a tensor of zeros that of all
+    the training's weights, or 1 if they are all zero."""
     overall = norm_per_lane(parameters) / sum(value[0].numel() for value in parameters.values()) ** 0.5
     overall = torch.where(overall > 0, overall, torch.ones_like(overall))
     tensor_sizes = {}
@@ -82,11 +71,7 @@ def sizes(parameters: State) -> State:
 
 
 def kick(parameters: State, streams: Streams, relative_size: float) -> State:
-    """Returns the parameters of each training with normal noise added. The noise of each tensor has the standard
-    deviation `relative_size` times the root mean square of this tensor, as `sizes` computes it.
-
-    The noise of a tensor is drawn from the random stream `kick/<name>`.
-    """
+    """Adds normal noise from the streams `kick/<name>`, of `relative_size` times the tensors' `sizes`."""
     size = sizes(parameters)
     return {
         name: value + relative_size * size[name] * streams.normal(f"kick/{name}", tuple(value.shape[1:])).to(value)
@@ -101,8 +86,7 @@ def kick_and_train(
     n_steps: int = KICK_STEPS,
     judged_by: Objective | None = None,
 ) -> Kicked:
-    """Adds noise to the weights of each stuck training and trains on. Repeats this with ever larger noise (`KICKS`)
-    until the training is no longer stuck."""
+    """Kicks each stuck training ever harder (`KICKS`) and trains on, until it is free."""
     judge = judged_by or objective
     with torch.no_grad():
         before = judge.losses(parameters)

@@ -24,17 +24,13 @@ _BREAKDOWN = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Curvature:
-    """The smallest eigenvalue of each training's Hessian as estimated by Lanczos' method, with its eigenvector and
-    error bound.
+    """The smallest eigenvalue of each training's Hessian H as Lanczos' method estimates it.
 
     Attributes:
-        smallest: For each training the smallest Ritz value (estimated eigenvalue): an upper bound of the smallest
-            eigenvalue.
-        direction: The estimated eigenvectors (Ritz vectors) of `smallest` by parameter name, of norm 1, with trainings
-            as first axis.
-        error: For each training |H x - smallest x| for the Hessian H and the Ritz vector x: an eigenvalue lies within
-            this distance of `smallest`.
-        largest: For each training the largest absolute value of a Ritz value: the scale for comparisons.
+        smallest: The smallest Ritz value: an upper bound.
+        direction: Its Ritz vectors x of norm 1, (n_trainings, ...) by parameter name.
+        error: |H x - smallest x|: an eigenvalue lies within this distance of `smallest`.
+        largest: The largest absolute Ritz value, the scale for comparisons.
     """
 
     smallest: Tensor
@@ -43,8 +39,7 @@ class Curvature:
     largest: Tensor
 
     def is_negative(self, share: float = 1e-6) -> Tensor:
-        """Returns for each training whether the smallest eigenvalue of its Hessian is surely negative: below 0 by more
-        than the error bound, and by more than the fraction `share` of the largest absolute eigenvalue."""
+        """Whether `smallest` is below 0 by more than its error and by more than this share of `largest`."""
         return (self.smallest + self.error < 0) & (self.smallest < -share * self.largest)
 
 

@@ -1,20 +1,14 @@
-"""The unigram and bigram distributions of a text. They give the losses of two simple predictors: one that sees no
-token, and one that sees only the current token."""
+"""The unigram and bigram distributions of a text, for the losses of two simple predictors."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PRIOR_SIGHTINGS = 1.0
-"""The weight of the prior, in occurrences of a token. The prior of unigrams is the uniform distribution, that of
-bigrams is the unigram distribution. The weight is our choice."""
+"""The prior's weight, in occurrences of a token: uniform for unigrams, the unigrams for bigrams. Our choice."""
 
 
 class CountedLaws:
-    """The unigram and bigram probabilities of tokens, estimated from counts of adjacent tokens.
-
-    Args:
-        before, tokens: The first and the second token of each pair, int64.
-    """
+    """The probabilities of tokens, and of tokens after the token `before`, estimated from counts of pairs, int64."""
 
     def __init__(self, before: NDArray[np.int64], tokens: NDArray[np.int64], n_words: int) -> None:
         self._n_words = n_words
@@ -29,8 +23,7 @@ class CountedLaws:
         return nats
 
     def bigram_nats(self, before: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns -log p, in nats, of each given token, where p is its estimated probability after the token in
-        `before`."""
+        """-log p, in nats, of each token after the token in `before`."""
         key = before * self._n_words + tokens
         place = np.searchsorted(self._pairs, key).clip(max=self._pairs.size - 1)
         seen = np.where(self._pairs[place] == key, self._seen_pairs[place], 0)

@@ -1,12 +1,9 @@
-"""Tests the labels of a random sample of stuck trainings. Among other tests, trainings of low precision are repeated in
-float64.
+"""Tests the labels of a random sample of stuck trainings; among other tests, repeats them in float64.
 
-Promotion (repeating in float64) shows whether rounding is what holds a training. The training is repeated with the same
-seed and number of steps twice: from its first state, and from its final state. The repetition from the final state is
-compared with one in the training's own precision, because more steps alone free some trainings.
-
-A training that is stuck in float64 from both states is stuck for another reason than its precision. The test does not
-show that it is stuck for ever. See docs/zeros.md, zeros of the arithmetic. Axes: L training.
+This promotion shows whether rounding is what holds a training. It is repeated with the same seed and number of steps
+twice: from its first state, and from its final state, which is compared with a repetition in its own precision, because
+more steps alone free some trainings. A training that is stuck in float64 from both states is stuck for another reason
+than its precision, if not for ever. See docs/zeros.md, zeros of the arithmetic. Axes: L training.
 """
 
 from collections.abc import Callable
@@ -29,15 +26,8 @@ from attnsweep.workloads.parameters import TrainingParameters
 def certify_stuck(
     workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
 ) -> list[Certificate | None]:
-    """Tests with `Workload.certify` whether a random sample of the stuck trainings is labelled correctly. Returns the
-    result for each training that was tested, `None` for all others.
-
-    A training is in the sample if a random number drawn from its own seed is below its share. So the sample does not
-    depend on which trainings share a pack (one program).
-
-    Args:
-        shares: For each training the probability that it is in the sample.
-    """
+    """Tests stuck trainings with `Workload.certify`, a share of them each; `None` for all others. The sample is drawn
+    from each training's own seed, so it does not depend on the pack."""
     certificates: list[Certificate | None] = [None] * len(shares)
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     lanes, _ = pack.final_state(np.arange(len(shares)))
@@ -54,27 +44,18 @@ PROMOTED_DTYPE = "float64"
 
 
 def can_be_promoted(parameters: TrainingParameters) -> bool:
-    """Returns whether trainings with these parameters can be repeated in float64, which requires that their own
-    precision is lower."""
+    """Whether their own precision is lower than float64."""
     return parameters.dtype != PROMOTED_DTYPE
 
 
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
-    """Repeats stuck trainings in float64. The certificate `promotion` confirms a training's label if the training is
-    stuck there too.
-
-    Args:
-        state: The final parameters and buffers of the trainings by name, with trainings as first axis.
-    """
+    """The certificate `promotion` confirms a label if the training is stuck in float64 too."""
     return [Certificate("promotion", bool(stays)) for stays in stays_when_promoted(workload, lanes, state)]
 
 
 def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State) -> NDArray[np.bool_]:
-    """Repeats stuck trainings in float64. Returns for each training whether it is stuck in float64 as well.
-
-    The result is false if the training in float64 is not stuck when it begins from the first state. It is also false
-    if, continued from the final state, it is stuck in its own precision but not in float64.
-    """
+    """Whether each training is stuck in float64: from its first state, and when continued from its final state, unless
+    it is free in its own precision too."""
     stays = _ends_stuck(workload, lanes, PROMOTED_DTYPE)
     freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, PROMOTED_DTYPE, ended), lanes, state)
     held = _tested(freed, lambda few, ended: _ends_stuck(workload, few, few.shared.dtype, ended), lanes, state)

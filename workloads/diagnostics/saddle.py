@@ -13,27 +13,20 @@ from attnsweep.workloads.engine.streams import Streams
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saddle:
-    """The smallest curvature of the loss at one training's weights.
-
-    Attributes:
-        curvature: The second derivative along the direction, for a step of norm 1.
-        is_negative: Whether `curvature` is below 0 by more than its error.
-        weights: How much of the direction belongs to each weight, by name; the shares add up to 1.
-    """
+    """The smallest curvature of the loss at one training's weights, for a step of norm 1; `is_negative` if below 0 by
+    more than its error. `weights` has each weight's share of the direction."""
 
     curvature: float
     is_negative: bool
     weights: Mapping[str, float]
 
     def steps(self, learning_rate: float) -> float:
-        """In how many steps of gradient descent a displacement grows by the factor e; the curvature must be
-        negative."""
+        """The steps of gradient descent in which a displacement grows by the factor e, if the curvature is negative."""
         return 1 / (learning_rate * -self.curvature)
 
 
 def saddle_of(objective: Objective, parameters: State, streams: Streams) -> Saddle | None:
-    """Searches by Lanczos' method, for a pack of one training in float64; `None` if the loss has no second
-    derivatives."""
+    """Lanczos' method on a pack of one training in float64; `None` if the loss has no second derivatives."""
     try:
         # PyTorch's fused attention has no second derivatives, MATH has.
         with sdpa_kernel(SDPBackend.MATH):

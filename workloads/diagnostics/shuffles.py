@@ -1,12 +1,10 @@
 """Tests whether attention matrices are nearer to structured matrices than their own shuffled versions are.
 
 The structured matrices are the identity (Sigma_1), bands (Sigma_2), and the identity with p blocks of w rows that
-attend to one column (Sigma_3).
-
-The families are nested and of different sizes, so distances to different families cannot be compared directly. A
-shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they attend to. Under a
-causal mask such a shuffle would move attention to masked positions, and a matrix would look nearer than chance because
-of the mask alone. With `is_causal`, entries are shuffled within the mask.
+attend to one column (Sigma_3). They are nested and of different sizes, so distances to different families cannot be
+compared directly. A shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they
+attend to. With `is_causal`, entries are shuffled within the mask: moved to masked positions, they would make any matrix
+look nearer than chance.
 
 The distance on a sentence is divided by the number of tokens, so it is between 0 (in the family) and 2. A head's
 distance is the mean over sentences. The numbers w and p of Sigma_3 are the same for all sentences: they minimize this
@@ -32,14 +30,8 @@ _ELEMENTS_AT_ONCE = 2**24
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """How near attention matrices are to structured matrices (identity, bands, blocks), compared with shuffled versions
-    of themselves.
-
-    Attributes:
-        mean, deviation: For each matrix, the mean and standard deviation of its shuffles' distances.
-        z: For each matrix (distance - mean) / deviation: far below 0 means nearer than chance; NaN if shuffling changes
-            nothing.
-    """
+    """The `mean` and `deviation` of the distances of each matrix's shuffles, and z = (distance - mean) / deviation: far
+    below 0 means nearer than chance; NaN if shuffling changes nothing."""
 
     distance: Tensor
     mean: Tensor
@@ -58,15 +50,12 @@ def permutation_test(
     *,
     is_causal: bool = False,
 ) -> PermutationTest:
-    """Computes the distance of each attention matrix to matrices with some structure (such as a band), and for
-    comparison the mean and the standard deviation of this distance over shuffled versions of the attention matrix.
-
-    All matrices and all calls use the same permutations.
+    """Compares the distance of each matrix to a structure with those of its shuffles, by the same permutations in all
+    calls.
 
     Args:
-        distance: A function from matrices (..., n_tokens, n_tokens) to their distances. If the distance is to the
-            nearest of several families, the function must choose the family, so that it is also chosen for each
-            shuffle.
+        distance: From matrices (..., n_tokens, n_tokens). The nearest of several families it chooses itself, so that it
+            is chosen for each shuffle too.
         is_causal: Shuffle only the entries j <= i of row i, because the others cannot hold attention.
     """
     T = attention.shape[-1]
@@ -83,11 +72,8 @@ def permutation_test(
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """Shuffles the entries within each row of square matrices (the last two axes) `n_shuffles` times, in the same ways
-    for all matrices.
-
-    The shuffle is a new axis before the last two.
-    """
+    """Shuffles the entries within each row of square matrices, in the same ways for all: a new axis before the last
+    two."""
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)
@@ -111,11 +97,9 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
 
 
 N_SHUFFLES = 10
-"""The number of shuffles of a matrix for the scores `..._z`. Only the first sentence of each length is shuffled. The
-value is our choice."""
+"""Shuffles of a matrix for the scores `..._z`, of the first sentence of each length alone. Our choice."""
 FITS_SHARE = 0.5
-"""A size and number of blocks (w rows, p blocks) is considered if the blocks fit into at least this share of the
-sentences. The value is our choice."""
+"""A size w and number p of blocks is considered if it fits into this share of the sentences. Our choice."""
 _NO_SPREAD = 1e-6
 """If the standard deviation of the shuffles' distances is below this, they differ by rounding only."""
 BANDS = (1, 2, 4)
@@ -135,8 +119,8 @@ SCORES = (
 
 
 class PooledStructure:
-    """Averages, over sentences, how far the attention matrices of heads are from the identity, from banded matrices,
-    and from the identity with blocks (adjacent rows that all attend to one column)."""
+    """Mean distances, over sentences, of heads' attention to the identity, to bands, and to the identity with
+    blocks."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)
@@ -145,8 +129,7 @@ class PooledStructure:
         self._shuffled = _Sums(longest)
 
     def add(self, attention: Tensor) -> None:
-        """Adds sentences to the averages, given the attention weights of all heads on them. The sentences of one call
-        must all have the same length."""
+        """Adds sentences of one length, given the attention weights of all heads on them."""
         B, T = attention.shape[-3], attention.shape[-1]
         if T in self._lengths_of_z:
             self._all.add(_Distances.to(attention))
@@ -198,15 +181,8 @@ def _z(value: Tensor, shuffled: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Distances:
-    """The distances of heads' attention on each sentence to structured matrices (identity, bands, blocks), summed over
-    the sentence's tokens.
-
-    Attributes:
-        diagonal_B: For each sentence the distances to Sigma_1, the identity.
-        bands_BW: For each sentence and w the distances to Sigma_2(w), the band of half-width w.
-        blocks_BWP: For each sentence, w and p the distances to Sigma_3(w, p), the identity with p blocks of w rows;
-            infinite where the blocks do not fit.
-    """
+    """The distances of heads' attention on each sentence, summed over its tokens: to the identity, to the band of each
+    half-width w, and to p blocks of w rows; infinite where they do not fit."""
 
     diagonal_B: Tensor
     bands_BW: Tensor

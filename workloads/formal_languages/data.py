@@ -1,7 +1,4 @@
-"""Draws random strings with labels: training batches (for several steps at a time) and evaluation batches.
-
-Axes: L lane, S step, B string, N position.
-"""
+"""Draws random strings with labels, for several steps at a time. Axes: L lane, S step, B string, N position."""
 
 from typing import NamedTuple
 
@@ -16,15 +13,12 @@ from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParam
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
 _LANES_AT_ONCE, _ON_A_CPU = 128, 8
-"""For how many trainings strings are drawn together, on a GPU and on a CPU. The number bounds the memory of long
-strings; a GPU takes as long for 8 trainings as for 128."""
+"""Trainings whose strings are drawn together, on a GPU, which takes as long for 8, and on a CPU: bounds memory."""
 
 
 class Lengths(NamedTuple):
-    """The length of each training's strings, int64 (n_trainings,), and the largest of these lengths.
-
-    `longest` is given separately, because reading it from the tensor would wait for the device.
-    """
+    """The lengths of each training's strings, int64 (n_trainings,), and the largest, which the device need not be asked
+    for."""
 
     of_lane: Tensor
     longest: int
@@ -38,14 +32,12 @@ def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Draws held-out strings of the training length and of each test length. The tensors of a test length are named
-    `<length>/...`."""
+    """Draws held-out strings of the training length and, as `<length>/...`, of each test length."""
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
-    """Draws new strings of each test length for the evaluation at `step`. The tensors of each length are named
-    `<length>/...`."""
+    """Draws new strings of each test length for the evaluation at `step`, as `<length>/...`."""
     shared = lanes.shared
     batch: Batch = {}
     for length in shared.test_lengths:
@@ -61,8 +53,7 @@ def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
 
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
-    """Turns the strings in one training's batch into tokens. Uses the strings of the length `test_length`, or if it is
-    `None` those of the length on which the model is trained."""
+    """The tokens of one training's strings of a test length; by default of the training length."""
     prefix = "" if test_length is None else f"{test_length}/"
     return Tokens(batch[f"{prefix}feature"], batch[f"{prefix}log_count"], batch[f"{prefix}log_n"])
 
@@ -101,11 +92,7 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws `n_strings` strings of random bits for each training and step. Bits beyond a string's end are false.
-
-    The result is bool, (n_trainings, n_steps, n_strings, n_bits), where n_bits is the largest length in `lengths`.
-    `name` is the name of the random stream.
-    """
+    """Draws random bits, bool (n_trainings, n_steps, n_strings, longest length), false beyond a string's end."""
     length_L, longest = lengths
     is_inside = torch.arange(longest, device=length_L.device) < length_L.view(-1, 1, 1, 1)
     return streams.bits(name, n_strings, longest, steps) & is_inside

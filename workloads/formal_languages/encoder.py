@@ -1,9 +1,9 @@
 """A post-norm transformer encoder that accepts or rejects a string by its output at CLS, the token before the string.
 Trained encoders and the hand-set encoders of the paper share this code.
 
-Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a
-token (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H
-head, K = D / H channel of a head, W feed-forward.
+Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a token
+(symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H head, K =
+D / H channel of a head, W feed-forward.
 
 Two shortcuts are exact. One token may stand for several identical tokens, with log(count) added to its logits, because
 tokens that are identical at the input are identical in every layer. The last layer computes only the query of CLS.
@@ -32,12 +32,7 @@ bias it equals `log_n_inv_sqrt_d`. For a string w, code and paper both take n = 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """The sizes of an encoder. Trainings in one batched program have the same sizes.
-
-    Attributes:
-        n_position_features: The number of a token's features that encode its position.
-        has_layer_norm: Whether there is LayerNorm. Without it a layer is c = Att(a) + a, a' = FFN(c) + c.
-    """
+    """The sizes of an encoder. Without LayerNorm a layer is c = Att(a) + a, a' = FFN(c) + c."""
 
     n_layers: int
     n_heads: int
@@ -49,7 +44,7 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Values that one forward pass of an encoder computes once and uses in all layers.
+    """What one forward pass computes once for all layers.
 
     Attributes:
         weight_factor_E, bias_factor_E: Factors of the projections and of their biases: the attention scale for the
@@ -65,11 +60,7 @@ class _Setting:
 
 
 class EncoderLayer(nn.Module):
-    """A post-norm encoder layer: self-attention, then a feed-forward part. The input of each part is added to its
-    output, and LayerNorm is applied to the sum.
-
-    c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2.
-    """
+    """A post-norm layer: c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2."""
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
@@ -91,8 +82,8 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Returns the layer's output, (n_strings * n_tokens, d_model), and the attention weights of the CLS query,
-        (n_strings, n_heads, n_tokens). With `cls_only`, the output is computed at CLS alone, (n_strings, d_model)."""
+        """The output, (n_strings * n_tokens, d_model), or with `cls_only` at CLS alone, (n_strings, d_model); and the
+        CLS query's attention weights, (n_strings, n_heads, n_tokens)."""
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
         c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + residual
@@ -117,7 +108,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A transformer encoder that reads CLS and a string, and computes one logit: accept or reject.
+    """Reads CLS and a string, and computes one logit: accept or reject.
 
     Attributes:
         position_PD: The embeddings of position features, not trained: feature p is dimension p.
@@ -158,8 +149,8 @@ class Encoder(nn.Module):
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits (n_strings,) of `forward`, and the attention weights of the CLS query in each layer,
-        (n_strings, n_heads, n_tokens)."""
+        """The logits (n_strings,), and the CLS query's attention weights in each layer, (n_strings, n_heads,
+        n_tokens)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),
@@ -175,12 +166,11 @@ class Encoder(nn.Module):
 
 
 def torchs_law(shape: EncoderShape, streams: Streams) -> StartingLaw:
-    """Returns a function that draws each initial parameter from the distribution that PyTorch's modules use.
+    """Draws initial parameters like PyTorch's modules.
 
-    Embeddings are N(0, 1), as in `nn.Embedding`. Queries, keys and values together are Xavier-uniform with biases 0, as
-    in `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in), as in `nn.Linear`.
-    LayerNorm has gains 1 and biases 0. All layers of a training start with the same values, because
-    `nn.TransformerEncoder` copies one layer.
+    Embeddings are N(0, 1). Queries, keys and values together are Xavier-uniform with biases 0, as in
+    `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in). LayerNorm has gains 1 and
+    biases 0. All layers of a training start alike, because `nn.TransformerEncoder` copies one layer.
     """
     D, W = shape.d_model, shape.d_ffn
     bounds = {

@@ -13,15 +13,14 @@ from torch import Tensor
 
 
 class Language(ABC):
-    """A formal language: a set of bit strings. The symbols are 0, 1 and CLS, which precedes the string at position 0.
+    """A set of bit strings. The symbols are 0, 1 and CLS, which precedes the string at position 0.
 
     Implementers: both methods are pure, treat each string independently, and are vectorized over leading axes.
 
     Attributes:
         name: The value of the parameter `language`.
-        n_marked_positions: The number of positions at the start of the string that have their own features, if all
-            later positions share the same features. Symbols at later positions then differ only in being 0 or 1, so
-            there are few kinds of tokens. `None` if the features of all positions differ.
+        n_marked_positions: How many positions at the start have features of their own, if all later ones share theirs,
+            so that there are few kinds of tokens. `None` if the features of all positions differ.
     """
 
     name: ClassVar[str]
@@ -31,17 +30,16 @@ class Language(ABC):
 
     @abstractmethod
     def contains(self, text: Tensor, length: Tensor) -> Tensor:
-        """Returns a bool for each string: whether it belongs to the language.
+        """Whether each string belongs to the language.
 
         Args:
             text: (..., n_positions) bool, true for 1; false from position `length` on.
-            length: (...) int64, the strings' lengths, at most n_positions.
+            length: (...) int64, at most n_positions.
         """
 
     @abstractmethod
     def position_features(self, position: Tensor, n_positions: Tensor) -> Tensor:
-        """Returns the numbers that encode each position as input features, (..., n_features) float64. Position 0 is
-        that of the token CLS, which precedes the string.
+        """The input features of each position, (..., n_features) float64; position 0 is that of CLS.
 
         Args:
             position: (...) int64.
@@ -49,15 +47,8 @@ class Language(ABC):
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
-        """Returns the fraction of strings that belong to the language, among all strings with a given length and number
-        of 1s.
-
-        The loss `count` of a predictor that knows the number of 1s is computed from it. `None` if the number of 1s
-        decides membership, or if the fraction is not known.
-
-        Args:
-            n_ones, length: (...) int64, the number of 1s and the length of each string.
-        """
+        """The share that belongs to the language of all strings with a given length and number of 1s, (...) int64, for
+        the level `count`. `None` if that number decides membership, or the share is not known."""
         del n_ones, length
         return None
 
@@ -67,13 +58,13 @@ N_SYMBOLS = 3
 """The number of symbols: 0, 1 and CLS, which precedes the string."""
 REPRESENTATIONS = ("kinds", "positions")
 ABSENT = -1e30
-"""The log-count of a token that does not occur, in place of log(0) = -inf. It is finite, so that 0 times it is 0.
-Softmax gives such a token exactly the weight 0, with gradient 0."""
+"""The log-count of an absent token in place of log(0) = -inf: softmax gives it exactly the weight 0, with gradient 0,
+and 0 times it is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Strings of one length as the tokens that an encoder reads; a token can stand for several identical symbols.
+    """Strings of one length as tokens, each of which can stand for several identical symbols.
 
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.
@@ -87,12 +78,11 @@ class Tokens:
 
 
 def tokenize(language: Language, text: Tensor, length: Tensor, representation: str) -> Tokens:
-    """Turns each string into the tokens that an encoder reads: one-hot symbols and position features, in float64.
+    """Turns each string into tokens: one-hot symbols and position features, in float64.
 
     Args:
-        language: The language, which defines the features of positions.
         text: (..., n_positions) bool, false from position `length` on.
-        length: (...) int64, the strings' lengths; with `positions` all must be n_positions.
+        length: (...) int64; with `positions` all must be n_positions.
         representation: `positions`: one token for CLS and one for each position. `kinds`: one token for CLS, one for
             each marked position of the language, one for all further 0s, and one for all further 1s.
     """

@@ -7,11 +7,8 @@ from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):
-    """The language FIRST: strings that start with 1. A token's input to the model says about its position only whether
-    it is the first of the string.
-
-    Source: Chiang & Cholak 2022, section 2 and figure 4.
-    """
+    """FIRST: strings that start with 1. A token's only position feature is whether it is the first of the string.
+    Source: Chiang & Cholak 2022, section 2 and figure 4."""
 
     name = "first"
     summary = "starts with 1"
@@ -31,11 +28,8 @@ class First(Language):
 
 
 class Parity(Language):
-    """The language PARITY: strings with an odd number of 1s. Position i of a string with n positions has two features:
-    i/n, and cos(i pi), which is 1 or -1 in turns.
-
-    Source: Chiang & Cholak 2022, section 3.1.
-    """
+    """PARITY: strings with an odd number of 1s. Position i of n has the features i/n and cos(i pi), which is 1 or -1 in
+    turns. Source: Chiang & Cholak 2022, section 3.1."""
 
     name = "parity"
     summary = "has an odd number of 1s"

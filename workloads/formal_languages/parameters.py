@@ -12,19 +12,13 @@ from attnsweep.workloads.update_rules import optimizer_parameter
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
-"""The default longest test length, by how strings become tokens. With one token per position, a string of length 1,000
-would need a million logits."""
+"""The default longest test length; with one token per position, 1,000 would need a million logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormalLanguagesParameters(TrainingParameters):
-    """Parameters of an encoder trained to accept a language's strings and to reject all others.
-
-    The defaults are those of Chiang & Cholak 2022, figure 4.
-
-    Raises:
-        SpecError: For sizes that do not fit, or epochs and steps that clash.
-    """
+    """Parameters of an encoder trained to accept a language's strings and to reject all others, with the defaults of
+    Chiang & Cholak 2022, figure 4."""
 
     init_sigma: float | None = parameter(
         None, "standard deviation of the Gaussian initialization; null = as PyTorch's TransformerEncoder", low=0.0
@@ -95,12 +89,8 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How a string becomes tokens: one token per position (`positions`); or, after the first few positions, one
-        token for all 0s together and one for all 1s (`kinds`).
-
-        If the parameter `tokens` is `auto`, it is `kinds` for languages that treat all positions but the first few
-        alike, else `positions`.
-        """
+        """How a string becomes tokens (`tokenize`). `auto` is `kinds` for languages that treat all positions but the
+        first few alike, else `positions`."""
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"
@@ -112,8 +102,7 @@ class FormalLanguagesParameters(TrainingParameters):
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values that trainings must have in common to be trained in one program. The length of the
-        training strings is among them if each position is one token, because tensor shapes then depend on it."""
+        """With one token per position, shapes depend on the length of the training strings too."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 

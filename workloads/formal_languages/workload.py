@@ -1,8 +1,4 @@
-"""The workload of encoders that learn a formal language: losses, simple predictors to compare with, outcomes, and
-scores of heads.
-
-Axes: L lane, P probe, B string, H head, T token.
-"""
+"""The workload of encoders that learn a formal language. Axes: L lane, P probe, B string, H head, T token."""
 
 import functools
 import math
@@ -34,25 +30,20 @@ from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
 POSITIONAL = 0.5
-"""A head is `positional` if the query of CLS gives position 1 more than this share of its attention, on average over
-strings."""
+"""A head is `positional` if CLS gives position 1 more than this share of its attention, on average over strings."""
 
 _N_STRINGS = 32
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """Returns the attention weight that each head's CLS query gives to the string's first symbol, averaged over
-    strings, (n_heads,); NaN for encoders that do not see positions."""
+    """The mean attention of each head's CLS query on the first symbol, (n_heads,); NaN without positions."""
     to_first_H = weight_BHT[:, :, 1].mean(0)
     return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
 
 
 def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """Returns the entropy of the attention weights of each head's CLS query, divided by the largest possible entropy
-    and averaged over strings, (n_heads,).
-
-    A token that stands for several positions shares its weight equally among them.
-    """
+    """The mean entropy of each head's CLS attention as a share of the largest, (n_heads,). A token that stands for
+    several positions shares its weight equally among them."""
     log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
     return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
 
@@ -67,8 +58,7 @@ def _looked_at(lanes: LanguageLanes) -> Batch:
 SOLVED_BITS = 0.05
 """A training is solved if it classifies all evaluation strings correctly and its cross-entropy is below this."""
 CONSTANT_LOGIT_STD = 1e-2
-"""The logit counts as constant if its standard deviation over strings is below this, which changes the cross-entropy by
-less than 2e-5 bits."""
+"""Below this standard deviation over strings the logit counts as constant: less than 2e-5 bits of cross-entropy."""
 
 
 VERDICTS = VerdictTable(
@@ -105,8 +95,7 @@ _NAT = 1.0 / math.log(2.0)
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):
-    """The workload of small post-norm encoders that learn to recognize the strings of a formal language, such as
-    PARITY: strings with an odd number of 1s."""
+    """Small post-norm encoders that learn to recognize the strings of a formal language."""
 
     name = "formal_languages"
     parameters = FormalLanguagesParameters
@@ -159,12 +148,9 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return {"logit": logit, "eval_loss": _NAT * _cross_entropy(logit, batch["sign"])}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Measures a model on strings of the training length (accuracy and the standard deviation of its logits) and on
-        strings of each test length.
-
-        The measures at each test length are the cross-entropy in bits, the accuracy, whether all strings are classified
-        correctly, and the attention of CLS to position 1 (mean over heads, summed over layers).
-        """
+        """Accuracy and the logits' standard deviation on the training length; for each test length the cross-entropy in
+        bits, the accuracy, whether all strings are right, and CLS's attention to position 1 (mean over heads, summed
+        over layers)."""
         encoder = cast(Encoder, module)
         measured = {
             "accuracy": _accuracy(batch["logit"], batch["sign"]),
@@ -184,8 +170,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors on the evaluation strings: a logit of 0, the best constant logit,
-        and, where it is known, the best function of the number of 1s."""
+        """The losses, on the evaluation strings, of a logit of 0, the best constant logit and, where known, the best
+        function of the number of 1s."""
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -199,8 +185,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return levels
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
-        """Scores the attention heads of trained encoders on strings of training length, (n_trainings, n_layers,
-        n_heads). Labels a head `positional` if CLS gives most of its attention to position 1, else `none`."""
+        """Scores heads on strings of training length, (n_trainings, n_layers, n_heads): `positional` if CLS gives most
+        of its attention to position 1, else `none`."""
 
         def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
             encoder, tokens = cast(Encoder, module), tokens_of(batch)

@@ -1,7 +1,4 @@
-"""The workload of minimal GPTs: when does attention begin to select, and when do induction heads emerge?
-
-Source: Boue 2025.
-"""
+"""Minimal GPTs: when does attention begin to select, and when do induction heads emerge? Source: Boue 2025."""
 
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.gpt.workload import GPTWorkload

@@ -1,4 +1,4 @@
-"""Converts a trained GPT to Hugging Face's GPT-2. The converted model computes the same logits.
+"""Converts a trained GPT to Hugging Face's GPT-2, with the same logits.
 
 GPT-2 is pre-norm with epsilon inside the root, like our model. Its positions are a table, its linear layers store
 weights as (in, out), its attention logits are divided by sqrt(D / H), and its last layer has no bias. Source:
@@ -21,20 +21,15 @@ from attnsweep.workloads.gpt.parameters import GPTParameters
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 _TOLERANCE = 1e-4
-"""The largest accepted difference between the logits of the two models, relative to the largest logit: they add in
-different orders, so they round differently."""
+"""The largest accepted difference of logits by rounding, relative to the largest logit."""
 
 
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
-    """Converts a GPT to Hugging Face's `GPT2LMHeadModel`, in eval mode and with the same logits.
+    """Converts a GPT to a `GPT2LMHeadModel` in eval mode, or refuses one without a counterpart.
 
-    Where our attention logits are not divided by sqrt(D /
-    H), the queries are multiplied by it, because some readers of GPT-2 files know no other scale. GPT-2's last layer
-    has no bias. The bias b of an untied last layer is therefore moved to the LayerNorm before it, as a vector d with W
-    d = b, where W is the layer's weight.
-
-    Raises:
-        UserError: For a parameter without a counterpart in GPT-2, or if there is no such vector d.
+    Where our logits are not divided by sqrt(D / H), the queries are multiplied by it, because some readers of GPT-2
+    files know no other scale. The bias b of an untied last layer is moved to the LayerNorm before it, as a vector d
+    with W d = b, where W is the layer's weight.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 

@@ -1,7 +1,5 @@
-"""The minimal GPT: token and position embeddings, pre-norm blocks, a last LayerNorm, and logits of the next token.
-
-Source: Boue 2025, "Deep learning for pedestrians: backpropagation in Transformers", Table 2.
-"""
+"""Token and position embeddings, pre-norm blocks, a last LayerNorm, and logits of the next token. Source: Boue 2025,
+"Deep learning for pedestrians: backpropagation in Transformers", Table 2."""
 
 from dataclasses import asdict, dataclass
 

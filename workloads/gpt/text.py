@@ -1,7 +1,5 @@
-"""A user's text as token numbers, split into a training and a held-out part, and the Parquet file that stores it.
-
-`attnsweep prepare-corpus --unit` writes the file, whose column `tokens` has the words or characters of each row.
-"""
+"""A user's text as token numbers, and the Parquet file that `attnsweep prepare-corpus --unit` writes, whose column
+`tokens` has the words or characters of each row."""
 
 import hashlib
 import json
@@ -23,7 +21,7 @@ PART_NAMES = ("train", "held_out")
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Text:
-    """A text as token numbers, split into a training part and a held-out part.
+    """A text as token numbers.
 
     Attributes:
         words: (n_words,) `SPECIALS`, then words or characters in descending order of frequency in the training part.
@@ -38,13 +36,7 @@ class Text:
 
 
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
-    """Makes a text with its vocabulary from rows of word numbers. Rows for which `is_held_out` is true make the
-    held-out part, the others the training part.
-
-    Args:
-        rows: (n_rows,) lists of int32, indices into the vocabulary.
-        is_held_out: (n_rows,) whether a row is held out.
-    """
+    """Makes a text from rows of word numbers, lists of int32; `is_held_out` is (n_rows,)."""
     train, held_out = (_joined(rows.filter(pa.array(mask))) for mask in (~is_held_out, is_held_out))
     head = json.dumps([words, len(train), len(held_out)]).encode()
     digest = hashlib.blake2b(digest_size=16)
@@ -69,8 +61,7 @@ TEXT_FILE = Format(
 
 
 def read_text(path: str | Path) -> Text:
-    """Reads a text corpus from a file that the command `attnsweep prepare-corpus` wrote with the option `--unit`.
-    Raises UserError if there is no such file, it has another format, or it was changed after its preparation."""
+    """Reads what `attnsweep prepare-corpus --unit` wrote; refuses other files, and one changed since."""
     return TEXT_FILE.read(path)
 
 

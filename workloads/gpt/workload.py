@@ -1,5 +1,4 @@
-"""The workload of GPTs that learn to predict tokens: sequences, losses, simple predictors to compare with, outcomes,
-and scores of heads.
+"""The workload of GPTs that learn to predict tokens.
 
 Axes: L lane, P probe, N block, H head, B sequence, T token, V word.
 """
@@ -31,8 +30,7 @@ LEVEL = "level/"
 
 
 SOLVED_SHARE = 0.05
-"""A training is solved if its loss is at most this share of the way from the optimum back to H(Y | current token), the
-entropy given the current token alone. The share is our choice."""
+"""A training is solved at this share of the way from the optimum to H(Y | current token). The share is our choice."""
 
 _N_SEQUENCES = 32
 """The number of held-out sequences on which heads are scored."""
@@ -94,13 +92,12 @@ class GPTWorkload(Workload[GPTParameters]):
         )
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
-        """Draws the tokens, targets and loss weights of a step, each (n_trainings, n_sequences, n_tokens). The weights
-        of a training sum to 1: they are 0 for predictions that the task does not judge, and equal for all others."""
+        """Draws tokens, targets and loss weights, each (n_trainings, n_sequences, n_tokens). A training's weights sum
+        to 1: 0 where the task does not judge, equal elsewhere."""
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
     def eval_batch(self, lanes: GPTLanes) -> Batch:
-        """Draws held-out sequences, and computes on them the losses of simple predictors, named `level/<predictor>`,
-        (n_trainings,) each."""
+        """Draws held-out sequences, with losses of simple predictors as `level/<predictor>`, (n_trainings,)."""
         drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
         nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)
         weight_LBT = _weight(drawn.counts_LBT)
@@ -122,15 +119,13 @@ class GPTWorkload(Workload[GPTParameters]):
         return {"logit": logit, "eval_loss": _cross_entropy(logit, batch)}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns `accuracy`: the fraction, among the predictions that the task judges, in which the target gets the
-        highest probability."""
+        """`accuracy`, among the predictions that the task judges."""
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
         return {"accuracy": (is_right_BT * batch["weight"]).sum()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors on the evaluation sequences, and the loss below which a training is
-        `solved`.
+        """The losses of simple predictors on the evaluation sequences.
 
         `zero`: equal logits. `constant`: the best constant. `current`: the best function of the current token.
         `context` (`induction` only): the predictor that knows the segment's tokens but not their order. For a text,
@@ -145,12 +140,8 @@ class GPTWorkload(Workload[GPTParameters]):
         return levels | {"zero": zero, "solved": torch.where(levels["current"] > optimum, solved, math.nan)}
 
     def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
-        """Scores the attention heads of trained GPTs on held-out sequences, (n_trainings, n_blocks, n_heads), and
-        labels each head with a role.
-
-        `previous_token` is scored at the tokens where the task needs it. In `induction` these are the first round of
-        the segment, because an induction head reads there what a previous-token head wrote.
-        """
+        """Scores heads on held-out sequences, (n_trainings, n_blocks, n_heads), `previous_token` where the task needs
+        it: in `induction` in the first round of the segment, where an induction head reads what that head wrote."""
         drawn = _sequences(lanes, "heads", _N_SEQUENCES, 0)
         batch = {
             "token": drawn.token_LBT,

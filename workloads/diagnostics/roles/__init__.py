@@ -1,2 +1,1 @@
-"""Finds the roles of attention heads: scores what a head attends to, and labels it. Formulas and sources:
-docs/roles.md."""
+"""Roles of attention heads: scores what a head attends to, and labels it. Formulas and sources: docs/roles.md."""

@@ -19,17 +19,16 @@ PATTERNS = ("previous_token", "duplicate_token", "induction")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns how much attention each head puts on three token patterns (previous token, duplicate token, induction),
-    how much uniform attention would put on them, and each head's total attention.
+    """The attention of each head on three patterns, the same for uniform attention over the keys that count, and each
+    head's total; NaN for a pattern that is not measured.
 
-        previous_token   key i - 1
-        duplicate_token  keys j < i with the query's token
-        induction        keys j <= i after a key with the query's token: x_(j-1) = x_i, j - 1 < i
+      previous_token   key i - 1
+      duplicate_token  keys j < i with the query's token
+      induction        keys j <= i after a key with the query's token: x_(j-1) = x_i, j - 1 < i
 
-    Uniform attention gives equal weight to all keys that count. A pattern that is not measured is NaN. A head's score
-    is the share of all its attention that falls on the pattern ("mul" in `transformer_lens.head_detector`). Queries
-    without a key of the pattern count too, so no head reaches 1 on text in which few tokens repeat. By definition only
-    earlier keys count, so attention on later keys lowers the score.
+    A head's score is the share of all its attention that falls on the pattern ("mul" in
+    `transformer_lens.head_detector`). Queries without a key of the pattern count too, so no head reaches 1 on text in
+    which few tokens repeat; attention on later keys lowers the score.
     """
     design, uniform = _patterns(sentences)
     mass = (attention.flatten(-3) @ design.to(attention)).double()
@@ -68,16 +67,11 @@ _SEED = 0
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Counts the queries whose strongest key is one of the two rarest tokens of their sentence. Returns this count by
-    the true frequency ranks of the vocabulary, the same counts by several permutations of the ranks, and the number of
-    all queries.
+    """Counts the queries whose strongest key (-1: none), (..., n_sentences, n_queries), is one of the two rarest tokens
+    of their sentence: by the true frequency ranks, and by permutations of the ranks, which show what chance explains;
+    and all queries.
 
-    The permuted ranks show what chance explains: a head that prefers certain tokens for a reason other than rarity
-    scores as much with permuted ranks. All counts are of the same sentences: those whose rarest token is rare. Source:
-    Voita et al. 2019, section 5.3.
-
-    Args:
-        strongest: The strongest key of each query (`Looks`), or -1, (..., n_sentences, n_queries).
+    All counts are of the same sentences: those whose rarest token is rare. Source: Voita et al. 2019, section 5.3.
     """
     if sentences.rarity is None or sentences.key_tokens is None:
         return None, None, None
@@ -114,23 +108,20 @@ _BY_OFFSET = ("hits", "mass", "reach")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoleCounts:
-    """How often attention heads do what defines a role, such as attend to a fixed offset: counts and attention weights,
-    summed over queries. Fields that were not counted are `None`.
+    """How often heads do what defines a role: counts and attention weights, summed over queries; `None` if not counted.
 
     Attributes:
         first_offset: The smallest offset (key - query): from the last query to the first key.
         hits: For each head and offset, the number of queries whose strongest key is at the offset.
         mass: For each head and offset, the attention on the offset.
         reach: For each offset, the number of queries that have a key there.
-        pattern: For each head, its attention on each of the three token patterns; `uniform` is the same for uniform
-            attention.
+        pattern: For each head, its attention on each token pattern; `uniform` is that of uniform attention.
         total: For each head, all its attention.
         arc_hits: For each head, direction and relation, the number of arcs whose other end is the query's strongest
             key; `offset_hits` is the number of arcs whose other end is at the best fixed offset, and `n_arcs` that of
             arcs whose other end the query may see.
         rare_hits: For each head, the number of queries, in sentences with a rare token, whose strongest key is one of
-            the two rarest tokens; `permuted_hits` is the same for each permutation of the frequency ranks, and `n_rare`
-            the number of all queries in such sentences.
+            the two rarest tokens; `permuted_hits` by permuted frequency ranks, `n_rare` that of all such queries.
     """
 
     relations: tuple[str, ...]
@@ -170,8 +161,7 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """The attention of each head where neither query nor key is padding and no mask hides the key, and the strongest
-    key of each query.
+    """The attention of each head where neither query nor key is padding and no mask hides the key.
 
     Attributes:
         counted: The attention (..., n_sentences, n_queries, n_keys), 0 at pairs of query and key that do not count.
@@ -185,8 +175,7 @@ class Looks(NamedTuple):
 
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
-        """Sets attention to 0 where query or key is padding or a mask hides the key, and finds each query's strongest
-        key."""
+        """Keeps the pairs that count, and finds each query's strongest key."""
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
         most, key = counted.max(-1)
         is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1
@@ -194,11 +183,11 @@ class Looks(NamedTuple):
 
 
 def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = None) -> RoleCounts:
-    """Counts what heads attend to on one batch of sentences. `role_scores` computes scores from the counts.
+    """Counts what heads attend to on one batch, for `role_scores`.
 
     Args:
         attention: Weights after softmax, (..., n_sentences, n_queries, n_keys), captured in eval mode.
-        looks: The result of `Looks.of` on this attention, if it is known already.
+        looks: `Looks.of` this attention, if known already.
     """
     Q, K = attention.shape[-2:]
     offset_QK = torch.arange(K, device=attention.device) - torch.arange(Q, device=attention.device).unsqueeze(1)

@@ -1,7 +1,6 @@
-"""Computes the role scores of heads from counts, and their role labels from scores. A score that was not measured is
-NaN.
+"""The role scores of heads from counts, and their labels from scores, so that stored scores can be labelled anew. A
+score that was not measured is NaN.
 
-Labels depend on the stored scores only, so they can be recomputed with other thresholds.
 Axes: L training, N layer, H head, B sequence, T token, P pattern, R relation, D direction.
 """
 
@@ -20,21 +19,17 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 COVERAGE = 0.5
-"""The positional score only considers offsets (key - query) at which at least this share of the queries has a key.
-Otherwise the offset from the last query to the first key, which only one query has, could reach a share of 1. The value
-is our choice."""
+"""The positional score considers offsets at which at least this share of the queries has a key: that from the last
+query to the first key, which one query has, could reach a share of 1. Our choice."""
 MIN_ARCS = 100
-"""A dependency relation is measured if the sentences have at least this many arcs of it. With fewer, a gain of ten
-percentage points is within two standard errors. The value is our choice."""
+"""Arcs from which on a relation is measured: with fewer a gain of 0.1 is within two standard errors. Our choice."""
 NULL_QUANTILE = 0.95
-"""The score of a rare-token head must exceed this quantile of its values under permuted frequency ranks. The value is
-our choice."""
+"""A rare-token head exceeds this quantile of its scores under permuted frequency ranks. Our choice."""
 DIRECTIONS = ("to_governor", "to_dependent")
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
-    """Returns the names of all scores that tell the roles of attention heads, in the order in which `role_scores`
-    returns them. Each of the given grammatical relations adds scores of its own."""
+    """The names of all role scores, in the order of `role_scores`; each grammatical relation adds its own."""
     return (
         "positional_offset",
         "positional_share",
@@ -124,17 +119,14 @@ def _syntactic(counts: RoleCounts) -> dict[str, Tensor]:
 POSITIONAL_SHARE = 0.90
 """A head is positional if its `positional_share` is at least this. Source: Voita et al. 2019, section 5.1."""
 SYNTACTIC_GAIN = 0.10
-"""A head is syntactic if its accuracy exceeds that of the best fixed offset by at least this. Source: Voita et al.
-2019, section 5.2."""
+"""A syntactic head's accuracy exceeds the best fixed offset's by this. Source: Voita et al. 2019, section 5.2."""
 RARE_TOKEN_SHARE = 0.50
-"""A head is a rare-token head if its `rare_token` is at least this and exceeds `rare_token_null`, what chance explains.
-The threshold is our choice; Voita et al. 2019, section 5.3, describe such heads."""
+"""A rare-token head's `rare_token` is at least this and above `rare_token_null`, what chance explains. Our choice for
+the heads of Voita et al. 2019, section 5.3."""
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Returns for each role of attention heads, such as `positional`, which heads have it: those whose scores reach the
-    thresholds of the role. A head may have several roles or none. A score that was not measured reaches no
-    threshold."""
+    """Which heads have each role: those whose scores, if measured, reach its thresholds. A head may have several."""
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,
@@ -144,12 +136,11 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Labels each attention head with one role whose threshold its scores meet: with `positional` if its threshold is
-    met, else with the stronger of `syntactic` and `rare_token`. The label is `none` if no threshold is met.
+    """Labels each head with one role whose threshold it meets: `positional` before the stronger of `syntactic` and
+    `rare_token`, which are measured against what position or chance explains; else `none`.
 
-    `positional` takes precedence, because the other two are measured against what position or chance explains. If both
-    `syntactic` and `rare_token` hold, the label is the one with the larger (score - baseline) / (1 - baseline). Both
-    occur together: if rare names are often subjects, a head that finds rare tokens also finds subjects, and vice versa.
+    If both hold, the label is the one with the larger (score - baseline) / (1 - baseline). If rare names are often
+    subjects, a head that finds rare tokens also finds subjects, and vice versa.
     """
     held = roles_held(scores)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -164,8 +155,7 @@ PATTERN_SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS
 """The names of the scores that `score_patterns` returns. A workload may use them as its `head_score_names`."""
 
 ROLE_SHARE = 0.5
-"""A head has the role of a token pattern if more than this share of its attention falls on the pattern. The value is
-our choice."""
+"""A head has the role of a token pattern above this share of its attention. Our choice."""
 
 _ROLES = ("previous_token", "induction")
 
@@ -173,20 +163,18 @@ _ROLES = ("previous_token", "induction")
 def score_patterns(
     module: nn.Module, attention: Callable[[nn.Module, Tensor], Tensor], lanes: Lanes[P], state: State, batch: Batch
 ) -> HeadScores:
-    """Scores causal attention heads on token patterns, and labels their roles. A workload may use this function as its
-    `score_heads`.
+    """Scores causal attention heads on token patterns, and labels their roles; a workload's `score_heads`.
 
     A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, summed over
     the queries that count. The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that
     a query sees. The role is `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
 
     Args:
-        attention: Returns the attention weights (n_layers, n_sequences, n_heads, n_tokens, n_tokens) of one training's
-            module on its tokens (n_sequences, n_tokens).
-        batch: `token`, int64, (n_trainings, n_sequences, n_tokens). `counts`, bool of this shape, the queries at which
-            `induction` and `duplicate_token` are scored: those whose predictions count, so a head that always looks at
-            the token to copy reaches 1. `needs_previous`, bool of this shape, the queries at which `previous_token` is
-            scored; the first token is left out, because no token precedes it.
+        attention: From one training's module and tokens (n_sequences, n_tokens) the attention weights (n_layers,
+            n_sequences, n_heads, n_tokens, n_tokens).
+        batch: `token`, int64, (n_trainings, n_sequences, n_tokens); and bool of this shape: `counts`, the queries at
+            which `induction` and `duplicate_token` are scored, so that a head that always looks at the token to copy
+            reaches 1; `needs_previous`, those for `previous_token`, but for the first token.
     """
 
     def masses(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -206,11 +194,8 @@ def score_patterns(
 
 
 def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Labels each head `previous_token` or `induction` if its score of that name is above `ROLE_SHARE`
-    (`previous_token` if both are), else `none`.
-
-    Both scores can be above it when a segment has only one token.
-    """
+    """`previous_token` if its score is above `ROLE_SHARE`, else `induction` if that is (in a segment of one token both
+    can be), else `none`."""
     return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
 
 

@@ -1,5 +1,5 @@
-"""Batches of sentences on which the attention of heads is scored, with the annotations that scores need. Axes: B
-sentence, Q query, K key, A arc, R relation."""
+"""Batches of sentences on which heads are scored, with annotations. Axes: B sentence, Q query, K key, A arc, R
+relation."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -15,13 +15,8 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """The correct ("gold") dependency arcs of sentences, each from a word to its governor.
-
-    Arcs require self-attention: queries and keys are the same tokens.
-
-    Attributes:
-        dependent, governor: The positions of each arc's two ends, int64.
-    """
+    """The gold arcs of sentences, each from the position of a word (`dependent`, int64) to that of its governor:
+    queries and keys must be the same tokens."""
 
     relations: Sequence[str]
     sentence: Tensor
@@ -30,12 +25,8 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Returns the positions of queries and of keys for each pair of a word and the word that governs it
-        grammatically, in both directions.
-
-        Both arrays are (2, n_arcs): in the first row the query is the dependent and the key its governor, in the second
-        vice versa.
-        """
+        """The positions of queries and of keys, each (2, n_arcs): first the dependent asks for its governor, then vice
+        versa."""
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
@@ -48,8 +39,8 @@ class Sentences:
         keys: The keys that count, bool (n_sentences, n_keys): all but EOS and PAD.
         is_causal: Whether queries see only keys up to their own position. Then positive offsets are not considered, and
             arcs to later positions do not count.
-        query_tokens: The query tokens, int64, for the duplicate-token and induction scores; `None` leaves these scores
-            unmeasured. Use `None` for cross-attention, where the query's token is of another language.
+        query_tokens: The query tokens, int64, for the duplicate-token and induction scores; `None`, as for
+            cross-attention, whose queries are of another language, leaves these unmeasured.
         key_tokens: The key tokens, int64, for the duplicate-token, induction and rare-token scores.
         rarity: The frequency rank of each token of the vocabulary in training, int64, 0 the most frequent; `None`
             leaves the rare-token score unmeasured.
@@ -58,9 +49,6 @@ class Sentences:
         arcs: The gold arcs; `None` leaves the syntactic scores unmeasured.
         offsets: The best fixed offset of each direction and relation, int64 (2, n_relations), from `fit_offsets` on
             training sentences.
-
-    Raises:
-        UserError: If only some of the fields that a score needs are given.
     """
 
     queries: Tensor
@@ -82,8 +70,7 @@ class Sentences:
             raise _missing("offsets", "arcs")
 
     def allowed(self) -> Tensor:
-        """Returns which pairs of query and key count, (n_sentences, n_queries, n_keys) bool: neither is padding, and no
-        mask hides the key."""
+        """Which pairs count, (n_sentences, n_queries, n_keys): neither is padding, and no mask hides the key."""
         pairs_BQK = self.queries.unsqueeze(2) & self.keys.unsqueeze(1)
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
@@ -114,8 +101,7 @@ R = TypeVar("R")
 
 
 def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Caches a function's result for each `Sentences` object, because all measurements of a training use the same
-    sentences."""
+    """Caches a result by `Sentences` object: all measurements of a training use the same."""
     results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)
@@ -128,11 +114,8 @@ def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
 
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
-    """Returns for each dependency relation the most frequent offset (key - query) of its arcs, (2, n_relations): in the
-    first row the query is the dependent and the key its governor, in the second vice versa.
-
-    If several offsets are equally frequent, the one nearest to 0 is returned.
-    """
+    """The most frequent offset (key - query) of each relation's arcs, of equal ones that nearest to 0, (2,
+    n_relations): first the dependent asks for its governor, then vice versa."""
     R = len(arcs.relations)
     count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)
     look, find = (positions.cpu() for positions in arcs.ends())
