@@ -1,5 +1,4 @@
-"""Errors that a user can correct. Their message is one line: what was given, what is accepted, and how to correct
-it."""
+"""Errors that a user can correct, in one line: what was given, what is accepted, and how to correct it."""
 
 import difflib
 from collections.abc import Iterable
@@ -34,8 +33,7 @@ class SpecError(UserError):
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
-    """Returns advice for an unknown name: the most similar name among `names`, or the text `otherwise` if none is
-    similar."""
+    """Advice for an unknown name: the most similar of `names`, or `otherwise`."""
     if not isinstance(given, str):
         return otherwise
     # Upper and lower case are not distinguished when similar names are sought, because people often mistype them.

@@ -1,5 +1,4 @@
-"""Finds files that a user names by path, such as corpora. On another machine these are copies that the driver has
-sent."""
+"""Finds files that a user names by path; on another machine, the copies that the driver has sent."""
 
 import atexit
 import fcntl
@@ -21,17 +20,8 @@ _folders: list[Path] = []
 
 
 def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
-    """Returns the regular file at a path, with symbolic links resolved. Refuses devices and pipes, because reading them
-    might never end.
-
-    On another machine of a cluster, a file that the driver has sent under this path takes precedence.
-
-    Args:
-        subject: The name of the argument whose value is the path.
-
-    Raises:
-        UserError: If there is no regular file at the path.
-    """
+    """The regular file at a path, which is the driver's copy on another machine, with symbolic links resolved. Reading
+    a device or a pipe might never end. `subject` names the argument."""
     try:
         file = _carried.get(str(path), path).resolve(strict=True)
         if stat.S_ISREG(file.stat().st_mode):
@@ -48,8 +38,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes files from the driver into a temporary folder. From then on `given_file` finds them by their paths on the
-    driver's machine."""
+    """Writes the driver's files into a temporary folder, where `given_file` finds them by their paths there."""
     for path, content in files.items():
         if path not in _carried:
             _carried[path] = _folder() / f"{len(_carried)}-{Path(path).name}"

@@ -1,7 +1,5 @@
-"""Attention maps: the attention weights of each head of a model on one sentence, together with the sentence's tokens.
-
-Axes: B sentence, H head, Q query token, K key token.
-"""
+"""Attention maps: the weights of each head of a model on one sentence, with its tokens. Axes: B sentence, H head, Q
+query token, K key token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,8 +43,8 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
 
 
 def seen_weights(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
-    """Runs `call`, which calls the module, and returns the weights of its layers `attnsweep.Attention`, in order; in a
-    module without these, the results of all softmaxes over the last axis."""
+    """The weights of a module's layers `attnsweep.Attention`, in order, while `call` calls it; without these, the
+    results of all softmaxes over the last axis."""
     of_layers: dict[nn.Module, Tensor] = {}
 
     def keep(layer: nn.Module, _: object, result: tuple[Tensor, Tensor]) -> None:
@@ -101,13 +99,8 @@ class _Watch(TorchFunctionMode):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerMaps:
-    """The attention maps of one layer's heads on one sentence.
-
-    Attributes:
-        number: The number of the layer, as in the ledger's column `layer`.
-        weights_HQK: The attention weights in float64, (n_heads, n_queries, n_keys). After a softmax they are >= 0 and
-            sum to 1 over keys; without softmax they may have both signs.
-    """
+    """The maps of one layer on one sentence: `number` as in the ledger's `layer`, and `weights_HQK` in float64,
+    (n_heads, n_queries, n_keys), which without softmax may have both signs."""
 
     number: int
     queries: tuple[str, ...]
@@ -127,11 +120,7 @@ class LayerMaps:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SentenceMaps:
-    """The attention maps of all heads of one training on one held-out sentence.
-
-    Attributes:
-        number, n_sentences: The number of this sentence, counted from 0, and how many held-out sentences there are.
-    """
+    """The maps of all heads of one training on held-out sentence `number` (from 0) of `n_sentences`."""
 
     number: int
     n_sentences: int
@@ -140,11 +129,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """Returns the index of the test sentence that the user has chosen, or `otherwise` if `sentence` is `None`.
-
-    Raises:
-        UserError: If there is no sentence of this number.
-    """
+    """The index of the sentence that the user chose, which must exist, or `otherwise`."""
     number = otherwise if sentence is None else sentence
     if not 0 <= number < n_sentences:
         most = f"0..{n_sentences - 1}" if n_sentences else "a training with test sentences"
@@ -155,24 +140,20 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 
 
 def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """Runs a module with trained parameters on a batch. Returns the attention weights of each layer, from first to
-    last, (n_sentences, n_heads, n_queries, n_keys)."""
+    """The weights of each layer on a batch, (n_sentences, n_heads, n_queries, n_keys)."""
     return seen_weights(module, lambda: workload.evaluate(module, batch))
 
 
 def maps_of_batch(
     weights: Sequence[Tensor], batch: Batch, sentence: int | None, words: Sequence[str] = ()
 ) -> SentenceMaps:
-    """Returns the attention maps of one sentence, taken from the attention weights of a whole batch.
+    """The attention maps of one sentence of a batch.
 
     Args:
         weights: The attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens).
         batch: The entry `token`, if present, gives the tokens, (n_sentences, n_tokens); otherwise tokens are shown as
             positions from 1.
         words: The vocabulary; without it tokens are shown as numbers.
-
-    Raises:
-        UserError: If there is no such sentence.
     """
     number = chosen(sentence, len(weights[0]))
     tokens = _tokens(batch, number, weights[0].shape[-1], words)

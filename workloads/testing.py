@@ -47,11 +47,7 @@ _QUICK_TRAININGS, _QUICK_STEPS = 3, 6
 _LOSSES = ("loss", "eval_loss")
 _IS_VICTIM = "attnsweep.workloads.testing: whose loss turns NaN"
 _Ends = dict[str, NDArray[Any]]
-"""The quantities, by name, on which two programs that train the same trainings must agree: losses, and how the
-trainings ended.
-
-Losses have the shape (n_trainings, n_probes), where probes are measured steps.
-"""
+"""By name, what two programs must agree on: losses, (n_trainings, n_probes), and how trainings ended."""
 
 
 def _to_stderr(line: str) -> None:
@@ -120,8 +116,7 @@ def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
 
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that two runs of the same trainings agree to the last bit in losses and metrics, whatever the state of
-    global random generators."""
+    """Two runs of the same trainings agree to the last bit, whatever the state of global random generators."""
     runs = []
     for state in range(2):
         with seeded_generators(state):
@@ -139,12 +134,8 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
 
 
 def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that a training gives the same result alone, among others in one program, and among the same others in
-    reverse order.
-
-    Results are the same if `loss` and `eval_loss` agree within `RELATIVE_TOLERANCE` at every measured step, and if the
-    last outcome and detail, the number of steps and the step of divergence are equal.
-    """
+    """A training gives the same result alone, among others, and among them in reverse order: losses within
+    `RELATIVE_TOLERANCE` at every probe, and equal outcome, detail, number of steps and step of divergence."""
     fused = _ends(Pack(workload, trainings, device), workload, trainings)
     for lanes in (slice(None, None, -1), *(slice(lane, lane + 1) for lane in range(len(trainings)))):
         subset = trainings[lanes]
@@ -179,8 +170,7 @@ def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training
 def check_resumed_equals_undisturbed(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks that trainings that are resumed half-way from a checkpoint end like uninterrupted ones, to the last
-    bit."""
+    """Trainings resumed half-way from a checkpoint end like uninterrupted ones, to the last bit."""
     undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
@@ -201,20 +191,14 @@ def check_resumed_equals_undisturbed(
 def check_engine_equals_plain_pytorch(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Checks that the engine and plain PyTorch compute the same first loss and gradient for every training, up to
-    rounding.
-
-    Also checks that computing loss and gradient changes neither the module nor the batch.
-    """
+    """Engine and plain PyTorch compute the same first loss and gradient, up to rounding, and change neither module nor
+    batch."""
     check_as_plain(workload, trainings, device)
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
-    """Checks that trainings get only outcomes and reference levels that the workload declares.
-
-    Every level must have a declared name, and losses must not be negative unless the workload allows it. Each outcome
-    that the workload declares must be able to occur, as far as conditions are given as text.
-    """
+    """Trainings get only outcomes and levels that the workload declares, and losses are not negative unless it allows
+    that. Each declared outcome must be able to occur, as far as conditions are given as text."""
     check_declarations(type(workload))
     result = Pack(workload, trainings, device).train_to_end()
     try:
@@ -236,10 +220,7 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], devi
 
 def said_of_gradient(workload: Workload[P], training: Training[P]) -> str:
     """Compares the loss's gradient with differences of the loss, in float64, without dropout, near the initial weights.
-
-    Raises:
-        AssertionError: If they differ and the loss has a `torch.autograd.Function`, whose `backward` may be wrong.
-    """
+    An `AssertionError` if they differ and the loss has an `autograd.Function`, whose `backward` may be wrong."""
     lanes, draw = Lanes([training], torch.device("cpu")), torch.Generator().manual_seed(0)
     weights, buffers, template = starting_state(workload, lanes)
     states = (weights, buffers, workload.batches(lanes, range(1))[0])

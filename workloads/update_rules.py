@@ -1,12 +1,9 @@
-"""The update rules of first-order optimizers, and their hyperparameters. A further rule or hyperparameter needs no
-change in the engine.
+"""The update rules of first-order optimizers, and their hyperparameters; a further one needs no change in the engine.
 
 An update changes the parameters `theta` of trainings (the first axis) and their running averages in place, and reads
-nothing but its arguments. So all engines can run it: with PyTorch's kernels, compiled for blocks of trainings, or
-captured in a CUDA graph. The arithmetic is that of `torch.optim`, operation by operation, so that one training agrees
-with a plain PyTorch loop.
-
-Nothing here imports PyTorch: commands that train nothing read the declarations.
+nothing but its arguments. So all engines can run it: with PyTorch's kernels, compiled, or captured in a CUDA graph. The
+arithmetic is that of `torch.optim`, operation by operation, so that one training agrees with a plain PyTorch loop.
+Commands that train nothing read the declarations, so nothing here imports PyTorch.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +30,8 @@ class UpdateRule:
             shape of `theta` and starts at zero. It is not kept if its hyperparameter is in `optional` and 0 in all
             trainings.
         reads: The hyperparameters that `update` reads besides the learning rate.
-        optional: The hyperparameters that are left out of `rates` if they are 0 in all trainings. Without such a
-            hyperparameter the update must be the same, to the last bit, as with the value 0.
+        optional: Those left out of `rates` if 0 in all trainings; without them the update must be the same, to the last
+            bit, as with the value 0.
         constants: Computes numbers from the hyperparameters of `computed_from`, in double precision.
         corrections: Computes numbers from `computed_from` and the step's number t = 1, 2, ... It runs in Python for
             every step and every distinct value of `computed_from` among the trainings, so keep it short.
@@ -120,12 +117,8 @@ def optimizer_parameter(default: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The optimizer of a training and its hyperparameters. Trainings in one program must have the same optimizer, but
-    may differ in the rest.
-
-    The engine applies schedule, warm-up and clipping (`engine/first_order.py`): an update rule gets the resulting
-    learning rate and gradient. Hyperparameters that an update rule reads must be floats or ints.
-    """
+    """The optimizer of a training, static, and its hyperparameters: floats or ints where an update rule reads them. The
+    engine applies schedule, warm-up and clipping (`engine/first_order.py`) before it."""
 
     optimizer: str = optimizer_parameter("sgd")
     learning_rate: float = parameter(

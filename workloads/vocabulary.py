@@ -1,7 +1,5 @@
-"""The labels that a sweep's ledger stores, with their meanings: outcomes of trainings, and roles of attention heads.
-
-docs/outcomes.md and docs/roles.md give the rules by which labels are assigned. This module does not import torch.
-"""
+"""The labels that a sweep's ledger stores: outcomes of trainings, and roles of heads. docs/outcomes.md and
+docs/roles.md give the rules by which they are assigned. This module does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,17 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The meaning of one outcome, which is a way in which a training may end, with its colour in figures.
+    """The meaning of one outcome, a way in which a training may end.
 
     Attributes:
-        colour: The outcome's colour in figures, as `#rrggbb`. Shipped outcomes have the colours of Okabe & Ito 2008
-            without yellow, which is hard to see on white. If the outcome of a workload has an empty colour, it gets one
-            that is easy to tell from the colours of the shipped ones.
-        when: The condition under which the outcome holds: a text such as `accuracy >= 0.99`, or a function. Only
+        colour: `#rrggbb` in figures. Shipped outcomes have those of Okabe & Ito 2008 without yellow, which is hard to
+            see on white; a workload's own gets one that differs from them if empty.
+        when: The condition under which it holds: a text such as `accuracy >= 0.99`, or a function. Only
             `attnsweep.problem` reads it.
-        is_judged: Whether a table of verdicts gives the outcome. The other outcomes are `pruned`, which a pruner
-            gives, and `failed`, which follows an exception. They say nothing about how the training would have ended,
-            and count in no rate.
+        is_judged: Whether a table of verdicts gives it. `pruned`, which a pruner gives, and `failed`, which follows an
+            exception, say nothing about how the training would have ended, and count in no rate.
     """
 
     sentence: str
@@ -33,11 +29,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The meaning of one role, which is one thing that an attention head may do.
-
-    Attributes:
-        score: The head score that decides the role. The role can occur only where that score is measured.
-    """
+    """One thing that a head may do, where the head score that decides it is measured."""
 
     sentence: str
     colour: str
@@ -87,11 +79,8 @@ _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499"
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """Returns the shipped outcomes and a workload's own outcomes, in the order of tables and figures.
-
-    First come the shipped outcomes that workloads give, then the workload's own, then those that no workload gives,
-    such as `failed`.
-    """
+    """The outcomes in the order of tables and figures: shipped ones that workloads give, the workload's own, then those
+    that no workload gives, such as `failed`."""
     colours = iter(_OWN_COLOURS * len(own))
     coloured = {
         name: outcome if outcome.colour else replace(outcome, colour=next(colours)) for name, outcome in own.items()
@@ -129,5 +118,4 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         NO_ROLE: Role("none of these", "#595959"),
     }
 )
-"""The shipped roles of attention heads by label. Workloads may add roles, such as the name of the solution that a head
-implements."""
+"""The shipped roles by label. Workloads may add their own, such as the solution that a head implements."""

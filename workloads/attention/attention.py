@@ -1,7 +1,5 @@
-"""Multi-head attention for the model of one training: masks, scales of the logits, interventions on heads, and the
-attention layer.
-
-The layer also returns its attention weights, which the scores of heads need.
+"""Multi-head attention for the model of one training, which also returns its weights: masks, scales of the logits,
+interventions on heads.
 
 Axes of one training: B sequence (1 if all sequences have the same mask), T token, Q query token, K key token, D model,
 H head, C channel of a query and a key, E = D / H channel of a value.
@@ -37,8 +35,7 @@ class Sight:
 
     @classmethod
     def of(cls, seen_BQK: Tensor, dtype: torch.dtype) -> "Sight":
-        """Makes a mask from a boolean tensor, true where a query sees a key. Every query must see one: the softmax over
-        no key is NaN, and so is its gradient."""
+        """The mask that is true where a query sees a key. It must see one: the softmax over no key is NaN."""
         bias_BQK = torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf)
         return cls(bias_BQK, seen_BQK.sum(-1).to(dtype).log())
 
@@ -57,8 +54,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class LogitScale:
-    """A factor of attention logits: a constant, or a constant times log n, where n is the number of keys that a query
-    sees."""
+    """A factor of the logits: a constant, or one times log n, n being the number of keys that a query sees."""
 
     scale: Tensor
     has_log_n: Tensor
@@ -84,17 +80,14 @@ def logit_scale(attention_scale: str | float, d_head: int) -> LogitScale:
 
 
 class HoldableHeads(nn.Module):
-    """Base class of attention layers whose heads can be manipulated: clamped (attention weights replaced by a fixed
-    pattern) or scaled (logits multiplied by a factor).
-
-    A subclass multiplies its queries by `scaled`, and takes its weights from `attended` or `clamped`.
+    """An attention layer whose heads can be clamped to fixed patterns, or have their logits scaled. It multiplies its
+    queries by `scaled`, and takes its weights from `attended` or `clamped`.
 
     Args:
         patterns: The names among `PATTERNS` that its heads can be clamped to.
 
     Attributes:
-        clamp_H: For each head the `pattern_number` that it is clamped to, or 0; `None` where no training of a program
-            clamps a head of this layer.
+        clamp_H: Each head's `pattern_number`, or 0; `None` where no training of a program clamps a head of this layer.
         logit_factor_H: The factor of each head's logits; `None` where no training of a program scales a head of it.
     """
 
@@ -109,19 +102,16 @@ class HoldableHeads(nn.Module):
         self.register_buffer(LOGIT_FACTOR, None)
 
     def scaled(self, query_BHQC: Tensor) -> Tensor:
-        """Multiplies the queries of each head by the head's logit factor. Returns the same tensor if no head is
-        scaled."""
+        """The queries times their heads' logit factors, if any."""
         if self.logit_factor_H is None:
             return query_BHQC
         return query_BHQC * self.logit_factor_H.view(-1, 1, 1)
 
 
 def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None, n_keys: int | None = None) -> Tensor:
-    """Replaces the attention weights of clamped heads by their fixed patterns. Returns the same tensor if no head is
-    clamped.
+    """Replaces the attention weights of clamped heads, if any, by their fixed patterns.
 
     Args:
-        weight_BHQK: The attention weights that the heads computed.
         bias_BHQK: What was added to the logits: -infinity where a key is not seen. It broadcasts.
         clamp_H: For each head the number of its pattern, or 0; `None` if no head is clamped.
         n_keys: The number of keys that are tokens; those behind them fill up a vector. Default: all. The queries are
@@ -157,15 +147,8 @@ def attended(
     clamp_H: Tensor | None = None,
     n_keys: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes attention from queries, keys and values: mixes the values by the softmax of the logits. Clamped heads
-    have fixed patterns as weights instead: see `clamped`.
-
-    The weights are softmax(Q K^t + bias).
-
-    Returns:
-        The mixed values (n_sequences, n_queries, d_model), the heads side by side; and the weights (n_sequences,
-        n_heads, n_queries, n_keys).
-    """
+    """Mixes values by softmax(Q K^t + bias), or by the patterns of clamped heads. Returns (n_sequences, n_queries,
+    d_model), the heads side by side; and the weights (n_sequences, n_heads, n_queries, n_keys)."""
     weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1)
     weight_BHQK = clamped(weight_BHQK, bias_BHQK, clamp_H, n_keys)
     return side_by_side(weight_BHQK @ value_BHKE), weight_BHQK
@@ -242,31 +225,22 @@ class Attention(HoldableHeads):
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes attention from one set of tokens, which give the queries, to the keys and values of another.
-
-        Args:
-            asking_BQD: The tokens from which queries are computed.
-            key_BHKC, value_BHKE: The results of `keys` and `values` on the tokens that are attended to.
-
-        Returns:
-            The output (n_sequences, n_queries, d_model) at the tokens `asking_BQD`, and the attention weights
-            (n_sequences, n_heads, n_queries, n_keys).
-        """
+        """The output (n_sequences, n_queries, d_model) at the tokens `asking_BQD`, by the `keys` and `values` of the
+        attended ones; and the attention weights (n_sequences, n_heads, n_queries, n_keys)."""
         weight_BHQK = self.weights(self.queries(asking_BQD, sight), key_BHKC, sight)
         weight_BHQK = clamped(weight_BHQK, sight.bias_BQK.unsqueeze(1), self.clamp_H)
         return self.out(side_by_side(weight_BHQK @ value_BHKE)), weight_BHQK
 
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
-        """Computes the attention weights (n_sequences, n_heads, n_queries, n_keys) from scaled queries, before those of
-        clamped heads are replaced by fixed patterns."""
+        """The attention weights (n_sequences, n_heads, n_queries, n_keys) from scaled queries, before clamping."""
         if self.kind == "linear":
             is_seen_BQK = (sight.bias_BQK == 0).to(query_BHQC.dtype)
             return (query_BHQC @ key_BHKC.mT) * (is_seen_BQK / is_seen_BQK.sum(-1, keepdim=True)).unsqueeze(1)
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """Computes the queries of tokens, (n_sequences, n_heads, n_queries, n_channels), multiplied by the scale of the
-        attention logits and by each head's own logit factor, if it has one."""
+        """The queries (n_sequences, n_heads, n_queries, n_channels) with the logits' scale and each head's own
+        factor."""
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
 
     def factor(self, sight: Sight) -> Tensor:

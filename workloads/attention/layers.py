@@ -1,8 +1,5 @@
-"""Layers of transformers whose parameters start as zeros; the engine of the sweep draws their initial values
-afterwards.
-
-Linear layers and embeddings are subclasses of PyTorch's, with the same parameter names and orientation: the weight of a
-linear layer is (out, in). With `init_sigma` null the engine initializes all layers like PyTorch's.
+"""Layers of transformers whose parameters start as zeros; the engine draws their initial values afterwards, with
+`init_sigma` null like PyTorch's. Names and orientation are PyTorch's too: a weight is (out, in).
 
 Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P position.
 """
@@ -27,11 +24,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 _LONGEST_ONE_HOT = 64
-"""Embeddings with up to this many rows are read by a product with one-hot vectors, because the gradient of a lookup is
-slow."""
+"""Embeddings of up to so many rows are read by one-hot products: a lookup's gradient is slow."""
 _VECTORS = 32
-"""PyTorch applies elementwise functions to vectors of this many numbers at a time, and rounds the remainder in another
-way."""
+"""PyTorch's elementwise functions take so many numbers at a time, and round the remainder in another way."""
 
 
 class Linear(nn.Linear, DrawnByEngine):
@@ -65,13 +60,8 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """Computes sinusoidal position encodings, float64 (n_positions, d_model): alternately sines and cosines of the
-    position, at falling frequencies.
-
-    They are sin(p / 10000^(2i / d_model)) and its cosine for position p and i = 0, 1, ...
-
-    Source: Vaswani et al. 2017, section 3.5.
-    """
+    """Sines and cosines in turns, sin(p / 10000^(2i / d_model)) and so on, for position p: float64 (n_positions,
+    d_model). Source: Vaswani et al. 2017, section 3.5."""
     position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
     rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
     encoding_PD = torch.zeros(longest, D, dtype=torch.float64)

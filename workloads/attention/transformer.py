@@ -1,7 +1,5 @@
-"""A transformer of one training: embeddings, blocks of attention and feed-forward parts, logits.
-
-Axes: B sequence, T token, Q query token, K key token, C channel of a head, H head, D model, V word.
-"""
+"""A transformer of one training: embeddings, blocks of attention and feed-forward parts, logits. Axes: B sequence, T
+token, Q query token, K key token, C channel of a head, H head, D model, V word."""
 
 from typing import Any, Literal
 
@@ -20,10 +18,7 @@ Kind = Literal["softmax", "linear"]
 
 class RelativeAttention(Attention):
     """Causal softmax attention with a learned vector r for each distance to a key, `distance` (n_tokens, d_model): the
-    logits are s q (k + r).
-
-    Source: Shaw, Uszkoreit & Vaswani 2018.
-    """
+    logits are s q (k + r). Source: Shaw, Uszkoreit & Vaswani 2018."""
 
     def __init__(self, d_model: int, n_heads: int, n_tokens: int, *, attention_scale: str | float) -> None:
         super().__init__(d_model, n_heads, attention_scale=attention_scale)
@@ -39,10 +34,8 @@ class RelativeAttention(Attention):
 
 
 class RotaryAttention(Attention):
-    """Attention whose queries and keys are turned by angles that grow with the position, at falling rates.
-
-    Source: Su et al. 2021, "RoFormer".
-    """
+    """Attention whose queries and keys are turned by angles that grow with the position, at falling rates. Source: Su
+    et al. 2021, "RoFormer"."""
 
     turn_KC: Tensor
 
@@ -115,8 +108,8 @@ class TransformerBlock(nn.Module):
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x_BTD: Tensor, sight: Sight, n_last: int | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the output (n_sequences, n_tokens, d_model), and the attention weights (n_sequences, n_heads,
-        n_tokens, n_tokens); both at the `n_last` last tokens only, if they are given."""
+        """The output (n_sequences, n_tokens, d_model) and the attention weights (n_sequences, n_heads, n_tokens,
+        n_tokens), both at the `n_last` last tokens if given."""
         read_BTD = x_BTD if self.norm == "post" else self.attention_norm(x_BTD)
         if n_last is None:
             attended_BTD, weight_BHTT = self.attention(read_BTD, sight)
@@ -225,8 +218,8 @@ class Transformer(nn.Module):
         return self.logits(self.states(token_BT)[0])
 
     def states(self, token_BT: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Returns the residual stream after the last block, (n_sequences, n_tokens, d_model), and the attention weights
-        (n_sequences, n_heads, n_tokens, n_tokens) of each block."""
+        """The residual stream after the last block, (n_sequences, n_tokens, d_model), and each block's attention
+        weights (n_sequences, n_heads, n_tokens, n_tokens)."""
         x_BTD, weights = self.embedded(token_BT), []
         sight = self.sight(x_BTD)
         for block in self.blocks:
@@ -253,8 +246,7 @@ class Transformer(nn.Module):
         return Sight.causal(x_BTD) if self.is_causal else Sight.everything(x_BTD)
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
-        """Returns the embeddings (n_sequences, n_tokens, d_model) of consecutive tokens, the first of which is at
-        position `first`."""
+        """The embeddings (n_sequences, n_tokens, d_model) of consecutive tokens from position `first` on."""
         x_BTD: Tensor = self.token(token_BT)
         places = slice(first, first + token_BT.shape[1])
         if self.position is not None:

@@ -24,11 +24,8 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention, softmax or linear, whose weights are multiplied by a fixed factor for each pair of positions.
-
-    With scale s the weights are softmax(s Q K^t + ln factor), or s Q K^t times the factor. As in the source, the
-    weights without a softmax are not divided by the number of keys.
-    """
+    """Attention whose weights are multiplied by a fixed factor for each pair of positions: with scale s they are
+    softmax(s Q K^t + ln factor), or s Q K^t times the factor, not divided by the number of keys, as in the source."""
 
     factor_TT: Tensor
 
@@ -45,8 +42,8 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """Returns for each answer a mask of the tokens to which the model must attend when it predicts the answer, bool
-    (length, n_tokens). For the task `permutation` this is the token that tells which number to copy."""
+    """The tokens to attend to for each answer, bool (length, n_tokens); for `permutation` the one that tells what to
+    copy."""
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
         case "window_sum":
@@ -110,8 +107,8 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (n_sequences, n_tokens), and the token that follows each of them as its
-    target. The last `length` targets are the answers."""
+    """Draws the tokens that the model reads, (n_sequences, n_tokens), and as targets the following ones, whose last
+    `length` are the answers."""
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]
@@ -133,12 +130,12 @@ def sequences(
 
 
 def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> float:
-    """Returns the mean loss over all predicted tokens, in nats, of a predictor that knows only how often each token
-    occurs at each position.
+    """The mean loss in nats of a predictor that knows how often each token occurs at each position, and the first
+    `n_known` answers.
 
-    The predictor knows the first `n_known` answers exactly. A sum of k independent numbers uniform on 1 to m, modulo p
-    = m + 1, is 0 with probability (1 + m (-1/m)^k) / p, and each other value with (1 - (-1/m)^k) / p: all Fourier
-    coefficients of the distribution of one number are -1/m, except that of the constant.
+    A sum of k independent numbers uniform on 1 to m, modulo p = m + 1, is 0 with probability (1 + m (-1/m)^k) / p, and
+    each other value with (1 - (-1/m)^k) / p: all Fourier coefficients of the distribution of one number are -1/m,
+    except that of the constant.
     """
 
     def entropy_of_sum(k: int) -> float:

@@ -24,13 +24,8 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """A model that tells at each position how often the letter there occurs in the sequence. It adds to each token a
-    mixture of all tokens, and computes the logits of the number by a hidden layer.
-
-    The mixing weights come from attention, or depend on positions alone.
-
-    x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A.
-    """
+    """x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A, from attention or positions
+    alone."""
 
     def __init__(
         self, n_words: int, n_tokens: int, n_answers: int, *, D: int, W: int, mixing: Mixing, is_softmax: bool
@@ -100,12 +95,8 @@ def sequences(
     mixing: Mixing = "bos",
     batch_size: int = parameter(16, "sequences per step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences of letters (n_sequences, n_tokens), and for each position how often its letter occurs in the
-    sequence.
-
-    A sequence consists of groups of equal letters, in random order of positions. While r > 1 tokens are left, the
-    length of the next group is uniform on 1 to r - 1.
-    """
+    """Draws sequences of letters (n_sequences, n_tokens) and how often each occurs: groups of equal letters, in random
+    order of positions. While r > 1 tokens are left, the length of the next group is uniform on 1 to r - 1."""
     share_TB, ends = draw.uniform(n_tokens, batch_size), []
     left_B = torch.full_like(share_TB[0], n_tokens, dtype=torch.long)
     for share_B in share_TB:

@@ -25,16 +25,10 @@ _MOST_DIRECTIONS = 8
 
 
 class LinearAttentionMatrix(nn.Module):
-    """Multi-head linear attention for regression. The forward pass does not predict: it returns the one matrix M that
-    determines the predictions for all contexts and queries.
-
-    The prediction is b^t M x for the query input x and the mean b of y_n x_n over the context. M = s sum_h v_h W_h with
-    a scale s. Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or the product K_h^t Q_h
-    (`separate`).
-
-    K_h and Q_h have `rank` rows. Under `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries),
-    the rule of the authors' code.
-    """
+    """Multi-head linear attention, as the one matrix M = s sum_h v_h W_h of its predictions b^t M x, with a scale s.
+    Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or the product K_h^t Q_h (`separate`),
+    of `rank` rows each. With `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries), the rule
+    of the authors' code."""
 
     def __init__(self, dimension: int, n_heads: int, kq: str, rank: int, attention_scale: float) -> None:
         super().__init__()
@@ -46,8 +40,7 @@ class LinearAttentionMatrix(nn.Module):
         self.scale = per_lane(attention_scale)
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """Returns the matrix M that determines all predictions, (dimension, dimension). The loss depends on the
-        parameters only through M."""
+        """M, (dimension, dimension), through which alone the loss depends on the parameters."""
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -80,22 +73,14 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns the mean square, over random contexts, of each component of the vector b, (dimension,). A context is a
-    list of pairs (input x, target y), and b is the mean of y * x over its pairs.
-
-    For N pairs with input covariance Lambda it is Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem.
-    """
+    """The mean square of each component of b, (dimension,), for N pairs with input covariance Lambda: Lambda^2 +
+    (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem."""
     return variance_D**2 + (variance_D**2 + variance_D.sum() * variance_D) / n_context
 
 
 def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
-    """Returns the expected squared error of linear attention over all contexts and queries, by an exact formula.
-
-    The argument `output` is the matrix M through which attention predicts.
-
-    E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t), for inputs x with covariance
-    Lambda and b the mean of y x over the context.
-    """
+    """E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t) over contexts and queries, for
+    the `output` M, inputs x with covariance Lambda and b the mean of y x over the context."""
     squared = (second_moment(inputs, n_context).unsqueeze(1) * output**2 * inputs).sum()
     return inputs.sum() - 2 * (inputs**2 * output.diagonal()).sum() + squared
 

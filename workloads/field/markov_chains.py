@@ -97,13 +97,11 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """Returns the probabilities of the next token under two strategies: `unigram` uses the frequencies of states in the
-    sequence so far, `bigram` those of pairs of states.
+    """The probabilities of the next token, (n_sequences, n_tokens, n_states): `unigram` from the states so far,
+    `bigram` from those that followed earlier occurrences of the current state.
 
-    The probabilities are (n_sequences, n_tokens, n_states). `unigram` counts the states so far, `bigram` the states
-    that followed earlier occurrences of the current state. Each adds 1 to every count, which gives the posterior mean
-    under the prior Dirichlet(1, ..., 1). For `chains=any`, `bigram` is optimal, except that it ignores what the first
-    token reveals of the stationary distribution.
+    Each adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
+    `bigram` is optimal, except that it ignores what the first token reveals of the stationary distribution.
     """
     seen_BTS = one_hot(token_BT, n_states)
     pair_BTSS = (seen_BTS[:, :-1].unsqueeze(-1) * seen_BTS[:, 1:].unsqueeze(-2)).cumsum(1)

@@ -13,8 +13,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
-    """Returns a network with one hidden layer of ReLUs that maps n signs (+1 or -1) to one number. With norm=pre,
-    LayerNorm comes before the ReLU."""
+    """One hidden layer of ReLUs, after LayerNorm with norm=pre, from n signs to one number."""
     normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
     return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
 
@@ -22,11 +21,8 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform random signs (+1 or -1) as inputs, (batch_size, n_bits). The label, (batch_size,), is the product
-    of the first k signs.
-
-    That they are the first is no restriction, because the model treats all positions alike.
-    """
+    """Draws uniform random signs (batch_size, n_bits); the label is the product of the first k, which is no
+    restriction, because the model treats all positions alike."""
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 

@@ -1,7 +1,5 @@
-"""The data of a problem made by `attnsweep.problem`: random numbers for one training, and tables (fixed data sets).
-
-A table of all trainings is held once; a batch is gathered from its rows. Axes: L training, P place in an order.
-"""
+"""The data of a problem made by `attnsweep.problem`: random numbers for one training, and tables (fixed data sets),
+held once, from whose rows batches are gathered. Axes: L training, P place in an order."""
 
 import math
 from functools import cached_property, lru_cache
@@ -82,11 +80,10 @@ def checked(data: Any) -> Batch:
 
 
 def shuffled(streams: Streams, name: str, place_LP: Tensor, n: int, turn: int = 0, used_from: int = 0) -> Tensor:
-    """Returns what stands at the given places of a random order of 0 to n - 1, each training's own, without making the
-    whole order.
+    """What stands at these places of each training's own random order of 0 to n - 1, without making the whole order.
 
-    Rounds of a Feistel network on pairs (x, y) add to one number a random function of the other; what leaves 0 to
-    n - 1 goes through them again (Black & Rogaway 2002).
+    Rounds of a Feistel network on pairs (x, y) add to one number a random function of the other; what leaves 0 to n - 1
+    goes through them again (Black & Rogaway 2002).
     """
     down, across = _sides(n)
     drawn_LRN = streams.uniform(f"{name}/order", (_ROUNDS, across), turn, used_from)
@@ -129,8 +126,8 @@ def n_trained_on(train_fraction: float, n_rows: int) -> int:
 
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.device) -> Batch:
-    """Makes the table of all trainings by two calls of the user's function, with global random generators in two
-    different states, because a table of all seeds must not be random."""
+    """Makes the table by two calls of the user's function, with global generators in different states, because a table
+    of all seeds must not be random."""
     tables = []
     for seed in range(2):
         with seeded_generators(seed):

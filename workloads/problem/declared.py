@@ -48,11 +48,7 @@ def problem(
     summary: str = "",
 ) -> type[Problem]:
     """Makes a workload class from functions that the user writes for one training, whose arguments are the parameters
-    that a sweep may vary. docs/problem.md describes them (`attnsweep docs problem`).
-
-    Raises:
-        SpecError: If a function, an argument or a condition is missing or not valid.
-    """
+    that a sweep may vary. docs/problem.md describes them (`attnsweep docs problem`)."""
     named = {"model": read_call("model", model), "data": read_call("data", data)}
     has_table = "draw" not in named["data"].names
     chosen = read_loss(loss)

@@ -1,5 +1,4 @@
-"""Reads the functions from which a user builds a problem, and makes their arguments parameters of trainings; and the
-losses that can be given by name."""
+"""Reads the functions of a user's problem, makes their arguments parameters; and the losses given by name."""
 
 import dataclasses
 import inspect
@@ -299,8 +298,7 @@ def _previous_token(weights: Tensor) -> Tensor:
 
 
 def _induction(weights: Tensor, inputs: Tensor, target: Tensor) -> Tensor:
-    """Returns the mean attention on the tokens that follow earlier copies of the current one, (layer, head), over the
-    tokens whose target counts and that have an earlier copy."""
+    """Mean attention on the tokens after earlier copies of the current one, (layer, head), where the target counts."""
     is_wanted_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
     is_wanted_BTT = is_wanted_BTT & (torch.arange(inputs.shape[1], device=inputs.device) > 0)
     is_wanted_BTT = is_wanted_BTT & (target != _IGNORED).unsqueeze(2)

@@ -23,15 +23,13 @@ from attnsweep.workloads.problem.functions import Call, Loss, output_of
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 _PARAMETER, _TRAINED_ON = "parameter", "train"
-"""The prefixes, in a batch, of parameters that may differ between trainings of one program, and of rows of a table that
-are trained on, in held-out data."""
+"""The prefixes, in a batch, of parameters that differ in a program, and of a table's trained rows in held-out data."""
 _EVAL_DRAWN, _EVAL_ROWS = 512, 2**14
 """`eval_batch_size` by default: of data that are drawn, and the most rows of a table."""
 
 
 class Problem(Workload[Any]):
-    """The base of the workload classes that `attnsweep.problem` makes from a user's functions. `attnsweep.problem` sets
-    the attributes."""
+    """The base of the classes that `attnsweep.problem` makes, which sets the attributes."""
 
     model: ClassVar[Call]
     data: ClassVar[Call]
@@ -128,8 +126,7 @@ class Problem(Workload[Any]):
         return {"output": output, "eval_loss": self.training_loss.of(self._known(module, batch | {"output": output}))}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes metrics on held-out data. For a table those of the loss are computed on the training rows too, with
-        the prefix `train_` in their names."""
+        """Metrics on held-out data; for a table those of the loss on the training rows too, as `train_...`."""
         held_out = self._known(module, batch)
         metrics = self.training_loss.metrics(held_out)
         if trained_on := under(_TRAINED_ON, batch):
@@ -147,8 +144,7 @@ class Problem(Workload[Any]):
         return levels | {"solved": torch.full_like(zero, torch.nan if self.solved_below is None else self.solved_below)}
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """Computes the scores of attention heads that the user defined, one for each role. A head gets the role of its
-        highest score if this score is at least 0.5, else no role."""
+        """The user's scores of heads by role. A head has the role of its highest score, if that is at least 0.5."""
         if not self.heads:
             return None
         score_by_role = self._on_held_out(lanes, state, self.heads)
@@ -296,8 +292,7 @@ def _differing(lanes: Lanes[Any], calls: Sequence[Call]) -> dict[str, Tensor]:
 def _drawn_by(
     data: Call, values: Mapping[str, Any], draws: Callable[..., Draw], keys: Sequence[Tensor], differing: State
 ) -> Batch:
-    """Calls the user's data function for many trainings and steps at once; the first axis of `keys`, `differing` and
-    the result counts both."""
+    """Calls the user's function for many trainings and steps at once, along the first axis of `keys` and the result."""
 
     def data_of_one(keys: Sequence[Tensor], differing: State) -> Batch:
         draw = draws(*keys)

@@ -1,5 +1,4 @@
-"""The workload of one-block translators, to study which roles their attention heads take (Conti 2024; Voita et al.
-2019)."""
+"""One-block translators: which roles do their attention heads take (Conti 2024; Voita et al. 2019)?"""
 
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.workload import Translation

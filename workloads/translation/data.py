@@ -1,9 +1,7 @@
-"""The corpus of a training, and the batches of translators that are trained together: training pairs in buckets, and
-held-out pairs.
+"""The corpus of a training, and the batches of translators that are trained together.
 
 A bucket holds sentence pairs of similar length, so that little is computed on padding. The bucket of a step depends on
-the corpus and the step alone, never on a training. So at a step the tensors of all trainings have the same shape, with
-the same rounding.
+the corpus and the step alone, so the tensors of all trainings have the same shape, with the same rounding.
 
 Axes: L lane, B sentence, S source token, T target token, N sentence pair of the corpus, V word.
 """
@@ -35,22 +33,19 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import masks
 
 _HELD_OUT_LEAST = 500
-"""The number of sentences that the grammar generates for the validation part and for the test part, unless the
-parameters need more."""
+"""Sentences of the grammar's validation and test parts, unless the parameters need more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StudiedCorpus:
-    """A corpus together with what one training uses of it: its training pairs, and statistics of the words in these
-    pairs.
+    """A corpus and what one training uses of it.
 
     Attributes:
         train: The indices of the pairs on which a training is trained.
         is_short: (n_pairs,) whether each source is no longer than the median of the training part.
         source_rarity, target_rarity: (n_words,) the frequency ranks of words in the training part, 0 the most frequent;
             -1 for PAD, SOS and EOS; unknown words are the rarest.
-        laws: The distributions of words, and of words given the word before, in the target text on which a training is
-            trained.
+        laws: The unigrams and bigrams of the target text on which a training is trained.
     """
 
     corpus: Corpus
@@ -61,14 +56,12 @@ class StudiedCorpus:
     laws: CountedLaws
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
-        """Returns the indices of the first `most` pairs of a part of the corpus, or of all its pairs if there are
-        fewer."""
+        """The indices of the first `most` pairs of a part, or of all."""
         return np.flatnonzero(self.corpus.part == part)[:most]
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
-    """Returns the corpus of a training with statistics of its training pairs. The latest four results are cached in
-    this process."""
+    """The corpus of a training with statistics of its training pairs; the latest four are cached."""
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
         return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)
@@ -116,18 +109,12 @@ def _rarity(n_words: int) -> NDArray[np.int64]:
 
 _MOST_BUCKETS = 8
 _LEAST_BATCHES = 4
-"""The smallest number of batches per bucket, if the corpus is large enough. Each pass leaves out a bucket's pairs
-beyond its last full batch, so buckets must not be too small."""
+"""The fewest batches per bucket, if the corpus allows: each pass leaves out pairs beyond a bucket's last full batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bucket:
-    """A group of sentence pairs of similar length, which fill batches with little padding.
-
-    Attributes:
-        pairs: (n,) the indices of the pairs in the corpus.
-        n_source, n_target: The number of tokens of the longest source and target sentence.
-    """
+    """The indices of pairs of similar length, and the numbers of tokens of the longest source and target."""
 
     pairs: NDArray[np.int64]
     n_source: int
@@ -135,8 +122,7 @@ class Bucket:
 
 
 def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[Bucket]:
-    """Sorts sentence pairs by length and cuts them into buckets with equal numbers of pairs. The last bucket may be
-    smaller."""
+    """Cuts pairs, sorted by length, into buckets of equal numbers; the last may be smaller."""
     lengths = corpus.target.lengths[pairs], corpus.source.lengths[pairs]
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
@@ -147,12 +133,8 @@ def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[
 
 
 class Passes:
-    """Assigns to each training step a bucket. One pass over the data uses every bucket as often as it fills a batch,
-    but at least once.
-
-    Args:
-        batch_size: Pairs per step. A pass leaves out the pairs of a bucket that do not fill a batch.
-    """
+    """Assigns a bucket to each step. A pass over the data uses each as often as it fills a batch, but at least once,
+    and leaves out pairs that fill none."""
 
     def __init__(self, corpus: Corpus, train: NDArray[np.int64], batch_size: int, seed: int) -> None:
         n_buckets = max(1, min(_MOST_BUCKETS, len(train) // batch_size // _LEAST_BATCHES))
@@ -163,15 +145,13 @@ class Passes:
         self.steps = int(self._n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
-        """Returns the group of sentence pairs of similar length (bucket) from which a step takes its pairs, and how
-        many earlier steps of the same pass over the data used this group."""
+        """The bucket of a step, and how many earlier steps of the same pass used it."""
         sequence, place = _sequence(self, step // self.steps), step % self.steps
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
     def sequence(self, turn: int) -> NDArray[np.int64]:
-        """Returns the number of the bucket (group of sentence pairs) that each step of pass number `turn` uses,
-        (steps,). Each pass has its own random order."""
+        """The bucket of each step of pass number `turn`, in a random order of its own."""
         drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
         return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
 
@@ -188,11 +168,8 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """Returns the training batches, with dropout masks, of the first of the given steps.
-
-    It returns only one if there is dropout, whose masks are much larger than words, and none beyond the current pass
-    over the data. Each training takes the sentence pairs in its own order.
-    """
+    """The batches of the first of these steps, each training's in its own order: none beyond the current pass, and only
+    one if there is dropout, whose masks are much larger than words."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
@@ -212,14 +189,12 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: TranslationLanes) -> Batch:
-    """Returns the held-out sentence pairs as tensors, in buckets of similar length. A tensor is named
-    `<bucket>/<name>`.
+    """The held-out pairs, in buckets, as `<bucket>/<name>`.
 
     Besides the words, each bucket has `is_judged` (n_sentences,), whether `eval_loss` counts the pair; `is_short`
-    (n_sentences,), whether its source is short; and -log p of each target token under the unigram and the bigram
-    distribution, `unigram_nats` and `bigram_nats` (n_sentences, n_target_tokens). With the grammar it also has -log p
-    of each token given the source, `grammar_nats` (n_sentences, n_target_tokens), and of each target sentence without
-    the source, `sentence_nats` (n_sentences,).
+    (n_sentences,); and -log p of each target token under unigrams and bigrams, `unigram_nats` and `bigram_nats`
+    (n_sentences, n_target_tokens). With the grammar also -log p of each token given the source, `grammar_nats`
+    (n_sentences, n_target_tokens), and of each target sentence without it, `sentence_nats` (n_sentences,).
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
@@ -239,13 +214,9 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
-    """Returns the words of the given sentence pairs of one bucket (pairs of similar length) as tensors by name, on the
-    device of `pairs_LB`.
-
-    They are `source` (n_trainings, n_sentences, n_source_tokens); `read` (n_trainings, n_sentences, n_target_tokens),
-    the words that the decoder reads, starting with SOS; `target` (n_trainings, n_sentences, n_target_tokens), the words
-    that it should write; and the frequency ranks of `source` and `read`.
-    """
+    """The words of these pairs of a bucket, on the device of `pairs_LB`: `source` (n_trainings, n_sentences,
+    n_source_tokens); `read`, which starts with SOS, and `target` (n_trainings, n_sentences, n_target_tokens); and the
+    frequency ranks of `source` and `read`."""
     tables = _tables(studied, pairs_LB.device)
     source_LBS = tables["source"][pairs_LB, : bucket.n_source]
     read_LBT = tables["read"][pairs_LB, : bucket.n_target]

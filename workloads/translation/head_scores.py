@@ -1,7 +1,7 @@
 """Scores and labels the attention heads of translators on held-out sentences. Formulas and sources: docs/roles.md.
 
-The alignment scores say how often cross-attention finds the source word that the next target word translates; the
-grammar knows that word. No role depends on these scores: the roles are positional, syntactic and rare-token.
+The alignment scores say how often cross-attention finds the source word that the next target word translates, which the
+grammar knows. No role depends on them.
 
 Axes: L lane, H head, B sentence, S source token, T target token, Q query, K key, ... any number of axes of heads.
 """
@@ -45,26 +45,19 @@ ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """For a batch of sentences with their translations, the source word that each target word translates.
-
-    Attributes:
-        place_BQ: The position of the source word that the next target word of each query translates; -1 if there is
-            none.
-        offset: The best fixed difference between source position and query position, fitted on training sentences.
-    """
+    """The source position that each query's next target word translates, -1 for none; and the best fixed difference
+    between source and query position, fitted on training sentences."""
 
     place_BQ: Tensor
     offset: int
 
 
 class AlignmentCounts(NamedTuple):
-    """Counts, for each attention head, the queries at which the head attends most to the source word that the next
-    target word translates. Queries whose next word translates no source word are left out.
+    """Counts of queries whose next word has an aligned word.
 
     Attributes:
-        hits: (...) the number of queries whose strongest key is the translated word.
-        by_offset: The number of queries at whose position plus the fixed offset the translated word is.
-        n_queries: The number of queries whose next word has an aligned word.
+        hits: (...) those whose strongest key it is.
+        by_offset: Those at whose position plus the fixed offset it is.
     """
 
     hits: NDArray[np.float64]
@@ -73,10 +66,7 @@ class AlignmentCounts(NamedTuple):
 
 
 def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts on one batch how often each head attends most to the source word that the next target word translates.
-
-    `strongest` is the key of largest weight for each query, (..., n_sentences, n_queries).
-    """
+    """Counts on one batch how often each head's strongest key, (..., n_sentences, n_queries), is the aligned word."""
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0)
     counts_BQ = counts_BQ & sentences.keys.gather(1, place_BQ.clamp(min=0))
@@ -87,11 +77,8 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """Returns how often a head attends most to the source word that the next target word translates (`alignment`), and
-    how often that source word is at the query's position plus a fixed offset (`alignment_baseline`).
-
-    Both are fractions of the queries whose next word translates a source word.
-    """
+    """The shares of queries whose strongest key is the aligned word, and at whose fixed offset it is
+    (`..._baseline`)."""
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
     return {
@@ -102,20 +89,18 @@ def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.
 
 _BUCKETS = 8
 FREQUENT_COVERAGE = 0.75
-"""A word is rare unless it is among the most frequent words that make up this share of the training text. Voita et al.
-2019 use the 500 most frequent words, which cover about this share of English text. Our choice of a share, unlike a
-fixed number of words, also fits small vocabularies."""
+"""Rare are words beyond the most frequent ones that make up this share of the training text, as about Voita et al.'s
+500 do in English; unlike a number of words, our share fits small vocabularies too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedAt:
-    """One bucket (group of similar length) of the sentences on which attention heads are scored.
+    """One bucket of the sentences on which heads are scored.
 
     Attributes:
         sentences: The sentences as role scores need them, by layer.
-        n_tokens: (n_sentences,) the number of tokens of each sentence, by self-attention layer: attention matrices are
-            cut to it.
-        alignment: The grammar's alignment; `None` for real text.
+        n_tokens: (n_sentences,) by self-attention layer: attention matrices are cut to it.
+        alignment: `None` for real text.
     """
 
     batch: Batch
@@ -125,8 +110,7 @@ class LookedAt:
 
 
 def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
-    """Returns the sentences of a training's corpus on which attention heads are scored, in buckets of similar length.
-    The result is cached in this process."""
+    """The sentences of a training's corpus on which heads are scored, in buckets, cached."""
     return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
 
 
@@ -218,19 +202,15 @@ def _arcs(
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 
 _LANES_AT_ONCE, _ON_A_CPU = 256, 16
-"""The number of trainings scored together, on a GPU and on a CPU, which bounds the memory of attention weights. A GPU
-takes as long for 16 trainings as for 256."""
+"""Trainings scored together, on a GPU, which takes as long for 16, and on a CPU: bounds memory."""
 _STRUCTURE_STRIDE = 4
-"""Distances from structured matrices use every fourth sentence of each length in each bucket. The distances are means
-with far less spread than shares of hits, and on all sentences they would cost as much as all role scores together."""
+"""Distances use every fourth sentence of each length and bucket: means spread far less than shares of hits, and on all
+sentences they would cost as much as all role scores together."""
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels the attention heads of trained translators, (n_trainings, 3, n_heads). The three layers are the
-    encoder's self-attention, the decoder's self-attention, and cross-attention.
-
-    `template` is the model of any of the trainings; `state` has parameters and buffers, (n_trainings, ...) by name.
-    """
+    """Scores and labels heads, (n_trainings, 3, n_heads): of the encoder's and the decoder's self-attention, and of
+    cross-attention."""
     all_lanes = torch.arange(len(lanes.trainings))
     at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
     parts = [_scores(template, lanes, state, chosen.to(lanes.device)) for chosen in at_once]

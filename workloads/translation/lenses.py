@@ -1,7 +1,4 @@
-"""How `attnsweep heads` draws a translator: attention maps on a test sentence.
-
-Axes: T token.
-"""
+"""How `attnsweep heads` draws a translator: attention maps on a test sentence. Axes: T token."""
 
 from typing import Any, cast
 

@@ -1,6 +1,5 @@
-"""The trained module (translator, attention masks, label smoothing), its Xavier initialization, and greedy translation.
-
-The masks hide padding, later words in the decoder, and what a training's restriction of attention excludes.
+"""The trained module, its Xavier initialization, and greedy translation. Masks hide padding, later words in the
+decoder, and what a training's restriction of attention excludes.
 
 Axes: L lane, B sentence, S source token, T target token, V word, H head, Q query token, K key token.
 """
@@ -24,19 +23,15 @@ from attnsweep.workloads.translation.translator import Translator, TranslatorSha
 
 
 class Structure(nn.Module):
-    """Restricts self-attention: a query sees only the keys within a fixed distance of it, and `num_pos` further keys,
-    which are the rarest or the first tokens of the sentence.
-
-    Query i sees the keys j in the band |i - j| <= window.
-
-    Window and columns are buffers, so that trainings of one program may differ in them. Cross-attention sees all of the
-    source.
-    Source: Conti 2024, section 2.2, the sets Sigma_2(w) and Sigma_3(w, num-pos), as masks.
+    """Restricts self-attention: query i sees the keys j with |i - j| <= window, and `num_pos` further keys, the rarest
+    or first tokens of the sentence. These are buffers, so that trainings of one program may differ in them.
+    Cross-attention sees all of the source. Source: Conti 2024, section 2.2, the sets Sigma_2(w) and Sigma_3(w,
+    num-pos), as masks.
 
     Attributes:
-        window: () int64, half-width of the band; at least the longest sentence if there is no restriction.
-        num_pos: () int64, the number of columns besides the band.
-        by_rarity: () bool, whether the columns are the rarest tokens (in the decoder: so far) or the first tokens.
+        window: () int64; at least the longest sentence if there is no restriction.
+        num_pos: () int64.
+        by_rarity: () bool, whether the further keys are the rarest tokens (in the decoder: so far) or the first.
     """
 
     window: Tensor
@@ -51,16 +46,14 @@ class Structure(nn.Module):
         self.register_buffer("by_rarity", torch.tensor(parameters.global_columns == "rarest"))
 
     def encoder(self, batch: Batch) -> Tensor:
-        """Returns the mask of the encoder's self-attention, (n_sentences, n_source_tokens, n_source_tokens): true where
-        a query sees the key."""
+        """Where queries see keys in the encoder, (n_sentences, n_source_tokens, n_source_tokens)."""
         source_BS, rarity_BS = batch["source"], batch["source_rarity"]
         is_word_BK = (source_BS != PAD).unsqueeze(1)
         rank_BK = _rarer(rarity_BS).sum(1, keepdim=True)
         return is_word_BK & self._seen(source_BS.shape[1], rank_BK)
 
     def decoder(self, batch: Batch) -> Tensor:
-        """Returns the mask of the decoder's self-attention, (n_sentences, n_target_tokens, n_target_tokens): true where
-        a query sees the key, which is never a later word."""
+        """Where queries see keys in the decoder, (n_sentences, n_target_tokens, n_target_tokens): never later words."""
         read_BT = batch["read"]
         # A query ranks the rarity of the words up to its own position only, because a rank among all words would reveal
         # later words.
@@ -104,12 +97,8 @@ def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
 
 
 class TranslationModel(nn.Module):
-    """The translator of one training, with the masks that restrict its self-attention and with the label smoothing of
-    its loss.
-
-    Attributes:
-        label_smoothing: () the share of the target that is spread over all words; it changes the loss, not the logits.
-    """
+    """The translator of one training, with the masks of its self-attention and, for its loss, the share of the target
+    that is spread over all words."""
 
     def __init__(self, parameters: TranslationParameters, studied: StudiedCorpus) -> None:
         super().__init__()
@@ -136,8 +125,7 @@ class TranslationModel(nn.Module):
         return logit_BTV
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
-        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each attention layer on a batch,
-        by the layer's name."""
+        """The attention weights (n_sentences, n_heads, n_queries, n_keys) by the layer's name."""
         return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:
@@ -145,13 +133,8 @@ class TranslationModel(nn.Module):
 
 
 def xaviers_law(streams: Streams) -> StartingLaw:
-    """Makes an initializer with Xavier's uniform distribution, +-sqrt(6 / (rows + columns)), for all matrices and also
-    for embeddings.
-
-    The distribution is that of `torch.nn.init.xavier_uniform_`.
-
-    Source: Glorot & Bengio 2010, equation 16.
-    """
+    """Uniform on +-sqrt(6 / (rows + columns)) for all matrices, embeddings too: `torch.nn.init.xavier_uniform_`.
+    Source: Glorot & Bengio 2010, equation 16."""
 
     def law(name: str, shape: tuple[int, ...]) -> Tensor | None:
         if len(shape) < 2:
@@ -164,13 +147,12 @@ def xaviers_law(streams: Streams) -> StartingLaw:
 def greedy_words(
     template: nn.Module, parameters: State, buffers: State, sources: Batch, rarity_V: Tensor, n_words: int
 ) -> Tensor:
-    """Translates sentences with each training, greedily word by word: int64 (n_trainings, n_sentences,
-    n_target_tokens), with PAD after EOS.
+    """Translates with each training, greedily word by word: int64 (n_trainings, n_sentences, n_target_tokens), with PAD
+    after EOS, cut at `n_words`.
 
     Args:
         template: The module of ONE training, which maps a batch to logits (n_sentences, n_target_tokens, n_words).
         sources: `source` and `source_rarity`, (n_trainings, n_sentences, n_source_tokens).
-        n_words: The largest number of words per sentence; longer translations are cut.
     """
     last_logit = over_lanes(template, lambda module, batch: module(batch)[:, -1])
     source_LBS = sources["source"]

@@ -37,19 +37,12 @@ SITES = {
 """The places where dropout is applied, and for each the words of the batch that have a row there."""
 
 _VALUES = 2**16
-"""The number of values of a random integer that decides what dropout drops: the dropout share is rounded to a multiple
-of 1 / 65,536."""
+"""Dropout is decided by a random integer below this: its share is rounded to a multiple of 1 / 65,536."""
 
 
 def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
-    """Draws the dropout masks of one step for all places in the model where dropout is applied, as `keep_<site>`
-    (n_trainings, n_sentences, n_tokens, d_model). Entries are 0 or 1 / (1 - dropout).
-
-    Without dropout there are no masks.
-
-    Args:
-        words: The batch, with `source` and `read`.
-    """
+    """Draws the dropout masks of one step, by the place where they apply as `keep_<site>` (n_trainings, n_sentences,
+    n_tokens, d_model), 0 or 1 / (1 - dropout); none without dropout. `words` has `source` and `read`."""
     dropped = round(lanes.shared.dropout * _VALUES)
     if not dropped:
         return {}
@@ -60,14 +53,12 @@ def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch
 
 
 def masks_of(batch: Batch) -> Mapping[str, Tensor]:
-    """Returns the dropout masks in a batch of one training, (n_sentences, n_tokens, d_model), by the place in the model
-    where they apply; none for evaluation batches."""
+    """The masks of one training's batch, (n_sentences, n_tokens, d_model), by site; none for evaluation."""
     return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
 
 
 def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """Multiplies `x_RD`, (n_rows, d_model), by the dropout mask for the place in the model that `site` names. Without
-    such a mask, `x_RD` is unchanged."""
+    """`x_RD`, (n_rows, d_model), times the mask of the site, if there is one."""
     return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
 
 
@@ -78,18 +69,16 @@ NO_MASKS: Masks = MappingProxyType({})
 LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""
 CROSS_PATTERNS = tuple(name for name in PATTERNS if name not in BY_POSITION)
-"""The patterns to which heads of cross-attention can be fixed: those that make sense for queries and keys of two
-different sentences."""
+"""Patterns of cross-attention: those that make sense for queries and keys of different sentences."""
 
 _VECTOR = 16
-"""Keys are padded to a multiple of this number, because a softmax over ten keys, computed one by one, takes several
-times as long as one over sixteen keys in a vector."""
+"""Keys are padded to a multiple of this: a softmax over ten keys one by one takes several times as long as over a
+vector of sixteen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslatorShape:
-    """The sizes of a translator, and the variants of its attention and of its LayerNorm. Trainings in one batched
-    program have the same values.
+    """The sizes of a translator and the variants of its parts.
 
     Attributes:
         n_source_words, n_target_words: Sizes of the vocabularies, specials included.
@@ -110,31 +99,23 @@ class TranslatorShape:
 
     @property
     def value_width(self) -> int:
-        """The number of channels of a head's values, d_model / n_heads.
-
-        `attention_scale` depends on this number if keys and queries are merged into one matrix.
-        """
+        """Channels of a head's values, d_model / n_heads; the d of `attention_scale` with merged keys and queries."""
         return self.d_model // self.n_heads
 
     @property
     def key_width(self) -> int:
-        """The number of channels of a head's queries and keys. If the query and key matrices are merged into one, it is
-        d_model, because the tokens themselves are then the keys."""
+        """Channels of a head's queries and keys; d_model if merged, because tokens themselves are then the keys."""
         return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
 
     @property
     def made_keys(self) -> int:
-        """The number of key channels that a layer computes for all heads together; 0 if the matrices of keys and
-        queries are merged into one, because the tokens themselves are then the keys."""
+        """Key channels that a layer computes for all heads together; 0 if merged."""
         return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
 
 class Attention(HoldableHeads):
-    """Multi-head attention, self-attention or cross-attention. The tokens of a batch are the rows of a matrix.
-
-    Initial values are drawn by parameter name. All forms therefore use the parameter names of the default form, in
-    which queries have as many channels as the model.
-    """
+    """Multi-head attention; tokens of a batch are the rows of a matrix. Initial values are drawn by parameter name, so
+    all forms use the names of the default one, whose queries have as many channels as the model."""
 
     def __init__(self, shape: TranslatorShape, patterns: tuple[str, ...] = PATTERNS) -> None:
         super().__init__(shape.n_heads, patterns)
@@ -148,8 +129,7 @@ class Attention(HoldableHeads):
         self._widths = [shape.made_keys, D]
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
-        """Returns the attention output of each query, (n_rows, d_model) with the queries of all sentences in one axis,
-        and the attention weights, (n_sentences, n_heads, n_queries, n_keys)."""
+        """The output of each query, (n_rows, d_model), and the weights, (n_sentences, n_heads, n_queries, n_keys)."""
         B, Q, n_keys = sight.bias_BQK.shape
         filled = -n_keys % _VECTOR
         factor_R1 = scale.of(sight.log_n_BQ).view(B * Q, 1)
@@ -181,15 +161,13 @@ class FeedForward(nn.Module):
         self.second_bias_D = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """Computes the feed-forward part of a layer for each row of `x_RD`, (n_rows, d_model): two linear layers with a
-        ReLU between them."""
+        """Two linear layers with a ReLU between them, for each row (n_rows, d_model)."""
         hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
         return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
 
 
 class Translator(nn.Module):
-    """A model that reads a source sentence and the beginning of the target sentence, and computes the logits of the
-    next target word.
+    """Reads a source sentence and the beginning of the target sentence, and computes logits of the next target word.
 
     Attributes:
         source_embedding_VD, target_embedding_VD: Embeddings of words; the model multiplies them by sqrt(D).
@@ -231,12 +209,8 @@ class Translator(nn.Module):
         self.shape = shape
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS) -> Tensor:
-        """Returns the logits (n_sentences, n_target_tokens, n_words) of the word that follows each target word. The
-        target words start with SOS.
-
-        Args:
-            masks: The masks of dropout, by the place where they apply: see `dropout`.
-        """
+        """The logits (n_sentences, n_target_tokens, n_words) of the word after each target word, which start with SOS;
+        `masks` are those of dropout."""
         x_RD, _ = self._attended(source_BS, target_BT, sights, masks)
         x_RD = x_RD + masked(self.decoder_ffn(self._normal("decoder_ffn", x_RD)), masks, "decoder_ffn")
         logit_RV = torch.addmm(self.word_bias_V, self._normal("decoder_end", x_RD), self.word_weight_DV)
@@ -245,8 +219,8 @@ class Translator(nn.Module):
     def attention(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
     ) -> dict[str, Tensor]:
-        """Returns the attention weights (n_sentences, n_heads, n_queries, n_keys) of each layer in `LAYERS`. The
-        arguments are those of `forward`."""
+        """The attention weights (n_sentences, n_heads, n_queries, n_keys) of each of `LAYERS`, by `forward`'s
+        arguments."""
         return self._attended(source_BS, target_BT, sights, masks)[1]
 
     def _attended(

@@ -1,7 +1,4 @@
-"""The workload of translators that learn from sentence pairs: losses, simple predictors to compare with, outcomes.
-
-Axes: L lane, B sentence, T target token, V word.
-"""
+"""The workload of translators that learn from sentence pairs. Axes: L lane, B sentence, T target token, V word."""
 
 import math
 from typing import ClassVar, cast
@@ -27,15 +24,10 @@ from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.writing import scores_of, write
 
 SOLVED_SHARE = 0.05
-"""A training is solved if its loss exceeds the achievable loss by less than this share of the information in the
-source.
-
-The achievable loss is that of the grammar's distribution of the target given the source. The information in the source
-is the difference to the loss of the distribution of the target alone. The share is our choice.
-"""
+"""A training is solved if its loss exceeds that of the grammar's distribution of the target given the source by less
+than this share of the information in the source: the difference to the loss without it. Our choice."""
 IGNORES_SOURCE = 0.01
-"""The output counts as independent of the source if the loss changes by less than this, in nats per token, when the
-source is replaced by another sentence's. The value is our choice."""
+"""The output ignores the source if another sentence's changes the loss by less, in nats per token. Our choice."""
 
 
 def _ignores_source(_: object, evidence: Evidence) -> NDArray[np.bool_]:
@@ -92,8 +84,7 @@ VERDICTS = VerdictTable(
 
 
 class Translation(Workload[TranslationParameters]):
-    """The workload of one-block encoder-decoders that learn to translate sentences of a small grammar, or a user's
-    parallel text."""
+    """One-block encoder-decoders that learn to translate a small grammar's sentences, or a user's parallel text."""
 
     name = "translation"
     parameters = TranslationParameters
@@ -117,11 +108,8 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Returns the steps at which a training is measured: multiples of `probe_every`. If this parameter is not set,
-        they are 0, `n_steps`, its half, its quarter and so on: at most `n_probes` steps.
-
-        The default has many early probes, because roles emerge early or not at all.
-        """
+        """Multiples of `probe_every`; by default 0, `n_steps`, its half, its quarter and so on, at most `n_probes`:
+        many early ones, because roles emerge early or not at all."""
         if parameters.probe_every is not None:
             return probe_steps(parameters.n_steps, parameters.probe_every)
         halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
@@ -136,13 +124,9 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the cross-entropy in nats per token, without label smoothing, on the held-out sentences whose lengths
-        also occur in training; and for each bucket the model's logits and the negative log-probability of each target
-        word.
-
-        The latter are named `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and `<bucket>/nats`,
-        (n_sentences, n_target_tokens).
-        """
+        """The cross-entropy in nats per token, without label smoothing, on held-out sentences of lengths that occur in
+        training; and for each bucket `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and the targets' -log
+        p, `<bucket>/nats`, (n_sentences, n_target_tokens)."""
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
@@ -150,12 +134,8 @@ class Translation(Workload[TranslationParameters]):
         return answers | {"eval_loss": mean_over(parts_of(batch | answers), "nats", "is_judged")}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the cross-entropy on short and on long held-out sentences, and the accuracy on short, long and all
-        sentences.
-
-        It also returns `source_gain`: by how many nats per token the loss rises when each source sentence is replaced
-        by that of another pair.
-        """
+        """The cross-entropy on short and long held-out sentences, the accuracy on these and all, and `source_gain`: the
+        nats per token by which the loss rises with another pair's source."""
         parts = []
         for part in parts_of(batch):
             elsewhere = part | {name: part[name].roll(1, 0) for name in ("source", "source_rarity")}
@@ -175,12 +155,11 @@ class Translation(Workload[TranslationParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Returns the losses of simple predictors on the held-out sentences, and the loss below which a training is
-        `solved`.
+        """The losses of simple predictors on the held-out sentences.
 
-        `uniform`, `unigram` and `bigram` are smoothed like the labels. With the grammar there are also the losses of
-        its own distribution of the target given the source, `grammar`, and without the source, `language_model` (not
-        smoothed). For real text `solved` is NaN.
+        `uniform`, `unigram` and `bigram` are smoothed like the labels. With the grammar also those of its own
+        distribution of the target given the source, `grammar`, and without it, `language_model` (not smoothed). For
+        real text `solved` is NaN.
         """
         model = cast(TranslationModel, module)
         smoothing, n_words = model.label_smoothing, model.translator.shape.n_target_words
@@ -213,11 +192,8 @@ class Translation(Workload[TranslationParameters]):
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
-    """Returns the cross-entropy with label smoothing in nats per token, a scalar.
-
-    The target is 1 - e at the word plus e spread evenly over all V words, as in `torch.nn.CrossEntropyLoss`. Padding
-    does not count. Source: Szegedy et al. 2016, section 7.
-    """
+    """Cross-entropy in nats per token, without padding: the target is 1 - e at the word plus e spread evenly over all V
+    words, as in `torch.nn.CrossEntropyLoss`. Source: Szegedy et al. 2016, section 7."""
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     word_log_p_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     nats_BT = -(1.0 - label_smoothing) * word_log_p_BT - label_smoothing * log_p_BTV.mean(-1)
@@ -226,20 +202,14 @@ def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor)
 
 
 def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """Returns the negative log-probability of each target word in nats, (n_sentences, n_target_tokens), without label
-    smoothing; 0 at padding."""
+    """-log p of each target word, (n_sentences, n_target_tokens), without label smoothing; 0 at padding."""
     nats_BT = -log_softmax(logit_BTV, dim=-1).gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     return nats_BT * (target_BT != PAD)
 
 
 def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tensor:
-    """Returns the mean of a quantity, such as the loss of a word, over the target tokens of all buckets of sentences.
-
-    Args:
-        parts: Buckets, each with `target` and the quantity, both (n_sentences, n_target_tokens); the quantity is 0 at
-            padding.
-        among: The name of a (n_sentences,) bool that selects sentences; if it selects none, the mean is NaN.
-    """
+    """The mean over the target tokens of all buckets of a quantity that is 0 at padding, (n_sentences,
+    n_target_tokens); of the sentences that the bool `among` selects, NaN if none."""
     total, count = [], []
     for part in parts:
         counts_BT = part["target"] != PAD
@@ -251,9 +221,5 @@ def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tenso
 
 
 def smoothed_nats(nats: Tensor, label_smoothing: Tensor, n_words: int) -> Tensor:
-    """Returns a simple predictor's losses with label smoothing, given its negative log-probabilities of the target
-    words.
-
-    With smoothing e and V words it is -log((1 - e) p + e / V).
-    """
+    """A simple predictor's -log p with smoothing e over V words: -log((1 - e) p + e / V)."""
     return -((1.0 - label_smoothing) * torch.exp(-nats) + label_smoothing / n_words).log()

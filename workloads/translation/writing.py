@@ -1,7 +1,5 @@
-"""What ended translators write: greedy translations of test sentences, and their BLEU scores.
-
-Axes: L lane, B sentence, T target token.
-"""
+"""What ended translators write: greedy translations of test sentences, and their BLEU scores. Axes: L lane, B sentence,
+T target token."""
 
 import math
 from collections import Counter
@@ -68,11 +66,7 @@ _LANES_AT_ONCE = 16
 
 
 def write(lanes: TranslationLanes, state: State) -> list[tuple[Written, ...]]:
-    """Translates the test sentences with each training: all, the short and the long ones.
-
-    Args:
-        state: Parameters and buffers by name, (n_trainings, ...).
-    """
+    """Translates the test sentences with each training: all, the short and the long ones."""
     template = TranslationModel(lanes.shared, studied_corpus(lanes.shared)).to(lanes.device, lanes.dtype)
     all_lanes = torch.arange(len(lanes.trainings))
     written: list[tuple[Written, ...]] = []

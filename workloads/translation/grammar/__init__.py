@@ -1,7 +1,4 @@
-"""A synthetic bilingual grammar: it generates sentence pairs whose syntax, alignment and entropy are known.
-
-See docs/grammar.md.
-"""
+"""A synthetic bilingual grammar: sentence pairs of known syntax, alignment and entropy. See docs/grammar.md."""
 
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
 from attnsweep.workloads.translation.grammar.sentence_pairs import (

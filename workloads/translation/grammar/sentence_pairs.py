@@ -1,8 +1,8 @@
 """Generates sentences in both languages, with the grammar's annotations, and a corpus of them in padded arrays.
 
-The choices of sentence i are a function of (seed, i): a row of outcomes, with one column per place, such as
-`subject.noun`. Each place has its own column. The outcomes at other places are therefore the same whether or not a
-sentence makes a choice, and a longer corpus begins with the sentences of a shorter one.
+The choices of sentence i are a function of (seed, i): a row of outcomes, with a column for each place, such as
+`subject.noun`. So the outcomes at other places do not depend on whether a sentence makes a choice, and a longer corpus
+begins with the sentences of a shorter one.
 
 Axes: N sentence pair, S source word, T target word or token, A arc.
 """
@@ -43,12 +43,7 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """The probabilities by which a grammar chooses at each place of a sentence, such as `subject.noun`. Draws the
-    choices for many sentences at once.
-
-    Args:
-        probabilities: The probabilities of the outcomes, which sum to 1, by place.
-    """
+    """Draws for many sentences at once the grammar's choices, by the `probabilities` of outcomes at each place."""
 
     def __init__(self, probabilities: Mapping[str, tuple[float, ...]]) -> None:
         self.columns = {place: i for i, place in enumerate(probabilities)}
@@ -56,8 +51,7 @@ class Laws:
         self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
 
     def outcomes(self, seed: int, draw: int) -> list[list[int]]:
-        """Draws the outcomes of all random choices in `SENTENCES_PER_DRAW` sentences: one row per sentence, one column
-        per place where the grammar chooses."""
+        """The outcomes in `SENTENCES_PER_DRAW` sentences: a row each, a column for each place."""
         shape = (SENTENCES_PER_DRAW, len(self.columns))
         draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
         outcomes = np.empty(shape, dtype=np.int64)
@@ -68,8 +62,7 @@ class Laws:
 
 
 class Choices:
-    """The random choices of one sentence. Sums up -log p of the choices that the grammar has asked for, which is their
-    information."""
+    """The random choices of one sentence; sums up -log p of those that the grammar has asked for."""
 
     __slots__ = ("_columns", "_law_nats", "_outcomes", "nats")
 
@@ -88,8 +81,7 @@ class Choices:
 
 
 def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
-    """Yields the random choices by which sentences are generated: those of sentence number `first`, then those of the
-    next sentence, and so on without end."""
+    """Yields the choices of sentence number `first`, then those of the next, without end."""
     draw, skipped = divmod(first, SENTENCES_PER_DRAW)
     while True:
         for outcomes in laws.outcomes(seed, draw)[skipped:]:
@@ -106,7 +98,6 @@ class SentencePair:
     """A sentence in both languages, EOS not included. Positions count words from 0.
 
     Attributes:
-        tree: The derivation that both languages express.
         source_arcs, target_arcs: The dependencies; a dropped pronoun has none.
         alignment: (n_target_words,) the source position that each target word translates.
         token_nats: (n_target_words,) -log p(target word | source, target words before), in nats.
@@ -130,8 +121,7 @@ def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[Sent
 
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
-    """Returns the sentence pair with a given number among those that a seed generates. The training part of a corpus
-    has the pairs 0, 1, 2, ..."""
+    """The pair of this number; a corpus trains on the pairs 0, 1, 2, ..."""
     return next(sentence_pairs(lexicon, seed, number))
 
 
@@ -184,18 +174,8 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
-    """Generates a corpus of training, validation and test pairs, in this order. It depends on nothing but the
-    arguments.
-
-    Args:
-        lexicon: The sizes of the lexicon. All its words are in the vocabularies, whether or not a sentence has them.
-        n_train: The number of training pairs, which may repeat.
-        n_valid, n_test: The numbers of validation and test pairs. All pairs of these parts are different, and no source
-            is in two parts.
-
-    Raises:
-        SpecError: If a number of pairs is too small, or the grammar has too few sentences.
-    """
+    """Generates training pairs, which may repeat, then validation and test pairs, which are all different, with no
+    source in two parts. All words of the lexicon are in the vocabularies, whether or not a sentence has them."""
     words = Lexicon(lexicon)
     train, held_out = split_sentences(words, n_train, n_valid, n_test, seed)
     pairs = train + held_out
@@ -254,15 +234,8 @@ DRAWS_PER_HELD_OUT = 50
 def split_sentences(
     lexicon: Lexicon, n_train: int, n_valid: int, n_test: int, seed: int
 ) -> tuple[list[SentencePair], list[SentencePair]]:
-    """Generates the sentences of a corpus as two lists: the training part, and the validation part followed by the test
-    part.
-
-    The training part is the beginning of the seed's stream of sentences, repetitions included. The other parts are the
-    following sentences whose source has not been drawn before.
-
-    Raises:
-        SpecError: If a number of sentences is too small, or the grammar has too few sentences.
-    """
+    """The training part: the beginning of the seed's stream, repetitions included; and the validation and test parts:
+    the following sentences whose source has not been drawn before."""
     for name, size, least in (("n_train", n_train, 1), ("n_valid", n_valid, 0), ("n_test", n_test, 0)):
         if size < least:
             raise SpecError(name, given=size, expected=f"at least {least} sentences", fix=f"raise {name}")

@@ -1,5 +1,4 @@
-"""Writes trees of sentences in the English-like source language: word order and agreement. Each tree has exactly one
-source sentence."""
+"""Writes trees in the English-like source language: word order and agreement. A tree has one source sentence."""
 
 from attnsweep.workloads.translation.grammar.lexicon import Lexeme
 from attnsweep.workloads.translation.grammar.tree import (

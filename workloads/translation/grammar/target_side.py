@@ -1,9 +1,6 @@
-"""Writes trees of sentences in the Italian-like target language: word order, gender and number, clitics, and two
-choices that the source does not show.
-
-The two choices are whether a subject pronoun is dropped, and which synonym is used. The -log p of a choice is counted
-at the first word that reveals it.
-"""
+"""Writes trees in the Italian-like target language: word order, gender and number, clitics, and two choices that the
+source does not show: whether a subject pronoun is dropped, and which synonym is used. The -log p of a choice counts at
+the first word that reveals it."""
 
 import math
 from typing import NamedTuple
@@ -35,12 +32,7 @@ _SYNONYM_NATS = tuple(-math.log(p) for p in SYNONYMS)
 
 
 class TargetWord(NamedTuple):
-    """A word of the target sentence, with its place in the sentence's syntax tree.
-
-    Attributes:
-        place: The place of the word in the tree, such as `subject.head`.
-        nats: -log p(word | tree, words before), in nats.
-    """
+    """A word of the target sentence, its `place` in the tree, and `nats`, -log p(word | tree, words before)."""
 
     place: str
     text: str
@@ -48,11 +40,7 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """Returns the words of the target sentence in order.
-
-    `choose` decides what the source sentence leaves open: which of several synonyms to use, and whether to drop a
-    subject pronoun.
-    """
+    """The words of the target sentence; `choose` decides on synonyms and dropped pronouns."""
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
     words = [] if dropped else _phrase("subject", subject, choose)

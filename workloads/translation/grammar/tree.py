@@ -1,9 +1,8 @@
 """The probabilistic grammar: the tree of a sentence, the random choices that make it, and their probabilities.
 
 Both languages express the tree: the words and their relations, without order or agreement. Every choice has a place, a
-name that is unique in the sentence. `derive` requests the outcome at a place; `laws` has the probabilities of the
-outcomes at each place. Choices are independent, so the probability of a tree is the product over the places that
-`derive` requested.
+name that is unique in the sentence. Choices are independent, so a tree's probability is the product over the places
+that `derive` requested of the probabilities that `laws` has for them.
 """
 
 from collections.abc import Callable
@@ -40,13 +39,12 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A noun phrase with a common noun: its number and determiner, and an owner, an adjective and a relative clause if
-    there are any.
+    """A noun phrase with a common noun.
 
     Attributes:
         definite: Whether the determiner is definite; true if there is an owner.
-        owner: The owner, as in `tom 's dog`, or None.
-        relative: A relative clause, or None; always None with an owner and within a relative clause.
+        owner: As in `tom 's dog`.
+        relative: `None` with an owner and within a relative clause.
     """
 
     noun: Lexeme
@@ -62,14 +60,8 @@ Phrase: TypeAlias = Pronoun | Name | CommonNoun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause. The noun that it modifies is the clause's subject if `subject` is None, else the clause's
-    object.
-
-    Attributes:
-        verb: The verb, which is intransitive if both `subject` and `obj` are None.
-        subject: The subject, such as `the cat` in `that the cat sees`, or None.
-        obj: The object, such as `the cat` in `that sees the cat`, or None.
-    """
+    """A relative clause. The noun that it modifies is its subject if `subject` (as in `that the cat sees`) is `None`,
+    else its object; with `obj` `None` too (else `that sees the cat`), the verb is intransitive."""
 
     verb: Lexeme
     subject: Phrase | None = None
@@ -100,11 +92,10 @@ _SUBJECT, _OBJECT, _ADJECTIVE, _DETERMINER, _POSSESSOR, _RELATIVE = range(len(RE
 
 
 def dependencies(sentence: Sentence) -> list[tuple[int, str, str]]:
-    """Returns all dependency arcs of a sentence as triples: the relation, the place of the dependent in the tree, and
-    the place of its governor.
+    """All arcs: relation, place of the dependent, place of its governor.
 
-    The noun that a relative clause modifies is the subject or object of the clause's verb, and the verb depends on the
-    noun by the relation `relative`. The possessive 's is a determiner of the possessed noun, like il.
+    The noun that a relative clause modifies is the subject or object of the clause's verb, which depends on it by the
+    relation `relative`. The possessive 's is a determiner of the possessed noun, like il.
     """
     arcs = _within("subject", sentence.subject)
     arcs.append((_SUBJECT, "subject.head", "verb"))
@@ -137,8 +128,7 @@ def _within(role: str, phrase: Phrase) -> list[tuple[int, str, str]]:
 
 
 Choose: TypeAlias = Callable[[str], int]
-"""A function that makes a choice: returns for a place in the sentence an index into the probabilities that `laws` has
-for it."""
+"""Chooses for a place an index into its probabilities in `laws`."""
 
 
 class PhraseKind(IntEnum):
@@ -177,8 +167,7 @@ SYNONYMS = (0.7, 0.3)
 
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
-    """Builds a random sentence's tree. At each place where the grammar has a choice, it calls `choose`, which returns
-    the outcome."""
+    """Builds a sentence's tree by the outcomes of `choose`."""
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):
@@ -235,8 +224,7 @@ def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """Returns the probabilities of the outcomes at each place where the grammar chooses, including choices that only
-    the target language shows (synonyms, dropped pronouns)."""
+    """The probabilities of the outcomes at each place, those that only the target shows included."""
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),
