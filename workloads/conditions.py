@@ -1,7 +1,4 @@
-"""Parses and evaluates conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`.
-
-Axes: L training, P probe.
-"""
+"""Conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`. Axes: L training, P probe."""
 
 import math
 import operator
@@ -26,14 +23,7 @@ _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?
 def holds(
     condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
 ) -> NDArray[np.bool_]:
-    """Returns at which probes of which trainings a condition on metrics holds; `False` where one of its metrics is NaN.
-
-    Args:
-        metrics: Arrays (n_trainings, n_probes) by the metric's name. A probe is a measured step.
-
-    Raises:
-        SpecError: If the text is not a condition, or names a metric that the workload does not measure.
-    """
+    """Where (n_trainings, n_probes) a condition holds, by arrays of this shape; not where one of its metrics is NaN."""
     terms = terms_of(condition)
     for name, _, _ in terms:
         if name not in metrics:
@@ -49,11 +39,7 @@ def holds(
 
 
 def implies(condition: str, other: str) -> bool:
-    """Returns whether `condition` implies `other`: whether each comparison in `other` follows from one in `condition`.
-
-    Raises:
-        SpecError: If one of the texts is not a condition.
-    """
+    """Whether each comparison in `other` follows from one in `condition`."""
     terms = terms_of(condition)
     return all(any(_is_within(term, bound) for term in terms) for bound in terms_of(other))
 
@@ -69,11 +55,7 @@ def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, floa
 
 
 def terms_of(condition: str) -> list[tuple[str, Compare, float]]:
-    """Splits a condition into its comparisons. Each is a triple: metric, comparison sign, number.
-
-    Raises:
-        SpecError: If the text is not a condition.
-    """
+    """A condition's comparisons: metric, sign, number."""
     matches = [_TERM.fullmatch(term) for term in re.split(r"\band\b", condition)]
     if not all(matches):
         expected = "comparisons of a metric with a number, such as: accuracy >= 0.99 and loss < 0.1"

@@ -1,5 +1,4 @@
-"""Declares the parameters of trainings: type, range, default and meaning, stored as metadata of the fields of a
-dataclass."""
+"""Declares the parameters of trainings, as metadata of a dataclass's fields."""
 
 import dataclasses
 import math
@@ -22,17 +21,16 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """The declaration of one parameter of a training: its values, default and meaning.
+    """The declaration of one parameter of a training.
 
     Attributes:
         kind: One of `KINDS`.
         default: The value of trainings whose search space does not name the parameter.
         low, high: Inclusive bounds of numbers; `None` for no bound.
         above: Exclusive lower bound, for numbers that must be positive.
-        static: Whether the parameter changes a tensor's shape or the graph of the loss. Trainings that differ in it
-            cannot share a program.
+        static: Whether it changes a tensor's shape or the graph of the loss, so that no program spans two values.
         doc: One line for the user, with the unit.
-        check: A function that raises a `SpecError` for a text that is not accepted; `None` accepts any text.
+        check: Raises a `SpecError` for a text that is not accepted; `None` accepts any text.
     """
 
     name: str
@@ -65,11 +63,7 @@ class Parameter:
         return f"{words}, or null" if self.optional else words
 
     def accept(self, value: object) -> Value:
-        """Returns `value` converted to the declared type, or raises if it is not accepted.
-
-        Raises:
-            SpecError: If the value is of another type or out of range.
-        """
+        """The value, converted to the declared type; refused if of another type or out of range."""
         number = value = plain(value)
         if value is None and self.optional:
             return None
@@ -110,11 +104,7 @@ def plain(value: object) -> object:
 
 
 def check_spelling(subject: str, names: Iterable[str]) -> None:
-    """Checks that no two names differ only in case, because SQL would read one column for both.
-
-    Raises:
-        SpecError: If two do.
-    """
+    """Refuses names that differ only in case: SQL would read one column for both."""
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(name.lower(), name)) != name:
@@ -134,8 +124,7 @@ def parameter(
     check: Callable[[str], object] | None = None,
     static: bool = False,
 ) -> Any:
-    """Declares a parameter of a training, as a field of a `TrainingParameters` class. Takes the same arguments as
-    `Parameter`."""
+    """Declares a parameter, by `Parameter`'s arguments, as a field of a `TrainingParameters` class."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})

@@ -1,4 +1,4 @@
-"""Interventions: changes to a training while it runs. They are written as the text of its parameter `intervention`.
+"""Interventions: changes to a training while it runs, the text of its parameter `intervention`.
 
 Example: `freeze attention.query 0..500; clamp 1:0 previous_token 0..; scale 0:0 2 100..300; kick 0.1 at 300`. The steps
 A..B include A and exclude B; A.. goes on to the end. This module does not import PyTorch.
@@ -14,20 +14,18 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.update_rules import UPDATE_RULES
 
 PATTERNS = ("previous_token", "uniform", "none", "self", "next_token")
-"""The patterns to which an intervention can fix (clamp) the attention of a head.
+"""The patterns to which a head can be clamped.
 
-`previous_token`, `self` and `next_token` put all weight on one token: the token before the query, the query's own
-token, or the token after it. If the query does not see that token, all weight is on its own token. `uniform` weighs all
-keys that the query sees equally. With `none` all weights are 0, so the head writes nothing.
+`previous_token`, `self` and `next_token` put all weight on one token, relative to the query; on the query's own if it
+does not see that one. `uniform` weighs all keys that the query sees equally. With `none` all weights are 0.
 """
 BY_POSITION = ("previous_token", "self", "next_token")
-"""The attention patterns that compare the positions of queries and keys. Cross-attention, whose keys are another
-sentence, cannot have them."""
+"""Patterns by the positions of queries and keys, which cross-attention, whose keys are another sentence, cannot
+have."""
 INTERVENTION = "intervention"
 """The name of the parameter that holds the text of a training's interventions."""
 CLAMP = "clamp_H"
-"""The buffer of an attention layer that holds for each head the number of the pattern to which its attention is fixed
-(`pattern_number`), or 0."""
+"""The buffer of an attention layer with each head's `pattern_number`, or 0."""
 LOGIT_FACTOR = "logit_factor_H"
 """The buffer of an attention layer that holds for each head the factor of its logits."""
 NEUTRAL = {CLAMP: 0, LOGIT_FACTOR: 1}
@@ -63,12 +61,11 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """An intervention that freezes parameters: for some steps, training does not change them.
+    """Freezes parameters for some steps; the optimizer's averages go on.
 
     Attributes:
         parameter: One or more whole parts, between dots, of the parameters' names: `attention.query` matches
             `blocks.0.attention.query.weight`.
-        steps: The updates that leave the parameters unchanged. The averages of the optimizer are still updated.
     """
 
     parameter: str
@@ -97,12 +94,7 @@ class Clamp:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An intervention that multiplies the attention logits of one head, or of all heads, by a factor.
-
-    Attributes:
-        layer, head: The numbers of the head; `None` for all heads of all layers.
-        factor: The factor of the logits. If several interventions scale one head, their factors are multiplied.
-    """
+    """Multiplies the attention logits of one head, or of all, by a factor; several factors of a head multiply."""
 
     layer: int | None
     head: int | None
@@ -116,12 +108,8 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Kick:
-    """An intervention that adds normal noise to the parameters before one step. Frozen parameters stay as they are.
-
-    Attributes:
-        size: The norm of the noise, relative to the norm of the parameters.
-        step: The noise is added right before this training step, but after a measurement at it.
-    """
+    """Adds normal noise, `size` times as long as the parameters, right before a step, after a probe at it. Frozen
+    parameters stay."""
 
     size: float
     step: int
@@ -140,21 +128,12 @@ Intervention = Freeze | Clamp | Scale | Kick
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """Parses the parameter `intervention` of a training into its interventions, in their order. If the parameter is
-    null, there are none.
-
-    Raises:
-        SpecError: If the text does not follow the grammar.
-    """
+    """Parses the parameter `intervention`, in order; none if null."""
     return () if text is None else tuple(map(_parsed, text.split(";")))
 
 
 def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
-    """Checks that a training can carry out its interventions: they lie within its steps and suit its optimizer.
-
-    Raises:
-        SpecError: If an intervention lies beyond `n_steps`, or the optimizer is L-BFGS.
-    """
+    """Refuses interventions beyond the training's steps, and any with L-BFGS."""
     interventions = interventions_of(text)
     if interventions and optimizer == "lbfgs":
         expected = f"one of {', '.join(UPDATE_RULES)}"
@@ -211,8 +190,7 @@ def intervene(
 
 
 def pattern_number(pattern: str) -> int:
-    """Returns the number that stands for an attention pattern in the buffer `CLAMP`, from 1 on. In the buffer, 0 stands
-    for a head whose attention is not fixed."""
+    """The pattern's number in the buffer `CLAMP`, from 1 on; there 0 is a head that is not clamped."""
     return PATTERNS.index(pattern) + 1
 
 

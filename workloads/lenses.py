@@ -18,8 +18,7 @@ from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, watched_a
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """What `attnsweep heads` and `attnsweep why` need to know about a workload's models, such as how to compute
-    attention weights. A workload declares it as its attribute `lenses`.
+    """What `attnsweep heads` and `attnsweep why` need to know about a workload's models: its attribute `lenses`.
 
     Attributes:
         attention: Computes the attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens), from the
@@ -27,8 +26,8 @@ class Lenses:
             `attnsweep.Attention` layers or its softmaxes.
         vocabulary: Returns the vocabulary as text, from the parameters, for batches with an entry `token`,
             (n_sentences, n_tokens).
-        maps: Returns complete maps of the sentence of a given number, or of a default one, where `attention` and
-            `vocabulary` do not suffice. If it returns `None`, `attention` and `vocabulary` are used.
+        maps: Returns complete maps of the sentence of a given number, or of a default one; if it returns `None`,
+            `attention` and `vocabulary` are used.
         layer_names: Names by which layers 0, 1, ... are shown; a layer without a name is shown by its number.
         least_examples: The smallest `batch_size` for which means over examples are meaningful.
     """
@@ -41,11 +40,7 @@ class Lenses:
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
-    """What a workload declares about its models; the defaults if it declares nothing.
-
-    Raises:
-        SpecError: If the workload's attribute `lenses` is not a `Lenses`.
-    """
+    """What a workload declares about its models; else the defaults."""
     declared = workload.lenses
     lenses = importlib.import_module(declared).LENSES if isinstance(declared, str) else declared or Lenses()
     if not isinstance(lenses, Lenses):
@@ -55,8 +50,7 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
 
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
-    """Draws the data on which one training's gradients are examined: the batch of its first step, enlarged if needed to
-    `least_examples` examples."""
+    """One training's first batch, enlarged to `least_examples`, on which its gradients are examined."""
     least = lenses_of(workload).least_examples
     if least > 1 and training.parameters.batch_size < least:
         training = replace(training, parameters=replace(training.parameters, batch_size=least))
@@ -67,15 +61,8 @@ def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
 def head_maps(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """Computes the attention maps of all heads of one training on one sentence.
-
-    Args:
-        sentence: The number of the sentence, from 0. By default a translator reads the first test sentence of median
-            length, and other models read the first sentence.
-
-    Raises:
-        UserError: If the model has no attention heads, or there is no such sentence.
-    """
+    """The maps of all heads of one training on the sentence of this number, from 0; by default a translator's first
+    test sentence of median length, other models' first one."""
     if training.parameters.dtype == "bfloat16":
         # Attention is computed in float32 even for a bfloat16 training, as in probes, because weights rounded to
         # bfloat16 (8 significant bits) would not sum to 1.

@@ -1,9 +1,6 @@
-"""The base class of a workload's parameters. It is a frozen dataclass whose fields declare type, range, default and
-meaning.
-
-Search spaces are validated against this declaration. It also gives the ledger's columns `param_<name>` their types, and
-decides which trainings may share a program.
-"""
+"""The base class of a workload's parameters: a frozen dataclass whose fields declare type, range, default and meaning.
+Search spaces are validated against it; it types the ledger's columns `param_<name>`, and decides which trainings may
+share a program."""
 
 import dataclasses
 import functools
@@ -48,10 +45,8 @@ class _Start:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the last base class, come first.
-    """The parameters that trainings of every workload have. A workload declares further parameters in a subclass.
-
-    A subclass checks combinations of values in `__post_init__`, and raises a `SpecError`.
-    """
+    """The parameters that trainings of every workload have; a subclass declares more, and checks combinations in
+    `__post_init__`."""
 
     n_steps: int = parameter(
         2000,
@@ -98,11 +93,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
-        """Builds the parameters of one training from plain values. Parameters that are not given get their defaults.
-
-        Raises:
-            SpecError: For an unknown name, a wrong type, a value out of range, or values that do not fit each other.
-        """
+        """Builds the parameters of one training from plain values, with defaults for the rest."""
         known = cls.declared()
         for name, value in values.items():
             if name not in known:
@@ -122,26 +113,15 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """Rebuilds a training's parameters from its row of the ledger.
-
-        Args:
-            columns: The row, with columns `param_<name>`. A parameter without a column takes the declared default.
-
-        Raises:
-            SpecError: In the same cases as `resolve`.
-        """
+        """Rebuilds parameters from the columns `param_<name>` of a row of the ledger, with defaults for the rest."""
         known = cls.declared()
         stored = {name: columns[f"param_{name}"] for name in known if f"param_{name}" in columns}
         return cls.resolve({name: value for name, value in stored.items() if value is not None or known[name].optional})
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns what a sweep records about files that its parameters name: absolute paths, and digests of the
-        contents.
-
-        Raises:
-            UserError: If a file is missing, or its content is not the recorded one.
-        """
+        """What a sweep records about files that its parameters name: absolute paths and digests, which must not
+        change."""
         del values
         return {}
 
@@ -150,8 +130,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         return {name: getattr(self, name) for name in self.declared()}
 
     def effective(self) -> dict[str, Value]:
-        """Returns what the ledger records: the values by name, `None` for one that another parameter's value leaves
-        without effect."""
+        """What the ledger records: `None` for a value that another one leaves without effect."""
         return {
             name: None if name in ONLY_WITH and getattr(self, ONLY_WITH[name][0]) not in ONLY_WITH[name][1] else value
             for name, value in self.values().items()
@@ -162,8 +141,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
 
     def static_key(self) -> tuple[Value, ...]:
-        """Returns the values of the static parameters: those that must be equal in all trainings of one batched
-        program."""
+        """The values that trainings of one program have in common."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
@@ -192,12 +170,7 @@ def unknown_parameter(
     parameters: type[TrainingParameters],
     others: Mapping[str, type[TrainingParameters]] = MappingProxyType({}),
 ) -> SpecError:
-    """Builds the error for a parameter name that the workload does not declare.
-
-    Args:
-        others: The parameters that other workloads declare, by workload: the message names the workload that has this
-            parameter.
-    """
+    """The error for an undeclared name, which says which of the `others`, by workload, has it."""
     declared = parameters.declared()
     if owners := [workload for workload, other in others.items() if name in other.declared()]:
         where = f"only of {' and '.join(owners)}"

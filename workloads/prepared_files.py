@@ -1,4 +1,4 @@
-"""Reads and writes prepared corpora: Parquet files that `attnsweep prepare-corpus` makes and that trainings read.
+"""Prepared corpora: Parquet files that `attnsweep prepare-corpus` makes and that trainings read.
 
 A row is a sentence or a document. It has columns with lists of int32 (indices into the vocabulary) and the column
 `part` (such as training). The vocabulary, the version of the format and the digest of the content are in the file's
@@ -39,13 +39,12 @@ C = TypeVar("C", bound=Digested)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Format(Generic[C]):
-    """A file format of prepared corpora: its columns, its metadata, and how to assemble the content.
+    """A file format of prepared corpora.
 
     Attributes:
-        version_key: The metadata key under which the format's version is stored. It identifies the format.
+        version_key: The metadata key of the format's version, which identifies the format.
         part_names: The names of the parts, such as `train`, in the order of their numbers.
-        assembled: A function that makes the content from a table and its vocabulary. It may raise ValueError, KeyError
-            or TypeError.
+        assembled: Makes the content from a table and its vocabulary. It may raise ValueError, KeyError or TypeError.
     """
 
     noun: str
@@ -69,11 +68,7 @@ class Format(Generic[C]):
         digest: str,
         further: Mapping[str, object],
     ) -> pa.Table:
-        """Builds the Arrow table of a file from its columns of word indices, with all metadata.
-
-        Args:
-            part: (n_rows,) the number of the part that a row belongs to.
-        """
+        """A file's table, from columns of word indices and each row's part, (n_rows,), with all metadata."""
         metadata = {self.version_key: _VERSION, _DIGEST_KEY: digest}
         for key, value in {_WORDS_KEY: words, **further}.items():
             metadata[key] = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -81,27 +76,21 @@ class Format(Generic[C]):
         return pa.Table.from_arrays([*columns, parts], schema=self.schema.with_metadata(metadata))
 
     def is_at(self, path: Path) -> bool:
-        """Returns whether the metadata of the file at `path` says that it is a corpus in the format that this object
-        describes. False also for a file that cannot be read."""
+        """Whether the file at `path` can be read and says that it has this format."""
         try:
             return self.version_key.encode() in (pq.read_schema(path).metadata or {})
         except (OSError, pa.ArrowInvalid):
             return False
 
     def read(self, path: str | Path) -> C:
-        """Reads a prepared corpus file. Its content is cached in this process until the file changes.
-
-        Raises:
-            UserError: If there is no such file, it has another format, or it was changed after its preparation.
-        """
+        """Reads a corpus, or refuses the file; cached until it changes."""
         file = given_file(Path(path), "corpus", f"a {self.noun}")
         state = file.stat()
         content: C = _read(self, str(file), state.st_mtime_ns, state.st_size)
         return content
 
     def refused(self, given: str, expected: str, fix: str) -> UserError:
-        """Builds the error for a file that cannot be used. Its advice is `fix`, followed by the command that prepares
-        such files."""
+        """The error for a file that cannot be used; its fix ends with the command that prepares such files."""
         return UserError("corpus", given=given, expected=expected, fix=f"{fix}: {self.prepare}")
 
 
@@ -134,15 +123,8 @@ def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
 
 
 def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: tuple[str, ...]) -> pa.ListArray:
-    """Returns a column's rows of word indices, after checking them against the vocabulary.
-
-    Args:
-        words: The vocabulary. It must begin with the special tokens.
-        specials: The special tokens. Of these, rows may contain only the last one, which stands for unknown words.
-
-    Raises:
-        ValueError: If a row, a word or a special token is missing, or an index is out of range.
-    """
+    """A column's rows of word indices, or a `ValueError` for a missing row, word or special token, or an index out of
+    range. `words` begin with the specials, of which rows may contain only the last one, for unknown words."""
     rows = table[column].combine_chunks()
     numbers = rows.flatten()
     if rows.null_count or numbers.null_count or tuple(words[: len(specials)]) != specials:
@@ -155,12 +137,7 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
 
 
 def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
-    """Returns for every row of a corpus's table the part of the corpus to which the row belongs, such as `train`, as an
-    index into `part_names`.
-
-    Raises:
-        ValueError: If a row's part is not one of `part_names`.
-    """
+    """Each row's part as an index into `part_names`, or a `ValueError`."""
     part = pc.index_in(table["part"].cast(pa.string()).combine_chunks(), pa.array(part_names))
     # For a part that is not among `part_names`, `index_in` returns null, and `to_numpy` with `zero_copy_only` then
     # raises an error.
@@ -168,12 +145,7 @@ def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int
 
 
 def pinned_file(values: Mapping[str, Value], path: Path, content: Digested) -> dict[str, Value]:
-    """Returns the parameters that identify a corpus: `corpus`, the path of its file, and `corpus_digest`, a hash of its
-    content.
-
-    Raises:
-        SpecError: If `values` has another digest, because the file has changed.
-    """
+    """The parameters `corpus`, the path, and `corpus_digest`; refuses a file that has changed since `values` had it."""
     if values.get("corpus_digest") not in (None, content.digest):
         expected = f"the digest {content.digest} of the file {path}"
         fix = "restore the file, which has changed since the sweep began, or begin another sweep"

@@ -1,5 +1,4 @@
-"""Loads a workload and checks its declarations. It is given as a registered name, as `module:Class`, or as
-`path/to/file.py:Class`."""
+"""Loads a workload by a registered name, `module:Class` or `path/to/file.py:Class`, and checks its declarations."""
 
 import dataclasses
 import importlib
@@ -39,8 +38,7 @@ def _registered() -> importlib.metadata.EntryPoints:
 
 
 def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
-    """Returns by name the parameter classes of all registered workloads but the given one. Workloads that cannot be
-    loaded are left out."""
+    """The parameter classes of all other registered workloads that can be loaded."""
     parameters = {}
     for name in registered_names():
         if name != workload:
@@ -50,15 +48,7 @@ def parameters_of_others(workload: str) -> dict[str, type[TrainingParameters]]:
 
 
 def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:
-    """Imports a workload's class by its name, and returns an instance of it.
-
-    Args:
-        code: Stored code to run in place of the user's file and the modules in its folder.
-
-    Raises:
-        UserError: If no workload has that name, the name is not that of a `Workload` class, or its module raises an
-            exception.
-    """
+    """An instance of a workload's class, imported by its name, or by stored `code` in place of the user's files."""
     entry = next(iter(_registered().select(name=reference)), None)
     target = f"{entry.module}:{entry.attr}" if entry else reference
     place, colon, class_name = target.rpartition(":")
@@ -111,11 +101,7 @@ def _is_workload(value: object) -> bool:
 
 
 def check_declarations(kind: type[Workload[typing.Any]]) -> None:
-    """Checks that a workload's class declares everything that the engine, the ledger and the reports read.
-
-    Raises:
-        SpecError: For the first declaration or method that is missing or has the wrong type.
-    """
+    """Refuses a workload's class at the first declaration or method that is missing or has the wrong type."""
     subject = kind.__name__
     if missing := sorted(kind.__abstractmethods__):
         methods = ", ".join(missing)

@@ -1,8 +1,8 @@
-"""Reads and runs a user's Python file, together with the modules in its folder that it imports.
+"""Reads and runs a user's Python file, with the modules in its folder that it imports.
 
-The modules are run from their texts, not from files. So they run alike from the user's folder, from the copy in a sweep
-directory, and on another machine of a cluster, which has neither. What else they read, such as a table, is carried with
-them if the workload declares it (`Workload.files`).
+They are run from their texts, so that they run alike from the user's folder, from the copy in a sweep directory, and on
+another machine of a cluster, which has neither. What else they read, such as a table, is carried with them if the
+workload declares it (`Workload.files`).
 """
 
 import ast
@@ -27,8 +27,7 @@ from attnsweep.workloads.files import given_file, unpacked
 
 
 def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields the imports in a Python file as (number of leading dots, name). Imports under `if TYPE_CHECKING` are left
-    out."""
+    """Yields a file's imports as (number of leading dots, name), without those under `if TYPE_CHECKING`."""
     match tree:
         case ast.Import():
             yield from ((0, alias.name) for alias in tree.names)
@@ -45,8 +44,7 @@ def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
-    """Yields the absolute names of the modules that a module in `package` imports. Each is followed by its parent
-    packages."""
+    """Yields the absolute names of what a module in `package` imports, each followed by its parent packages."""
     parts = package.split(".")
     for level, name in imports:
         absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
@@ -75,8 +73,8 @@ class UserCode:
     """The texts of a user's Python file, of the modules in its folder that it imports, and of the files that it reads.
 
     Attributes:
-        texts: The text of every file by its path within the folder, such as `mine.py` and `my_layers/law.py`; in
-            base64 for a file that is no Python file, such as `table.pt`.
+        texts: By path within the folder, such as `mine.py` and `my_layers/law.py`; in base64 for a file that is no
+            Python file, such as `table.pt`.
         is_apart: Whether the code's `__file__` is in a temporary folder, which holds these files alone, as at `resume`.
     """
 
@@ -91,11 +89,7 @@ class UserCode:
         return {name: sha256_of(name, text) for name, text in self.texts.items()}
 
     def with_files(self, names: Iterable[str]) -> "UserCode":
-        """Returns this code together with further files of its folder.
-
-        Raises:
-            UserError: If a file is missing, or not in the folder.
-        """
+        """This code with further files of its folder."""
         new = [name for name in (str(PurePosixPath(name)) for name in names) if name not in self.texts]
         for name in new:
             if any(part.startswith((".", "/")) for part in PurePosixPath(name).parts):
@@ -107,8 +101,7 @@ class UserCode:
 
     @cached_property
     def module_name(self) -> str:
-        """The name under which the user's file is imported. It contains a digest of the folder's path and of the
-        contents of the user's files."""
+        """The name under which the file is imported, with a digest of the folder's path and the files' contents."""
         content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}\n{self.is_apart}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
@@ -137,23 +130,12 @@ class UserCode:
         return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
     def offer(self) -> None:
-        """Makes the user's modules importable in this process. They take precedence over installed modules of the same
-        names.
-
-        Raises:
-            UserError: If another module of the same name has been imported already.
-        """
+        """Makes the user's modules importable, before installed ones of the same names; refused after another is
+        imported."""
         _FINDER.offer(self)
 
     def load(self, shown: str | None = None) -> ModuleType:
-        """Imports the user's file and returns its module. The file runs once per process.
-
-        Args:
-            shown: The path by which error messages name the file; the full path by default.
-
-        Raises:
-            UserError: If the file fails to run.
-        """
+        """Imports the user's file, which runs once per process. Errors name it as `shown`, by default its full path."""
         if self.module_name not in sys.modules:
             self.offer()
             path = shown or str(Path(self.folder, self.main))
@@ -179,23 +161,13 @@ def _content(name: str, text: str) -> bytes:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Imports a user's Python file and returns its module. The file runs only at the first call.
-
-    Raises:
-        UserError: If there is no such file, or it fails to run.
-    """
+    """Imports a user's Python file, which runs only at the first call."""
     return read_user_code(path).load(str(path))
 
 
 def read_user_code(path: Path) -> UserCode:
-    """Reads a user's file and, recursively, the modules in its folder that it imports. Runs none of them.
-
-    All `import` statements are followed, also those within functions. Modules that Python finds outside this folder are
-    left out.
-
-    Raises:
-        UserError: If there is no such file, or a file cannot be read as Python.
-    """
+    """Reads a user's file and, recursively, the modules in its folder that it imports, also within functions. Runs
+    none, and leaves out what Python finds outside this folder."""
     file = given_file(path, "SPEC", "a Python file")
     if file.suffix != ".py":
         raise UserError(
@@ -215,19 +187,13 @@ def read_user_code(path: Path) -> UserCode:
 
 
 def user_file(reference: str) -> Path | None:
-    """Returns the user's file if a workload is given as `file.py:Class`; `None` for a registered name or
-    `module:Class`."""
+    """The file of `file.py:Class`; `None` for a registered name or `module:Class`."""
     place, colon, _ = reference.rpartition(":")
     return Path(place) if colon and place.endswith(".py") else None
 
 
 def user_code_of(workload: object) -> UserCode | None:
-    """Returns the user's code in which a workload's class is defined, with the files that the workload declares; `None`
-    if the class is in an installed package.
-
-    Raises:
-        UserError: If such a file is missing.
-    """
+    """The code in which a workload's class is defined, with the files that it declares; `None` if installed."""
     loader = getattr(sys.modules.get(type(workload).__module__), "__loader__", None)
     return loader.code.with_files(getattr(workload, "files", ())) if isinstance(loader, _Loader) else None
 
@@ -246,12 +212,7 @@ _loading: list[str] = []
 
 @contextmanager
 def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
-    """A context in which a user's code runs. It turns any exception of that code, even `SystemExit`, into a
-    `UserError`.
-
-    Raises:
-        UserError: In place of any other exception; `KeyboardInterrupt` passes unchanged.
-    """
+    """Within, any exception of a user's code, even `SystemExit` but not `KeyboardInterrupt`, becomes a `UserError`."""
     try:
         yield
     except (UserError, KeyboardInterrupt):

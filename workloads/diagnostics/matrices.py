@@ -1,7 +1,5 @@
-"""Scores attention matrices by their weights alone, without the tokens. Axes: H head, T token, W half-width of a band.
-
-`attnsweep.workloads.diagnostics.roles` has the scores that need tokens, training frequencies or gold arcs.
-"""
+"""Scores attention matrices by their weights alone; those that need tokens are in
+`attnsweep.workloads.diagnostics.roles`. Axes: H head, T token, W half-width of a band."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,22 +32,18 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
     """Scores of attention matrices that need no tokens: those for roles such as `previous_token`, and the distances to
-    structured matrices.
-
-    The families of structured matrices are called Sigma_1 (the identity), Sigma_2 (bands along the diagonal) and
-    Sigma_3 (the identity with blocks of rows). All rows of a block attend to one column.
+    Sigma_1 (the identity), Sigma_2 (bands) and Sigma_3 (the identity with blocks of rows that attend to one column).
 
     Attributes:
-        scores: One number per matrix, by name; NaN if a score is not defined. Distances are exact, in the entrywise L1
-            norm. Scores ending in `_z` compare the distance with those of the same matrix after the entries of each row
-            are shuffled: far below 0 means nearer than chance. Scores ending in `_plus_e` are distances to the family
-            with free entries.
-        is_positional: For each matrix, whether the positional role holds.
-        window, num_pos: For each matrix the numbers w and p at which distances are measured: Sigma_3 has p blocks of w
-            rows, and Sigma_2 the half-width w.
-        bands: The distance of each matrix to the band Sigma_2(w), for each half-width w from 0, (n_matrices, n_tokens).
-        starts, columns: For each matrix, the first rows of the blocks of the nearest member of Sigma_3, and the columns
-            that the blocks attend.
+        scores: One number per matrix, by name; NaN if not defined. Distances are exact, in the entrywise L1 norm; `_z`
+            compares one with those of the matrix's shuffles (far below 0 is nearer than chance), `_plus_e` is that to
+            the family with free entries.
+        is_positional: Whether the positional role holds.
+        window, num_pos: The w and p at which distances are measured: Sigma_3 has p blocks of w rows, and Sigma_2 the
+            half-width w.
+        bands: The distance to the band of each half-width from 0, (n_matrices, n_tokens).
+        starts, columns: The first rows of the blocks of the nearest member of Sigma_3, and the columns that they
+            attend.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -71,8 +65,7 @@ def score_matrices(
     is_causal: bool = False,
     subject: str = "attention",
 ) -> MatrixScores:
-    """Computes the scores of attention matrices that need no tokens: for roles such as `previous_token`, and the exact
-    distances to structured matrices (the identity, bands, blocks).
+    """Computes the scores of attention matrices that need no tokens.
 
     Args:
         matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
@@ -81,8 +74,7 @@ def score_matrices(
             head; blocks then have at least two rows.
         free_entries: Also measure distances to each family if so many further entries anywhere in the matrix are free.
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
-        is_causal: Whether each query could see only the keys up to itself. Then only the entries of keys that the query
-            could see are shuffled.
+        is_causal: Whether each query could see only the keys up to itself, among which entries are then shuffled.
 
     Raises:
         UserError: If the matrices are not attention matrices, or the blocks or the free entries do not fit into them.

@@ -1,5 +1,4 @@
-"""Computes exact distances of attention matrices to structured matrices (identity, bands, blocks), in the entrywise L1
-norm.
+"""Exact distances of attention matrices to structured matrices (identity, bands, blocks), in the entrywise L1 norm.
 
 The families are those of Conti 2024, section 2.2. A family has all matrices whose entries are >= 0, whose rows sum to
 1, and which are 0 outside a support: the diagonal for Sigma_1, the band |i - j| <= w for Sigma_2(w). A row whose
@@ -7,10 +6,10 @@ entries sum to r, those on the support to s, has the distance (r - s) + |1 - s|:
 the sum on the support is changed to 1. So the distance needs neither sampling nor a solver.
 
 Sigma_3(w, p) is the identity, except for p disjoint blocks of w rows, each of which attends to one column: that of the
-block's first row (as in the thesis), or with `any_column` that of any of its rows, namely the one that saves most.
-Row i costs c_i on the diagonal and C_ij on column j alone, so a block saves g = sum_i (c_i - C_ij), and
+block's first row (as in the thesis), or with `any_column` that of any of its rows, namely the one that saves most. Row
+i costs c_i on the diagonal and C_ij on column j alone, so a block saves g = sum_i (c_i - C_ij), and
 
-    best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))
+  best[i][p] = max(best[i - 1][p], best[i - w][p - 1] + g(i - w, w))
 
 is the most that p blocks save in the first i rows. One pass over the rows per w computes it for all p and all heads.
 
@@ -34,27 +33,17 @@ from attnsweep.workloads.errors import SpecError, UserError
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Returns the distance of each row of an attention matrix to the nearest row of a family of structured matrices
-    (identity, band, blocks).
-
-    It follows from the row's sum and from `mass`, the sum of its entries where the family allows nonzero ones.
-    """
+    """Each row's distance to a family, by its sum and its `mass`: that of the entries where the family allows any."""
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
 def distances_to_diagonal(attention: Tensor) -> Tensor:
-    """Returns the distances of attention matrices (the last two axes) to the identity matrix.
-
-    The family Sigma_1 of Conti 2024 is the identity matrix.
-    """
+    """Distances to Sigma_1, the identity."""
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)
 
 
 def distances_to_bands(attention: Tensor) -> Tensor:
-    """Returns the distance of each attention matrix to the nearest band matrix, for every half-width of the band.
-
-    The half-width w = 0, 1, ... of the family Sigma_2(w) is the last axis.
-    """
+    """Distances to Sigma_2(w), whose half-width w = 0, 1, ... is the last axis."""
     T = attention.shape[-1]
     apart_TT = _apart(T, attention.device)
     by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)
@@ -73,24 +62,17 @@ def _apart(T: int, device: torch.device) -> Tensor:
 
 
 ROW_SUM_TOLERANCE = 1e-5
-"""A row's sum may differ from 1 by this much, which is more than softmax's rounding in float32 and less than the effect
-of any dropout."""
+"""How far a row's sum may be from 1: more than softmax's rounding in float32, less than the effect of any dropout."""
 
 
 def checked_attention(
     matrices: Tensor | NDArray[np.generic], *, any_row_sum: bool = False, subject: str = "attention"
 ) -> Tensor:
-    """Checks that all matrices (the last two axes) are attention matrices, and returns them in float64.
+    """Attention matrices (the last two axes, rows are queries) in float64, or a `UserError`.
 
-    Args:
-        matrices: The attention matrices as the last two axes, rows are queries.
-        any_row_sum: Accept rows that do not sum to 1, for matrices that were captured with dropout on and cannot be
-            captured again, such as the thesis's. Distances keep their meaning: the rows of structured matrices still
-            sum to 1, so a row of sum r is at least |r - 1| away from all of them. Scores that are sums of attention
-            lose their meaning.
-
-    Raises:
-        UserError: If the matrices are not attention matrices.
+    With `any_row_sum` rows need not sum to 1: matrices may be captured with dropout on, such as the thesis's. Distances
+    keep their meaning, as rows of structured matrices do sum to 1: a row of sum r is at least |r - 1| away from all.
+    Scores that are sums of attention lose theirs.
     """
     attention = torch.as_tensor(matrices)
     if not (attention.is_floating_point() or attention.dtype in _INTEGERS):
@@ -127,15 +109,8 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The nearest structured matrix to each attention matrix: its distance, and where its blocks are. A structured
-    matrix is the identity, except for blocks of rows; all rows of a block attend to one column.
-
-    The structured matrices are those of Sigma_3: the identity with p blocks of w rows that attend to one column.
-
-    Attributes:
-        starts: For each matrix the first rows of its blocks, ascending.
-        columns: For each matrix the column that the rows of each block attend to.
-    """
+    """The nearest member of Sigma_3 to each matrix: its distance, the first rows of its blocks, ascending, and the
+    columns that they attend to."""
 
     distance: Tensor
     starts: Tensor
@@ -143,12 +118,8 @@ class BlockPlacement:
 
 
 def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tensor:
-    """Returns the distances of attention matrices to the identity with blocks (adjacent rows that all attend to one
-    column), for all heights and numbers of blocks.
-
-    The family Sigma_3(w, p) has p blocks of w rows. The result is indexed [..., w - 1, p], and infinite where p w rows
-    do not fit. As a family has exactly p blocks, the distances at [w - 1, 0] and [0, p] are those to the identity.
-    """
+    """Distances to Sigma_3(w, p), indexed [..., w - 1, p]; infinite where p w rows do not fit. A family has exactly p
+    blocks, so those at [w - 1, 0] and [0, p] are to the identity."""
     T = attention.shape[-1]
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
     distances_TPN = attention.new_full((T, T + 1, savings.identity.shape[0]), torch.inf)
@@ -158,14 +129,7 @@ def distances_to_blocks(attention: Tensor, *, any_column: bool = False) -> Tenso
 
 
 def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: bool = False) -> BlockPlacement:
-    """Finds for each attention matrix the nearest matrix of this form: in each of `num_pos` disjoint groups of `window`
-    adjacent rows, all rows attend to one and the same column; every other row attends to itself.
-
-    Returns the distance to the nearest matrix, and the first row and the column of each of its groups.
-
-    Raises:
-        SpecError: If the blocks do not fit.
-    """
+    """Finds the nearest member of Sigma_3(window, num_pos) to each matrix."""
     T = attention.shape[-1]
     check_blocks_fit(T, window, num_pos)
     savings = _Savings(attention.reshape(-1, T, T), any_column=any_column)
@@ -192,11 +156,7 @@ def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: boo
 
 
 def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
-    """Raises if `num_pos` blocks of `window` rows do not fit into a matrix of `n_tokens` rows.
-
-    Raises:
-        SpecError: If the blocks do not fit.
-    """
+    """Refuses `num_pos` blocks of `window` rows that do not fit into `n_tokens` rows."""
     if not 1 <= window <= n_tokens:
         fix = "set a window that fits into the matrix"
         raise SpecError("window", given=window, expected=f"a width from 1 to the number of tokens, {n_tokens}", fix=fix)
@@ -254,11 +214,7 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """Returns the distances of each attention matrix to the nearest matrices that are zero outside `support_TT`, apart
-    from a few free entries, which may lie anywhere. There is one distance for each number of free entries.
-
-    The number of free entries, 0 to `n_free`, is the last axis.
-    """
+    """Distances to the matrices that are zero outside `support_TT` but for 0 to `n_free` entries, the last axis."""
     gains, cost = _gains(attention, support_TT.to(attention))
     return _after(gains.flatten(-2), cost.sum(-1), n_free)
 
@@ -266,15 +222,7 @@ def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int
 def blocks_with_free_entries(
     attention: Tensor, window: int, num_pos: int, n_free: int, *, any_column: bool = False
 ) -> Tensor:
-    """Returns the distance of each attention matrix to the nearest structured matrix, for each number of entries, 0 to
-    `n_free`, that are left free to have any value. The structured matrices are identities in which some groups of
-    adjacent rows (blocks) all attend to one column instead.
-
-    There are `num_pos` blocks of `window` rows. The number of free entries, 0 to `n_free`, is the last axis.
-
-    Raises:
-        SpecError: If the blocks do not fit.
-    """
+    """Distances to Sigma_3(window, num_pos) plus 0 to `n_free` free entries, the last axis."""
     T = attention.shape[-1]
     check_blocks_fit(T, window, num_pos)
     heads = attention.reshape(-1, T, T)

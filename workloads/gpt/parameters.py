@@ -26,12 +26,7 @@ _OF_SHAPE = {field.name for field in fields(GPTShape)}
 
 @dataclass(frozen=True, kw_only=True)
 class GPTParameters(TrainingParameters):
-    """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings.
-
-    Raises:
-        SpecError: For sizes that do not fit.
-        UserError: If the corpus cannot be read.
-    """
+    """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings."""
 
     init_sigma: float | None = parameter(
         None,
@@ -103,8 +98,7 @@ class GPTParameters(TrainingParameters):
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Returns what the parameters record about the corpus file: its absolute path, a hash of its content, and the
-        size of its vocabulary."""
+        """The corpus file's absolute path, the hash of its content, and the size of its vocabulary."""
         corpus = values.get("corpus")
         if not isinstance(corpus, str):
             return {}

@@ -1,5 +1,5 @@
-"""The tasks on which a GPT can be trained: how their token sequences are drawn, the distributions of the sequences
-("laws"), and the losses of simple predictors.
+"""The tasks on which a GPT can be trained: how their sequences are drawn, by which distributions ("laws"), and the
+losses of simple predictors.
 
 Axes: L lane, B sequence, T token, V word (current token or target), P previous token, or pair of tokens (previous,
 current), N token of a part of a text.
@@ -28,12 +28,7 @@ Laws = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Sequences of tokens, with the target that is to be predicted at each token.
-
-    Attributes:
-        token_LBT, target_LBT: int64, below the size of the vocabulary.
-        counts_LBT: bool, whether the prediction at each token counts in the loss.
-    """
+    """Tokens and their targets, int64, and whether the prediction at each token counts in the loss, bool."""
 
     token_LBT: Tensor
     target_LBT: Tensor
@@ -41,24 +36,15 @@ class Sequences:
 
 
 class Task(ABC):
-    """A kind of token sequences. Some kinds have a distribution that is drawn at random for each training.
-
-    Attributes:
-        name: The value of the parameter `task`.
-        least_words, most_words: The smallest and the largest vocabulary.
-    """
+    """A kind of token sequences, the parameter `task`, with a vocabulary of `least_words` to `most_words`. Some kinds
+    have a distribution that is drawn for each training."""
 
     name: ClassVar[str]
     least_words: ClassVar[int] = 2
     most_words: ClassVar[int] = 64
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
-        """Raises unless the numbers of words and tokens fit the task, and a corpus is given if and only if the task
-        reads one.
-
-        Raises:
-            SpecError: If a number does not fit, a corpus is missing, or a corpus is given to a task that reads none.
-        """
+        """Refuses numbers of words and tokens that don't fit, and a corpus that is missing or not read."""
         del n_tokens
         if corpus is not None:
             fix = "remove corpus, or set task=text"
@@ -71,20 +57,13 @@ class Task(ABC):
             raise SpecError("n_words", given=n_words, expected=expected, fix="raise n_words")
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest allowed `chain_contrast` (how far transition probabilities are from uniform). With a
-        smaller contrast, the final loss, which is measured on `n_judged` tokens, would be too noisy to tell how a
-        training ended."""
+        """The smallest `chain_contrast` at which a loss on `n_judged` tokens can tell how a training ended."""
         del n_judged
         return 0.0
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the tensors that define each training's distribution of sequences, by name; none if all trainings have
-        the same distribution.
-
-        Args:
-            contrast_L: The parameter `chain_contrast`, float64.
-            corpus: The file of a prepared text, if the task reads one.
-        """
+        """Draws the tensors that define each training's distribution, by name; none if they are all alike. `contrast_L`
+        is `chain_contrast`, float64; `corpus` the file of a prepared text."""
         del streams, n_words, contrast_L, corpus
         return {}
 
@@ -92,33 +71,22 @@ class Task(ABC):
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
     ) -> Sequences:
-        """Draws sequences of tokens with targets for each training: training sequences of one step, or held-out
-        sequences.
-
-        Args:
-            name: The name of the stream: `batch` for training data, another name for held-out data.
-            laws: The distributions that `laws` returned.
-        """
+        """Draws sequences of one step from the stream `name`: `batch` for training data, another for held-out data."""
 
     @abstractmethod
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """Returns the negative log-probability of each target under simple predictors, float64 (n_trainings,
-        n_sequences, n_tokens) by name of the predictor.
-
-        Values at tokens that do not count have no meaning. The predictors are `constant`, the best that does not depend
-        on the input; `current`, the best that depends on the current token alone; `optimum`, the best of all, NaN if it
-        is not known; and in `induction` also `context`.
-        """
+        """-log p of each target under simple predictors, float64 (n_trainings, n_sequences, n_tokens), without meaning
+        where tokens don't count: `constant`, the best that ignores the input; `current`, the best that sees the current
+        token alone; `optimum`, NaN if not known; and in `induction` also `context`."""
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns a mask of the tokens at which the task needs the previous token, bool (n_trainings, n_sequences,
-        n_tokens). At these tokens heads are scored as previous-token heads."""
+        """Where heads are scored as previous-token heads, bool (n_trainings, n_sequences, n_tokens)."""
         return drawn.counts_LBT
 
 
 class BigramTable(Task):
-    """Sequences of independent uniform tokens. The target at each token is looked up in a random table by the previous
-    and the current token; each training has its own table."""
+    """Independent uniform tokens. The target is looked up by the previous and the current one in a table of random
+    words, each training's own."""
 
     name = "bigram_table"
     # In some drawn tables the targets depend on the current token alone, so there is nothing to learn from the previous
@@ -126,8 +94,7 @@ class BigramTable(Task):
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws for each training a table of targets, one for each previous and current token: `table`, int64
-        (n_trainings, n_words, n_words)."""
+        """`table`, int64 (n_trainings, n_words, n_words)."""
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
@@ -155,28 +122,23 @@ _DEVIATIONS = 10.0
 
 
 class Order2Chain(Task):
-    """Stationary Markov chains in which the next token depends on the previous and the current one. The transition
-    probabilities are softmax(contrast z), where z has standard normal entries drawn for each training."""
+    """Stationary Markov chains of the previous and the current token. Their transition probabilities are
+    softmax(contrast z), where z has standard normal entries drawn for each training."""
 
     name = "order_2_chain"
     least_words = 4  # the same number as in `BigramTable`
     most_words = 16  # small, because the stationary distribution is computed from n_words^2 linear equations
 
     def least_contrast(self, n_judged: int) -> float:
-        """Returns the smallest contrast (how far transition probabilities are from uniform) at which a loss that is
-        measured on `n_judged` tokens shows whether a model uses the previous token.
-
-        With a vocabulary of V words, the best predictor that sees only the current token is worse than the optimum by
-        about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n tokens
-        the mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` / sqrt(n),
-        here rounded up to two digits, the two were told apart in all of 300 chains of 4 and of 8 words.
-        """
+        """With a vocabulary of V words, the best predictor that sees only the current token is worse than the optimum
+        by about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n
+        tokens the mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` /
+        sqrt(n), here rounded up to two digits, the two were told apart in all of 300 chains of 4 and of 8 words."""
         return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the probabilities of the next token given the previous and the current one, `next` (n_trainings,
-        n_pairs, n_words). Computes from them the stationary distribution of pairs of tokens, `pair` (n_trainings,
-        n_pairs)."""
+        """Draws `next`, the next token's probabilities after each pair (n_trainings, n_pairs, n_words); with their
+        stationary distribution of pairs, `pair` (n_trainings, n_pairs)."""
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
         next_LPV = logits_LPV.softmax(-1)
@@ -229,13 +191,10 @@ _SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
 
 
 class Induction(Task):
-    """Sequences that repeat a random segment of different tokens. In the second round each token can be predicted by
-    copying from the first.
-
-    The segment's length is drawn for each sequence. Therefore no fixed offset finds the token to copy. One head can
-    attend to the previous token and write it to each token. A second head, an induction head, then finds the token
-    whose predecessor equals the current token, and copies it (Olsson et al. 2022).
-    """
+    """Sequences that repeat a random segment of different tokens, whose length is drawn for each sequence, so that no
+    fixed offset finds the token to copy. A head can attend to the previous token and write it to each token; a second
+    one, an induction head, then finds the token whose predecessor equals the current token, and copies it (Olsson et
+    al. 2022)."""
 
     name = "induction"
 
@@ -275,18 +234,13 @@ class Induction(Task):
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Returns a mask of the tokens in the first of the two rounds in which a sequence repeats a segment. There a
-        previous-token head stores which token came before, and induction heads read this in the second round."""
+        """The first round: a previous-token head writes there what induction heads read in the second."""
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
 
 class OwnText(Task):
-    """Excerpts of the user's text at random places. Trainings learn from the training part of the text, and are
-    evaluated on its held-out part.
-
-    The reference predictors are counted on the training part. The entropy of a text is not known, so there is no
-    optimum.
-    """
+    """Excerpts of the user's text at random places: of its training part, on which reference predictors are counted
+    too, or of its held-out part. A text's entropy is not known, so there is no optimum."""
 
     name = "text"
 
@@ -303,8 +257,7 @@ class OwnText(Task):
             raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="lower n_tokens, or give a longer text")
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Returns the two parts of the user's text, `train` and `held_out`, int64 (n_tokens,) each, which all trainings
-        share."""
+        """The parts of the text, `train` and `held_out`, int64 (n_tokens,) each, which all trainings share."""
         del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)

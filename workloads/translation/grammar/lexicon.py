@@ -1,9 +1,7 @@
-"""The words of the grammar's two languages by class (nouns, verbs, ...), in lexicons of any size, with the words'
-probabilities.
+"""The words of the grammar's two languages by class (nouns, verbs, ...), with their probabilities.
 
-The most frequent words of each class are hand-written real words, so that people can read most sentences. A target
-entry lists the synonyms of a lexeme, each with all forms. The second, fifth, eighth, ... entry of a class has two
-synonyms, the others one (`SYNONYM_PERIOD`).
+The most frequent words of each class are real ones, so that people can read most sentences. A target entry lists the
+synonyms of a lexeme, each with all forms: two for the second, fifth, eighth, ... entry of a class (`SYNONYM_PERIOD`).
 """
 
 import functools
@@ -20,9 +18,8 @@ class Lexeme:
 
     Attributes:
         source: The forms. Nouns: singular, plural. Verbs: base, third person singular. Adjectives, adverbs: one form.
-        target: The translations, one or two synonyms, each with all forms. Nouns: singular, plural. Adjectives:
-            masculine singular, masculine plural, feminine singular, feminine plural. Verbs: one for each `tree.Person`,
-            in order. Adverbs: one form.
+        target: One or two synonyms, each with all forms. Nouns: singular, plural. Adjectives: masculine singular,
+            masculine plural, feminine singular, feminine plural. Verbs: one for each `tree.Person`. Adverbs: one form.
     """
 
     source: tuple[str, ...]
@@ -109,12 +106,7 @@ SYNONYM_PERIOD = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """The numbers of lexemes in each word class, 1 to `MOST_LEXEMES`. A larger lexicon begins with the words of a
-    smaller one.
-
-    Raises:
-        SpecError: If a class is empty or too large.
-    """
+    """Lexemes in each word class, 1 to `MOST_LEXEMES`. A larger lexicon begins with the words of a smaller one."""
 
     n_nouns: int = 24
     n_transitive_verbs: int = 12
@@ -132,11 +124,8 @@ class LexiconSizes:
 
 
 class Lexicon:
-    """All words of both languages except function words, by class, most frequent first.
-
-    Args:
-        sizes: The number of lexemes of each class. The adverbs are always the six of `ADVERBS`.
-    """
+    """All words of both languages except function words, by class, most frequent first; adverbs are always
+    `ADVERBS`."""
 
     def __init__(self, sizes: LexiconSizes) -> None:
         self.nouns = _class(sizes.n_nouns, NOUNS, ("t", "ts"), ("to", "ti"), ("ta", "te"))
@@ -156,8 +145,7 @@ class Lexicon:
 
 @functools.lru_cache(maxsize=16)
 def zipf(n_words: int) -> tuple[float, ...]:
-    """Returns the probabilities of the words of a class: proportional to 1/rank, with rank 1 for the most frequent word
-    (Zipf's law)."""
+    """The probabilities of a class's words: proportional to 1/rank, the first the most frequent."""
     total = sum(1.0 / rank for rank in range(1, n_words + 1))
     return tuple(1.0 / (rank * total) for rank in range(1, n_words + 1))
 
@@ -185,13 +173,11 @@ def _class(
 
 _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
 _SCATTER = 1213
-"""A number without a common factor with the number of syllables: multiplying by it permutes the stems, so that
-neighbours look different."""
+"""Coprime to the number of syllables: multiplying by it permutes stems, so that neighbours look different."""
 
 
 def stems(word_class: str) -> Iterator[str]:
-    """Yields word stems of two syllables, then of three and so on, without end, in a fixed order. Stems are unique
-    within a class, but two classes may share stems."""
+    """Yields stems of two syllables, then of three and so on, in a fixed order; unique within a class."""
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2
     while True:
