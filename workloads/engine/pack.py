@@ -157,6 +157,8 @@ class Pack(Generic[P]):
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
         """Trains until all trainings have ended, which it returns, or `n_evaluations` of the loss (steps, but for line
         searches) or `n_probes` have been made."""
+        if not self._known:
+            self.compile()  # else it counts as the time of the first trainings
         stop_at = self._objective.n_evaluations + n_evaluations
         last_probe = None if n_probes is None else self._next_probe + n_probes
         while not self.done:
@@ -270,11 +272,15 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles the program of the first step, if these trainings can be compiled and it is not yet."""
+        """Compiles the programs of steps and probes, if these trainings can be compiled and they are not yet."""
         optimizer, programs = self._store.optimizer, self._programs
-        if programs is not None and isinstance(optimizer, FirstOrder) and self._program_of(programs, optimizer):
+        if programs is None:
             return
-        self._objective.program_for(self._store.batch_at(0))
+        if isinstance(optimizer, FirstOrder):
+            self._program_of(programs, optimizer)
+            self._probing.program_at(self.step)
+        else:
+            self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
         """How many numbers PyTorch's operations output for one training's first loss and gradient: a measure of the

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, HeadScores, P, Training, Workload
 from attnsweep.workloads.engine.counting import count_numbers
-from attnsweep.workloads.engine.executors import Executors, Gradients
+from attnsweep.workloads.engine.executors import Executors, Gradients, Measures
 from attnsweep.workloads.engine.first_order import norm_per_lane
 from attnsweep.workloads.engine.functional import (
     descent,
@@ -196,11 +196,8 @@ class Probing:
         """All metrics, one number per training, at a step that all have reached. `ends_lanes` ends those whose loss is
         not finite or lower than possible (`least_losses`)."""
         store, optimizer = self._store, self._store.optimizer
-        fresh = self._workload.fresh_eval_batch(store.lanes, step)
         descended = measurable(optimizer.descended())
-        batch = measurable(self._eval_batch | fresh) | prefixed(_DESCENDED, descended)
-        trained_on = None if descended else store.batch_at(optimizer.batch_step(step))
-        found, gradient = self._measured(batch, trained_on)
+        found, gradient = self._measured(*self._read_at(step))
         found |= {"loss": descended["train_loss"]} if descended else {}
         if ends_lanes:
             optimizer.observe(found["loss"].masked_fill(found["eval_loss"] < self._least_loss, torch.nan))
@@ -209,10 +206,27 @@ class Probing:
         first = {name: found.pop(name) for name in ("loss", "eval_loss")}
         return store.active(to_numpy(first | norms | found))
 
+    def _read_at(self, step: int) -> tuple[Batch, Batch | None]:
+        """The batch of a probe, and that of the training loss if the optimizer has not computed it."""
+        store, optimizer = self._store, self._store.optimizer
+        descended = measurable(optimizer.descended())
+        batch = measurable(self._eval_batch | self._workload.fresh_eval_batch(store.lanes, step))
+        trained_on = None if descended else store.batch_at(optimizer.batch_step(step))
+        return batch | prefixed(_DESCENDED, descended), trained_on
+
+    def program_at(self, step: int) -> Measures | None:
+        """The compiled program of the probe at a step; `None` if PyTorch measures."""
+        return self._program(*self._read_at(step))
+
+    def _program(self, batch: Batch, trained_on: Batch | None) -> Measures | None:
+        programs = self._objective.programs
+        if programs is None:
+            return None
+        return programs.measures_of(self._store, batch, trained_on, self._examine_one)
+
     def _measured(self, batch: Batch, trained_on: Batch | None) -> tuple[State, Tensor]:
         """The loss on `trained_on`, the held-out loss and the metrics, by name, and the held-out loss's gradient."""
-        store, programs = self._store, self._objective.programs
-        program = programs and programs.measures_of(store, batch, trained_on, self._examine_one)
+        store, program = self._store, self._program(batch, trained_on)
         if program:
             return program.measured(store.rows, store.buffers, batch, trained_on)
         leaf = measurable({ROWS: store.rows.detach()})[ROWS].requires_grad_()
