@@ -341,7 +341,9 @@ def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_probes_measure_as_pytorch_does() -> None:
+@pytest.mark.parametrize("large", [2**16, 10])
+def test_probes_measure_as_pytorch_does(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_LARGE", large)
     for name in ("P", "PARITY", "GPT, table, gelu"):
         workload, _ = SHAPES[name]
         compiled, eager = (Pack(workload, trainings_of(name, 3), programs=each) for each in (Programs(), None))

@@ -58,9 +58,7 @@ for (int64_t lane = 0; lane < n_lanes; lane += W) {{
 for (int64_t step = 0; step < n_steps; step++) {{
 void* const* now = at + {n_fixed} + step * {n_changing};
 {loads_of_step}
-if (moves) memcpy(&m.old[0], &{rows}[0], sizeof(m.old));
 {calls}
-if (moves) hold(&{rows}[0], &m.old[0], moves, {n_rows}, lane, n_lanes, {n_rows});
 }}
 {stores}
 }}
@@ -103,6 +101,10 @@ def source_of(trace: Trace, width: int) -> str:
 
     slots, rows, n_fixed = loops.place(), inputs[0], len(fixed) + len(own)
     places = [fixed.index(at) if at is not None else len(fixed) + own.index(n) for n, at in enumerate(replaces)]
+    keep, hold = list[str](), list[str]()
+    if 0 in replaces:
+        keep.append(f"if (moves) memcpy(&m.old[0], &{rows.name}[0], sizeof(m.old));")
+        hold.append(f"if (moves) hold(&{rows.name}[0], &m.old[0], moves, {rows.size}, lane, n_lanes, {rows.size});")
     return _SOURCE.format(
         width=width,
         kernels=_KERNELS.read_text(),
@@ -118,9 +120,7 @@ def source_of(trace: Trace, width: int) -> str:
         n_fixed=n_fixed,
         n_changing=len(changing),
         loads_of_step="\n".join(load(inputs[n], f"now[{k}]", n_fixed + k) for k, n in enumerate(changing)),
-        calls="\n".join(f"n{nest.number}(m);" for nest in loops.nests),
-        rows=rows.name,
-        n_rows=rows.size,
+        calls="\n".join([*keep, *(f"n{nest.number}(m);" for nest in loops.nests), *hold]),
         stores="\n".join(store(value.array, n) for n, value in zip(places, program.results, strict=True)),
     )
 
