@@ -243,19 +243,21 @@ def _trainings(books: Books) -> Iterator[Fault]:
         expected[f"param_{name}"] = what, f"{RESTORE}, or the study", [each[name] for each in effective]
     keys = {"trial": [task.trial for task in tasks], "replicate": [task.replicate for task in tasks]}
     books.connection.register("expected", pa.table(keys | {name: values for name, (_, _, values) in expected.items()}))
-    both = "select trial, replicate from trainings t join expected e using (trial, replicate)"
-    for name, (what, fix, _) in expected.items():
-        column = identifier(name)
-        yield from books.cases(what, fix, f"{both} where t.{column} is distinct from e.{column} order by all")
+    both = "from trainings t join expected e using (trial, replicate)"
+    differ = [f"t.{identifier(name)} is distinct from e.{identifier(name)}" for name in expected]
+    (found,) = books.connection.execute(f"select {', '.join(f'bool_or({each})' for each in differ)} {both}").fetchall()
+    for is_found, condition, (what, fix, _) in zip(found, differ, expected.values(), strict=True):
+        if is_found:
+            yield from books.cases(what, fix, f"select trial, replicate {both} where {condition} order by all")
 
 
 def _links(books: Books) -> Iterator[Fault]:
+    seen, keys = "(select distinct training_id, trial, replicate from {})", "using (training_id, trial, replicate)"
     for table in ("curves", "heads"):
-        seen = f"select distinct training_id, trial, replicate from {table}"
-        sql = f"from ({seen}) anti join trainings using (training_id, trial, replicate) order by all"
-        yield from books.cases(f"trainings with rows in {table} only", COPIED, f"select trial, replicate {sql}")
+        sql = f"select trial, replicate from {seen.format(table)} anti join trainings {keys} order by all"
+        yield from books.cases(f"trainings with rows in {table} only", COPIED, sql)
     # Some variants of a workload have no attention heads, and so no rows in `heads`.
-    sql = "from trainings anti join curves using (training_id, trial, replicate) where outcome <> 'failed' order by all"
+    sql = f"from trainings anti join {seen.format('curves')} {keys} where outcome <> 'failed' order by all"
     yield from books.cases("trainings that did not fail and have no curves", RESTORE, f"select trial, replicate {sql}")
 
 
