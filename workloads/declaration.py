@@ -13,7 +13,6 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 Value: TypeAlias = bool | int | float | str | None
 
 KINDS = (float, int, bool, str)
-"""The Python types that the value of a parameter may have."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 """The smallest and the largest whole number that a parameter can have: a column of the ledger has 64 bits."""

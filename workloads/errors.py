@@ -17,8 +17,7 @@ class UserError(Exception):
         self.expected = expected
         self.fix = fix
 
-    # By default, Python would pass all arguments by position when it unpickles the error. But the constructor accepts
-    # them only by keyword.
+    # Unpickled, an error gets its arguments by position, which the constructor does not accept.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.subject, self.given, self.expected, self.fix)
 

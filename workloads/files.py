@@ -30,8 +30,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     except OSError as error:
         reason = error.strerror or str(error)
     except (RuntimeError, ValueError) as error:
-        # For a circle of symbolic links `Path.resolve` raises a RuntimeError, and for a path with a null character a
-        # ValueError.
+        # `Path.resolve` raises RuntimeError for a circle of links, ValueError for a null character.
         reason = str(error)
     advice = f"{fix} ({reason})"
     raise UserError(subject, given=str(path), expected=expected, fix=advice)
@@ -60,8 +59,7 @@ def _folder() -> Path:
     _remove_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Before this process has locked the new folder, another process may take it for abandoned and remove it. Then a
-        # further folder is made.
+        # Until it is locked, another process may take the folder for abandoned and remove it.
         with suppress(FileNotFoundError):
             if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
                 atexit.register(shutil.rmtree, folder, ignore_errors=True)

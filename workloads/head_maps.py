@@ -109,12 +109,10 @@ class LayerMaps:
 
     @classmethod
     def of(cls, number: int, queries: tuple[str, ...], keys: tuple[str, ...], weights_HQK: Tensor) -> Self:
-        """Builds the maps of one layer from its attention weights, and converts them to float64."""
         return cls(number=number, queries=queries, keys=keys, weights_HQK=weights_HQK.double())
 
     @property
     def is_square(self) -> bool:
-        """Whether queries and keys are the same tokens, as in self-attention."""
         return self.queries == self.keys
 
 

@@ -23,7 +23,6 @@ BY_POSITION = ("previous_token", "self", "next_token")
 """Patterns by the positions of queries and keys, which cross-attention, whose keys are another sentence, cannot
 have."""
 INTERVENTION = "intervention"
-"""The name of the parameter that holds the text of a training's interventions."""
 CLAMP = "clamp_H"
 """The buffer of an attention layer with each head's `pattern_number`, or 0."""
 LOGIT_FACTOR = "logit_factor_H"
@@ -72,7 +71,6 @@ class Freeze:
     steps: Steps
 
     def names(self, parameter: str) -> bool:
-        """Returns whether this intervention freezes the parameter tensor of the given name."""
         return f".{self.parameter}." in f".{parameter}."
 
     def __str__(self) -> str:

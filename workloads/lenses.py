@@ -64,8 +64,7 @@ def head_maps(
     """The maps of all heads of one training on the sentence of this number, from 0; by default a translator's first
     test sentence of median length, other models' first one."""
     if training.parameters.dtype == "bfloat16":
-        # Attention is computed in float32 even for a bfloat16 training, as in probes, because weights rounded to
-        # bfloat16 (8 significant bits) would not sum to 1.
+        # In float32 also for bfloat16, as in probes: weights of 8 significant bits would not sum to 1.
         training = replace(training, parameters=replace(training.parameters, dtype="float32"))
     lanes, lenses = Lanes([training], torch.device("cpu")), lenses_of(workload)
     module = workload.build(training.parameters).to(lanes.dtype)

@@ -19,7 +19,6 @@ from attnsweep.workloads.interventions import check_interventions, interventions
 from attnsweep.workloads.update_rules import READERS, Hyperparameters
 
 CERTIFIED_SHARE = 0.05
-"""The default share of the stuck trainings whose label is tested."""
 
 ONLY_WITH: Mapping[str, tuple[str, frozenset[str]]] = {
     **{name: ("optimizer", optimizers) for name, optimizers in READERS.items()},
@@ -29,8 +28,7 @@ ONLY_WITH: Mapping[str, tuple[str, frozenset[str]]] = {
 
 
 def _check_condition(text: str) -> None:
-    # Importing this module must not import NumPy, but importing `conditions` does. So `conditions` is imported only if
-    # there is a condition.
+    # `conditions` imports NumPy, which this module must not before there is a condition.
     from attnsweep.workloads.conditions import terms_of
 
     terms_of(text)
@@ -88,7 +86,6 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
-        """Returns the declarations of all parameters by name, in order of declaration."""
         return dict(_fields_of(cls))  # type: ignore[arg-type]  # a class is hashable
 
     @classmethod
@@ -126,7 +123,6 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         return {}
 
     def values(self) -> dict[str, Value]:
-        """Returns the values of all declared parameters by name."""
         return {name: getattr(self, name) for name in self.declared()}
 
     def effective(self) -> dict[str, Value]:

@@ -56,7 +56,6 @@ class Format(Generic[C]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of a file: all columns with their types, without metadata."""
         words = [pa.field(name, pa.list_(pa.int32())) for name in self.columns]
         return pa.schema([*words, pa.field("part", pa.dictionary(pa.int8(), pa.string()))])
 
@@ -139,8 +138,7 @@ def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: t
 def part_numbers(table: pa.Table, part_names: tuple[str, ...]) -> NDArray[np.int64]:
     """Each row's part as an index into `part_names`, or a `ValueError`."""
     part = pc.index_in(table["part"].cast(pa.string()).combine_chunks(), pa.array(part_names))
-    # For a part that is not among `part_names`, `index_in` returns null, and `to_numpy` with `zero_copy_only` then
-    # raises an error.
+    # For an unknown part it is null, for which `zero_copy_only` raises.
     return np.asarray(part.to_numpy(zero_copy_only=True).astype(np.int64))
 
 

@@ -27,7 +27,6 @@ _COLOUR = re.compile("(#[0-9A-Fa-f]{6})?")
 
 
 def registered_names() -> list[str]:
-    """Returns the sorted names of the workloads that installed packages offer."""
     return sorted(entry.name for entry in _registered())
 
 

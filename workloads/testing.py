@@ -41,7 +41,6 @@ RELATIVE_TOLERANCE = 1e-5
 """The largest accepted relative difference between the losses of a training in two packs."""
 
 _TRAININGS = 7
-"""The number of trainings that are checked for each set of static parameters."""
 _QUICK_TRAININGS, _QUICK_STEPS = 3, 6
 
 _LOSSES = ("loss", "eval_loss")
@@ -150,8 +149,7 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Checks that if one training's loss and gradients turn NaN half-way, no bit of any other training changes."""
     clean = _ends(Pack(workload, trainings, device), workload, trainings)
-    # The loss of the longest training becomes NaN after `n_steps // 2` evaluations. Each step takes at least one
-    # evaluation, so at most half of the training's steps are over then, and it is still running.
+    # Each step takes an evaluation at least, so the training still runs then.
     victim = int(clean["n_steps"].argmax())
     poisonous = _poisonous(workload, trainings[victim])
     pack = Pack(poisonous, trainings, device)
@@ -175,8 +173,7 @@ def check_resumed_equals_undisturbed(
     pack = Pack(workload, trainings, device)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
     content = to_bytes(pack.checkpoint())
-    # The pack trains to its end before the checkpoint is loaded. If the workload keeps any state outside the
-    # checkpoint, this state has changed by then, and the comparison with the resumed pack below fails.
+    # Trained to its end before the checkpoint is loaded: state outside of it has changed by then, and shows below.
     went_on = _ends(pack, workload, trainings)
     difference = _difference(undisturbed, went_on)
     assert not difference, f"{workload.name}: taking a checkpoint changes how the pack ends: {difference}"
@@ -331,8 +328,7 @@ class _Poison(Workload[P]):
         loss: Tensor = super().loss(module, own)  # type: ignore[safe-super]  # a workload's class follows
         if not self.is_poisoned or _IS_VICTIM not in batch:
             return loss
-        # The loss of the poisoned training is multiplied by NaN, so that its gradients become NaN too. The losses of
-        # the other trainings are multiplied by 1, which changes no bit of them.
+        # Times NaN, so that gradients are NaN too; times 1 changes no bit of the others.
         return loss * torch.where(batch[_IS_VICTIM], torch.nan, 1.0).to(loss.dtype)
 
 

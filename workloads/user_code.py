@@ -299,8 +299,7 @@ _FINDER = _Finder()
 
 
 def _text(file: Path) -> str:
-    # The text is decoded as Python decodes source files: with the encoding that the file declares, and with any line
-    # endings.
+    # Decoded as Python does: by the encoding that the file declares, with any line endings.
     try:
         return importlib.util.decode_source(given_file(file, "SPEC", "a Python file").read_bytes())
     except (OSError, SyntaxError, ValueError) as error:

@@ -47,7 +47,6 @@ class Sight:
 
     @classmethod
     def everything(cls, like: Tensor) -> "Sight":
-        """Makes the mask with which every token of `like` sees all."""
         T = like.shape[1]
         return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)
 
@@ -161,7 +160,6 @@ def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
 
 
 def side_by_side(x_BHTC: Tensor) -> Tensor:
-    """Joins the channels of all heads: returns (n_sequences, n_tokens, channels of all heads). It undoes `by_head`."""
     return x_BHTC.transpose(1, 2).flatten(2)
 
 
@@ -248,18 +246,17 @@ class Attention(HoldableHeads):
         return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
 
     def keys(self, x_BKD: Tensor) -> Tensor:
-        """Returns the keys (n_sequences, n_heads, n_keys, n_channels) of the tokens that are attended to."""
+        """The keys (n_sequences, n_heads, n_keys, n_channels) of the attended tokens."""
         if self.key is None:
             return x_BKD.unsqueeze(1).expand(-1, self.n_heads, -1, -1)
         return by_head(self.key(x_BKD), self.n_heads)
 
     def values(self, x_BKD: Tensor) -> Tensor:
-        """Returns the values (n_sequences, n_heads, n_keys, n_value_channels) of the tokens that are attended to."""
+        """The values (n_sequences, n_heads, n_keys, n_value_channels) of the attended tokens."""
         return by_head(self.value(x_BKD), self.n_heads)
 
 
 def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int | None = None) -> None:
-    """Raises a `SpecError` if the arguments of `Attention` do not fit together."""
     if qk not in QK_FORMS:
         raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct the value of qk")
     if d_model % n_heads:
@@ -272,18 +269,15 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
 
 
 def qk_parameter() -> Any:
-    """Declares a workload's parameter `qk` (keys and queries as two matrices or as their product)."""
     doc = "train the matrices of queries and keys (factored), or their product as one parameter (merged)"
     return parameter("factored", doc, choices=QK_FORMS, static=True)
 
 
 def qk_rank_parameter() -> Any:
-    """Declares a workload's parameter `qk_rank` (the channels of a head's queries and keys)."""
     doc = "factored: width of a head's queries and keys; null = d_model / n_heads"
     return parameter(None, doc, low=1, high=10_000, static=True)
 
 
 def attention_scale_parameter() -> Any:
-    """Declares a workload's parameter `attention_scale`, the scale of attention logits."""
     doc = "factor of the logits; d = width of a head's queries (merged: d_model / n_heads), n = keys that a query sees"
     return parameter("inv_sqrt_d", doc, choices=ATTENTION_SCALES)

@@ -90,7 +90,6 @@ class LayerNorm(nn.Module):
         self._eps_inside_root = eps_inside_root
 
     def forward(self, x: Tensor, layer_norm_eps: Tensor | None = None) -> Tensor:
-        """Normalizes the last axis of a tensor (..., d_model) to mean 0 and variance 1, then applies gain and bias."""
         eps = self.layer_norm_eps if layer_norm_eps is None else layer_norm_eps
         if self._eps_inside_root:
             return fused_layer_norm(x, self.gain_D, self.bias_D, inverse_root(eps))
@@ -114,12 +113,10 @@ class FeedForward(nn.Module):
         self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 
     def forward(self, x: Tensor) -> Tensor:
-        """Applies both linear layers and the activation: maps (..., d_model) to (..., d_model)."""
         fed: Tensor = self.second(self.activated(self.first(x)))
         return fed
 
     def activated(self, hidden: Tensor) -> Tensor:
-        """Applies the activation function to the hidden layer, (..., d_ffn)."""
         function = ACTIVATIONS[self.activation]
         if self._filled:
             return function(pad(hidden, (0, self._filled)))[..., : -self._filled]

@@ -27,8 +27,7 @@ class RelativeAttention(Attention):
     def weights(self, query_BHQC: Tensor, key_BHKC: Tensor, sight: Sight) -> Tensor:
         n_tokens = query_BHQC.shape[2]
         logit_BHQK = query_BHQC @ by_head(self.distance.weight[None, -n_tokens:], self.n_heads).mT
-        # Each query (row) has one logit per distance to a key. To get one logit per key, row q (counted from 0) is
-        # shifted to the left by n_tokens - 1 - q.
+        # From one logit per distance to one per key: row q (from 0) moves left by n_tokens - 1 - q.
         logit_BHQK = pad(logit_BHQK, (1, 0)).flatten(2).unflatten(2, (n_tokens + 1, n_tokens))[:, :, 1:]
         return torch.softmax(query_BHQC @ key_BHKC.mT + (sight.bias_BQK.unsqueeze(1) + logit_BHQK), dim=-1)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 
 def one_hot_texts(text_BM: Tensor, n_categories: int, dtype: torch.dtype) -> Tensor:
-    """Returns the categories of texts as one-hot vectors, (n_texts, n_positions, n_categories)."""
     categories = torch.arange(n_categories, device=text_BM.device)
     return (text_BM.unsqueeze(-1) == categories).to(dtype)
 
@@ -58,8 +57,7 @@ def attend_by_token(
         weights_BMM = (asks_category_BMN @ one_hot_BMN.mT + asks_position_BMM).softmax(dim=2)
         read_BMS = torch.cat([weights_BMM @ one_hot_BMN, weights_BMM], dim=2)
         return read_BMS @ value_OS.T + one_hot_BMN @ residual_OS[:, :N].T + residual_MO
-    # Without softmax, the weight of a key for a query is the sum of a logit for the key's category and one for its
-    # position. So sums over keys can be computed once for all queries.
+    # A key's weight is the sum of a logit for its category and one for its position, so sums are shared by all queries.
     tokens_BNO = _by_text(value_OS[:, N:], one_hot_MBN) + one_hot_BMN.sum(1).unsqueeze(2) * value_OS[:, :N].T
     from_position_MBN = (logits_SS[N:, N:].T @ one_hot_MBN.flatten(1)).view_as(one_hot_MBN)
     from_category_BNN = _by_text(logits_SS[N:, :N].T, one_hot_MBN).mT

@@ -104,7 +104,6 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
 
 
 def _centre(table_NN: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mean of each column of a table, and the table with these means subtracted."""
     mean_N = table_NN.mean(0)
     return mean_N, table_NN - mean_N
 

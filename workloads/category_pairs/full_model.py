@@ -94,8 +94,7 @@ class FullModel(nn.Module, DrawnByEngine):
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
         N, M = parameters.n_categories, parameters.n_positions
-        # S and V are the sizes of the square matrices of attention logits and of values: the number of categories, of
-        # positions, or of both together. `hidden` is the width of the hidden layer.
+        # The sizes of the matrices of logits and of values, and the width of the hidden layer.
         S, V, hidden = {
             "solution_1": (M, N, N**2),
             "solution_2": (N, M, M),
@@ -155,8 +154,7 @@ class FullModel(nn.Module, DrawnByEngine):
     def predict(self, text_BM: Tensor) -> Tensor:
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
         attend = _ATTEND[self.variant]
-        # The centring in LayerNorm is linear. So the values and the skip connection are centred once, which costs less
-        # than centring the output at every token.
+        # LayerNorm's centring is linear: values and skip connection are centred once, not the output at every token.
         centred = attend(self.logits(), _centre(self.v_VV), self._residual(), one_hot_BMN, softmax=self._softmax)
         if attend is attend_by_position:
             return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])
@@ -164,8 +162,7 @@ class FullModel(nn.Module, DrawnByEngine):
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
         """The answers (n_texts, n_positions - 1) with the attention output replaced by 0."""
-        # Without attention, the answer depends on the current token alone, so it is computed once for each distinct
-        # token.
+        # Without attention the answer depends on the current token alone: computed once for each.
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
         if self.variant == "combined":

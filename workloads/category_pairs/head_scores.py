@@ -37,7 +37,6 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 HOLDS = 0.5
-"""A solution is implemented if its score is at least this."""
 TAKES_PART = 0.1
 """A solution is part of a mixture from this share of its blocks' squared norm on, if its matches reach `HOLDS`."""
 
@@ -84,8 +83,7 @@ def solution_scores(
     holds = [scores[f"solution_{name}"] >= HOLDS for name in ("1", "2", "3")]
     in_1, in_2, in_3 = ((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS) for name in ("1", "2", "3"))
     cases = [*holds, in_2 & (in_1 | in_3)]
-    # The host waits for the device at every copy. So there are only two copies: one of all scores, and one of all
-    # conditions from which the label is chosen.
+    # The host waits for the device at every copy, so there are only two: of all scores, and of all conditions.
     numbers = dict(zip(scores, torch.stack(list(scores.values())).cpu().numpy(), strict=True))
     return numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4])
 

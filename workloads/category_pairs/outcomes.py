@@ -22,10 +22,8 @@ from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.verdicts import AtLevel, Rule, Verdicting, VerdictTable
 
 MATCHED = ("mean", "cur", "prev", "additive")
-"""The predictors with which a training's answers are compared (docs/outcomes.md)."""
 
 _SOLVED_SHARE = 1e-2
-"""A training is solved if its loss is below this share of the target's variance (docs/outcomes.md)."""
 
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:

@@ -75,12 +75,10 @@ class CategoryPairsParameters(TrainingParameters):
 
     @property
     def is_full(self) -> bool:
-        """Whether the variant is a full model, in which LayerNorm and a feed-forward part follow attention."""
         return self.variant in FULL_VARIANTS
 
     @property
     def is_factored(self) -> bool:
-        """Whether keys and queries are trained as two matrices, instead of their product as one."""
         return (self.qk or ("factored" if self.is_full else "merged")) == "factored"
 
     def __post_init__(self) -> None:

@@ -127,5 +127,4 @@ def shift(M: int) -> Tensor:
 
 
 def mean(N: int) -> Tensor:
-    """The matrix that averages over categories."""
     return torch.full((N, N), 1 / N, dtype=torch.float64)

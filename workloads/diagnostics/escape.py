@@ -148,8 +148,7 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
         image = product(basis[-1])
         matrix[:, node, node] = (image * basis[-1]).sum(1)
         size = size.maximum(image.norm(dim=1))
-        # The component along each vector is removed twice, because after the first pass the rounding error may be as
-        # large as what is left of a short vector.
+        # Twice: after the first time rounding may be as large as what is left of a short vector.
         for vector in (*basis, *basis):
             image = image - (image * vector).sum(1, keepdim=True) * vector
         length = image.norm(dim=1)
@@ -298,8 +297,7 @@ class _NearStart:
         nodes, weights = spectrum(product, delta)
         growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
         steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
-        # The prediction holds only for stable trainings: the learning rate must not be too large for any positive
-        # curvature. For others, NaN is returned.
+        # The law holds for stable trainings: the learning rate is not too large for any positive curvature.
         is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
         return np.asarray(np.where(is_stable, steps, np.nan))
 

@@ -31,7 +31,6 @@ KICKS = (0.01, 0.1, 1.0)
 MOST_TELLING = 0.1
 """The largest size of a kick (noise), relative to the weights, after which an escape counts."""
 KICK_STEPS = 400
-"""The number of iterations of L-BFGS after a kick."""
 _ROUNDS = 4
 """Descents after a kick, each with the loss scaled by the gradient where the previous one ended."""
 _NEAR = 1e-9
@@ -107,7 +106,6 @@ def kick_and_train(
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> State:
-    """Returns for each training the loss that L-BFGS reaches from the parameters with noise, `kicked`."""
     kick_size = norm_per_lane({name: kicked[name] - value for name, value in ended.items()})
     point = kicked
     for _ in range(_ROUNDS):

@@ -132,8 +132,7 @@ def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
     by_num_pos = p == num_pos if num_pos is not None else p >= 1
     allowed = fits & by_window & by_num_pos
     if not allowed.any():
-        # An attention matrix of few tokens may have no room for `num_pos` blocks of two rows each along its diagonal.
-        # Then blocks of one row are allowed. A matrix of such blocks does not differ from the identity matrix.
+        # With no room for blocks of two rows, blocks of one row are allowed; they are the identity.
         allowed = fits & by_num_pos & (by_window if window is not None else w == 1)
     return allowed
 

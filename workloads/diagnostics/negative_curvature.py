@@ -17,7 +17,6 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 _MOST_ITERATIONS = 50
-"""The largest number of Lanczos iterations; each takes one product of a Hessian and a vector."""
 _BREAKDOWN = 1e-12
 """Lanczos' method ends if the next direction is shorter than this share of the largest curvature: none is left."""
 
@@ -44,7 +43,6 @@ class Curvature:
 
 
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
-    """Estimates the smallest eigenvalue and its eigenvector of each training's Hessian by Lanczos' method."""
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
     n_iterations = min(_MOST_ITERATIONS, n_parameters)
@@ -54,8 +52,7 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
     for iteration in range(n_iterations):
         norm = vector.norm(dim=1, keepdim=True)
         scale = products.norm(dim=2).amax(0).unsqueeze(1) if iteration else torch.ones_like(norm)
-        # If no further direction is left in a training's Krylov space, the remaining vectors of this training are 0.
-        # `_lower_end` ignores vectors of 0.
+        # With no direction left in a training's Krylov space its vectors are 0, which `_lower_end` ignores.
         vector = torch.where(norm > _BREAKDOWN * scale, vector / norm, torch.zeros_like(vector))
         basis[iteration] = vector
         products[iteration] = hessian_product(objective, parameters, vector)
@@ -80,8 +77,7 @@ def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> 
 def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
     small = torch.einsum("iln,jln->lij", basis, products)
     small = (small + small.mT) / 2
-    # Vectors of 0, which stand for directions that do not exist, would give eigenvalues 0. These eigenvalues are
-    # shifted above the whole spectrum, so that they are never the smallest.
+    # Eigenvalues of such vectors of 0 are shifted above the whole spectrum.
     is_empty = basis.square().sum(2).T == 0
     bound = small.abs().amax((1, 2)) * small.shape[1] + 1.0
     small = small + torch.diag_embed(is_empty * bound.unsqueeze(1))

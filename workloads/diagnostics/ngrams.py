@@ -18,12 +18,10 @@ class CountedLaws:
         self._pairs, self._seen_pairs = np.unique(before * n_words + tokens, return_counts=True)
 
     def unigram_nats(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns -log p, in nats, of each given token, where p is its frequency among all counted tokens."""
         nats: NDArray[np.float64] = -np.log(self._unigram[tokens])
         return nats
 
     def bigram_nats(self, before: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """-log p, in nats, of each token after the token in `before`."""
         key = before * self._n_words + tokens
         place = np.searchsorted(self._pairs, key).clip(max=self._pairs.size - 1)
         seen = np.where(self._pairs[place] == key, self._seen_pairs[place], 0)

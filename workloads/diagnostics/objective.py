@@ -14,7 +14,6 @@ from attnsweep.workloads.engine.layout import selected
 from attnsweep.workloads.engine.optimizers import Evaluate, Settings, State
 
 _CHECK_EVERY = 100
-"""The number of steps between two comparisons of a loss with the level that it is to fall below."""
 
 
 class Objective:
@@ -31,7 +30,6 @@ class Objective:
         self._over_lanes = vmap(self.one_lane)
 
     def select(self, lanes: Tensor) -> "Objective":
-        """Returns the loss function of only some of the trainings, given by their positions (int64)."""
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:

@@ -65,7 +65,6 @@ def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State
 def _tested(
     chosen: NDArray[np.bool_], test: Callable[[Lanes[Any], State], NDArray[np.bool_]], lanes: Lanes[Any], state: State
 ) -> NDArray[np.bool_]:
-    """Applies a test to the trainings that `chosen` marks."""
     passes = np.zeros_like(chosen)
     if chosen.any():
         index = torch.from_numpy(np.flatnonzero(chosen)).to(lanes.device)

@@ -90,8 +90,7 @@ def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     streams = Streams(torch.tensor([_SEED]))
     order_TT = streams.uniform("structure.permutation", (T, T), step)[0]
     if is_causal:
-        # Keys are shuffled by sorting random numbers from 0 to 1. In causal attention, keys after the query must stay
-        # in place, so they get increasing numbers above 1.
+        # By sorting numbers from 0 to 1; keys after a query, in causal attention, get increasing ones above 1.
         order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
     return order_TT.argsort(-1)
 
@@ -135,8 +134,7 @@ class PooledStructure:
             self._all.add(_Distances.to(attention))
             return
         self._lengths_of_z.add(T)
-        # The sentences and their shuffles are measured in one call, because PyTorch needs as many operations for many
-        # matrices as for one.
+        # Measured in one call, because many matrices take as many operations as one.
         distances = _Distances.to(torch.cat([attention, shuffles(attention[..., 0, :, :], N_SHUFFLES)], -3))
         self._all.add(distances.select(slice(B)))
         self._first_of_length.add(distances.select(slice(1)))
@@ -172,8 +170,7 @@ class PooledStructure:
 
 
 def _z(value: Tensor, shuffled: Tensor) -> Tensor:
-    # The axis of shuffles is moved to the end. A sum over the first axis could be rounded differently depending on a
-    # head's place in the tensor.
+    # Shuffles become the last axis: a sum over the first could round differently by a head's place in the tensor.
     shuffled = shuffled.movedim(0, -1).contiguous()
     deviation = shuffled.std(-1)
     return torch.where(deviation > _NO_SPREAD, (value - shuffled.mean(-1)) / deviation, torch.nan)
@@ -225,8 +222,7 @@ class _Sums:
         more = self._longest - T
         self._n_sentences += B
         self._diagonal = self._diagonal + distances.diagonal_B.sum(-1) / T
-        # A band matrix that is wider than the sentence covers all keys, so its distance to the attention is 0.
-        # Therefore the distances are padded with 0.
+        # A band wider than the sentence covers all keys, so its distance is 0.
         bands = distances.bands_BW.sum(-2) / T
         self._bands_W = self._bands_W + torch.nn.functional.pad(bands, (0, more))
         summed = distances.blocks_BWP.sum(-3) / T
@@ -240,7 +236,6 @@ class _Sums:
         return torch.as_tensor(self._diagonal) / self._n_sentences
 
     def to_band(self, window: Tensor) -> Tensor:
-        """Returns how far each head's attention is from a band along the diagonal, as the mean over sentences."""
         bands_W = torch.as_tensor(self._bands_W) / self._n_sentences
         place = window.clamp(max=self._longest - 1).expand(bands_W.shape[:-1]).unsqueeze(-1)
         return bands_W.gather(-1, place).squeeze(-1)

@@ -38,7 +38,6 @@ def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
 
 
 def distances_to_diagonal(attention: Tensor) -> Tensor:
-    """Distances to Sigma_1, the identity."""
     return row_costs(attention.diagonal(dim1=-2, dim2=-1), attention.sum(-1)).sum(-1)
 
 
@@ -52,7 +51,6 @@ def distances_to_bands(attention: Tensor) -> Tensor:
 
 
 def band_support(n_tokens: int, window: int) -> Tensor:
-    """Returns a mask of the matrix entries that are at most `window` places from the diagonal."""
     return _apart(n_tokens, torch.device("cpu")) <= window
 
 
@@ -156,7 +154,6 @@ def best_blocks(attention: Tensor, window: int, num_pos: int, *, any_column: boo
 
 
 def check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
-    """Refuses `num_pos` blocks of `window` rows that do not fit into `n_tokens` rows."""
     if not 1 <= window <= n_tokens:
         fix = "set a window that fits into the matrix"
         raise SpecError("window", given=window, expected=f"a width from 1 to the number of tokens, {n_tokens}", fix=fix)

@@ -44,7 +44,6 @@ class Bucket(LaneState):
         )
 
     def has(self, lanes: LaneState) -> bool:
-        """Returns whether the trainings' parameters already lie in this object's memory."""
         return lanes.rows.is_set_to(self.rows[: len(lanes.rows)])
 
     def load(self, lanes: LaneState) -> None:
@@ -63,7 +62,6 @@ class Bucket(LaneState):
 
 
 def bucket_of(lanes: LaneState) -> Bucket:
-    """Returns the bucket that holds the state of the trainings, after moving their state into it."""
     bucket = lanes.resident
     if not isinstance(bucket, Bucket):
         bucket = lanes.resident = Bucket(lanes)
@@ -80,8 +78,6 @@ def _state_of(lanes: LaneState) -> State:
 
 
 class _Step:
-    """Takes a step of all trainings of a bucket, by `vmap` and PyTorch's kernels."""
-
     def __init__(self, problem: Problem) -> None:
         self._layout = problem.layout
         self._loss = over_lanes(problem.template, problem.workload.loss)
@@ -129,7 +125,6 @@ class Graphs:
         self._new_graph, self._n_steps = new_graph, n_steps
 
     def of(self, lanes: LaneState, batch: Batch) -> "CapturedStep":
-        """Returns what takes steps of these trainings on batches with the shapes of `batch`."""
         return CapturedStep(_Step(lanes.problem), batch, self._new_graph, self._n_steps)
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
@@ -140,8 +135,6 @@ class Graphs:
 
 
 class CapturedStep:
-    """Takes steps by replaying captured CUDA graphs, on batches of one shape."""
-
     def __init__(self, step: _Step, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
         self._step, self._shapes = step, shapes_of(batch)
         self._new_graph, self._n_steps = new_graph, n_steps
@@ -182,8 +175,7 @@ class CapturedStep:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:
-                # A user's loss may contain an operation that a CUDA graph cannot record, such as a copy from the host.
-                # Nothing has been computed yet, so the step can run again without a graph.
+                # A loss may do what a graph cannot record, such as copy from the host. Nothing is computed yet.
                 self._cannot_capture = True
                 return self._take(bucket, read)
         graph, memory = self._captured[n_steps]

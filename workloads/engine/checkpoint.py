@@ -25,7 +25,6 @@ class CheckpointError(Exception):
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """Serializes a checkpoint (arrays by name) into the content of its file: an `.npz` archive followed by a digest."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in checkpoint.items():

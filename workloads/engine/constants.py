@@ -43,7 +43,6 @@ def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
 
 
 def digest_of(module: nn.Module) -> str:
-    """Hashes a module's constants."""
     return _hash(repr(sorted(constants_of(module).items())).encode())
 
 

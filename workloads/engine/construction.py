@@ -56,8 +56,7 @@ def _built(workload: Workload[Any], training: Training[Any]) -> nn.Module:
 
 
 def _seed(seed: int) -> None:
-    # `torch.manual_seed` is not used, because it would also seed the generators of GPUs, whose states
-    # `seeded_generators` does not restore.
+    # `torch.manual_seed` would also seed the generators of GPUs, whose states are not restored.
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % _NUMPY_SEEDS)
     random.seed(seed)
@@ -131,7 +130,6 @@ def _check_tensor(name: str, value: Tensor) -> None:
 
 
 def _check_memory(tensors: dict[str, Tensor]) -> None:
-    """Refuses modules in which two tensors share memory."""
     sharing = defaultdict[int, list[str]](list)
     for name, value in tensors.items():
         if value.numel() and not value.is_meta:
@@ -149,7 +147,6 @@ def _overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _end(value: Tensor) -> int:
-    """Returns the memory address just after a tensor's last entry."""
     last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr() + (last + 1) * value.element_size()
 

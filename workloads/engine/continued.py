@@ -109,5 +109,4 @@ def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
 
 
 def _copies(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """Repeats an array that has one row, that of a training, `n` times along its first axis."""
     return np.repeat(array, n, axis=0) if array.ndim and len(array) == 1 else array

@@ -29,8 +29,6 @@ P = TypeVar("P", bound=TrainingParameters)
 
 @dataclass(frozen=True)
 class Training(Generic[P]):
-    """One training of a workload, given by its parameters and its seed."""
-
     parameters: P
     seed: int
 
@@ -78,15 +76,13 @@ class Lanes(Generic[P]):
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
             numbers = [float("nan") if value is None else value for value in values]
-            # The tensor is kept in `_tensors`, so that it is copied to the device only once: the host waits for the
-            # device at every copy.
+            # Kept, so that it is copied once: the host waits for the device at every copy.
             self._tensors[key] = torch.tensor(numbers, dtype=key[1], device=self.device)
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
         """Selects the trainings at the given positions (an int64 tensor)."""
-        # `copy` does not call the constructor, which would check the static parameters again. This check took a tenth
-        # of the time of a probe.
+        # The constructor would check static parameters again, which took a tenth of a probe.
         selected = copy(self)
         selected.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
         selected.built, selected.streams = None, self.streams.select(lanes)
@@ -126,13 +122,11 @@ class Workload(ABC, Generic[P]):
 
     name: ClassVar[str]
     parameters: type[P]
-    """The class that declares the parameters of the workload's trainings."""
     summary: ClassVar[str]
     """One line that describes the workload in the output of `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
     """The names of the reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
     verdicts: ClassVar[Verdicting]
-    """What gives trainings their outcomes."""
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
     """The outcomes that only this workload has, by label, in addition to those of docs/outcomes.md."""
     events: ClassVar[Mapping[str, When]] = {}

@@ -30,8 +30,6 @@ class DeviceMemory(Protocol):
 
 
 class CudaMemory:
-    """Measures the memory of a GPU with the counters of PyTorch's CUDA allocator."""
-
     def __init__(self, device: str) -> None:
         self._device, self._before = device, 0
 
@@ -106,9 +104,7 @@ class MemoryOfPacks:
         return cls(max(bytes_of_few - per_lane * few, 0.0), per_lane)
 
     def peak(self, n_lanes: int) -> float:
-        """Predicts the peak memory, in bytes, of `n_lanes` trainings in one program."""
         return self.fixed + self.per_lane * n_lanes
 
     def most_lanes(self, free: int) -> int:
-        """Predicts how many trainings in one program fit into the given free bytes; at least 1."""
         return max(int((_SHARE * free - self.fixed) / self.per_lane), 1)

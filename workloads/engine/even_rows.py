@@ -58,8 +58,7 @@ def _norm(
     reduced = _axes(value, dims)
     if dtype is not None or not _is_uneven(value, reduced):
         return None
-    # `_even` appends zeros to the rows. Zeros do not change a norm with a positive order. All other norms are left to
-    # PyTorch.
+    # The appended zeros change no norm of positive order; others are left to PyTorch.
     norms = torch.linalg.vector_norm(_even(value, reduced), order, -1) if order > 0 else None
     return None if norms is None else norms.view(_kept_shape(value, reduced, keepdim))
 

@@ -35,8 +35,7 @@ class FirstOrder(Optimizer):
         super().__init__(settings)
         self.rule, self.n_updates = rule, 0
         self._averages: State = {}
-        # Whether the trainings use an optional operation of the update rule is determined once, for all trainings of
-        # the pack. So the program stays the same when some trainings end.
+        # Determined once for the whole pack, so that the program stays the same when trainings end.
         unused = {name for name in rule.optional if not settings.values[name].any()}
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
@@ -144,8 +143,7 @@ class FirstOrder(Optimizer):
         """Gives each training the values of its group, (n_steps, n_trainings, 1)."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
-            # `full_like` fills a tensor on the device. If the value were copied from the host, the host would wait for
-            # the device.
+            # `full_like` fills it on the device; the host would wait for a copy.
             return torch.stack([torch.full_like(like, number) for (number,) in values])
         return torch.tensor(values, dtype=like.dtype).to(like.device)[:, self._kind_L, None]
 
@@ -171,7 +169,6 @@ def take_step(
 
 
 def is_mask(name: str) -> bool:
-    """Returns whether the value with this name is a mask of parameter entries, true where an entry is not frozen."""
     return name.startswith(f"{MOVES}/")
 
 
@@ -200,8 +197,7 @@ def clipped(gradients: State, largest_norm: Tensor) -> State:
 def norm_per_lane(state: State) -> Tensor:
     """Each training's Euclidean norm over all tensors together."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
-    # `reduce` adds the tensors one by one. A `sum` over the first axis of a stacked tensor would add in an order that
-    # depends on the number of trainings, and so round differently.
+    # `reduce` adds one by one; the order of a `sum` over a stack depends on the number of trainings.
     return reduce(torch.add, squares).sqrt()
 
 

@@ -37,8 +37,7 @@ def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> 
         data = {name: value for name, value in batch.items() if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(under(DROPOUT, batch), has_padding) as forms, _holding(places, parameters | buffers):
             result = function(template, data)
-        # `EngineForms` intercepts every operation to replace some of them, which costs time. If the first call has
-        # replaced no operation, later calls run without `EngineForms`.
+        # Intercepting every operation costs time: where the first call replaced none, later ones do without.
         is_plain[kind] = not forms.replaced
         return result
 
@@ -135,8 +134,7 @@ def over_lanes(
     def padded(parameters: State, buffers: State, batch: Batch) -> Any:
         if next(iter(parameters.values())).shape[0] > 1:
             return vectorized(parameters, buffers, batch)
-        # A single training is computed twice, side by side. For one training alone PyTorch would compute products and
-        # sums by other kernels, which round differently.
+        # A single training is computed twice: alone, products and sums take other kernels and round differently.
         twice = [
             {name: value.repeat_interleave(2, 0) for name, value in tensors.items()}
             for tensors in (parameters, buffers, batch)
@@ -198,8 +196,7 @@ def gradients_of(name: str, loss: Tensor, at: State, *, materialize: bool = True
         expected = "a loss whose gradient PyTorch can compute"
         fix = "compute it from parameters that require gradients, without detach(), no_grad(), argmax or a comparison"
         raise SpecError(name, given="a value that no parameter of the module changes", expected=expected, fix=fix)
-    # The loss of a training depends only on the weights of that training. So with respect to these weights, the
-    # gradient of the summed loss is the gradient of that training's loss.
+    # A training's loss depends on its own weights alone, so the summed loss has the same gradient.
     try:
         gradients = torch.autograd.grad(loss.sum(), list(at.values()), materialize_grads=materialize, allow_unused=True)
     except RuntimeError as error:

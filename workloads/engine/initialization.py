@@ -54,7 +54,6 @@ def draw_parameters(
 def _start(
     owner: nn.Module, name: str, built: Tensor, is_left_L: Tensor, law: StartingLaw | None, streams: Streams
 ) -> Tensor:
-    """Where a parameter starts without `init_sigma`."""
     shape = tuple(built.shape[1:])
     if law is not None:
         own = law(name, shape)

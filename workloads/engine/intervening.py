@@ -91,8 +91,6 @@ def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 class Interventions:
-    """Carries out the interventions of all trainings of a batched program."""
-
     def __init__(self, state: LaneState, lanes: Lanes[Any]) -> None:
         texts = [training.parameters.intervention for training in lanes.trainings]
         interventions = [intervention for text in texts for intervention in interventions_of(text)]
@@ -161,14 +159,12 @@ def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
-    """Adds noise to the parameters of the training at position `lane`."""
     streams = lanes.select(torch.tensor([lane], device=lanes.device)).streams
     drawn = {
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
         for name, value in state.parameters.items()
     }
-    # The norm of each training's row is computed on its own, because a sum over several rows may add numbers in another
-    # order and so differ in the last bits.
+    # The norm of each row on its own: a sum over several may add in another order.
     noise, row = state.problem.layout.rows(drawn)[0], state.rows[lane].double()
     kicked = row + noise * (size * row.norm() / noise.norm())
     masks = state.stepping.constants

@@ -16,7 +16,6 @@ _ROUNDING = 1e-5
 
 
 def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts:
-    """Labels all trainings at all measured steps by the workload's table of verdicts."""
     tables = workload.verdicts
     if isinstance(tables, VerdictTable):
         return tables.judge(parameters, evidence)
@@ -37,7 +36,6 @@ def first_held(
 
 
 def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Returns which of the given outcomes count as stuck, as a bool array of the same shape as `outcome`."""
     return np.isin(outcome, [name for name, meaning in with_own(workload.outcomes).items() if meaning.is_stuck])
 
 

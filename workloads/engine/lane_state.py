@@ -88,8 +88,7 @@ def shapes_of(batch: Batch) -> Hashable:
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
     """Its state has the parameters' type; for bfloat16 and first-order rules float32."""
     shared = lanes.shared
-    # PyTorch's optimizers update bfloat16 parameters in float32 and round the result, so this function uses float32
-    # too.
+    # As PyTorch's optimizers, which update bfloat16 parameters in float32 and round the result.
     rounds = lanes.dtype == torch.bfloat16 and shared.optimizer in UPDATE_RULES
     parameters = [training.parameters for training in lanes.trainings]
     dtype = torch.float32 if rounds else lanes.dtype

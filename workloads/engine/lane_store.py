@@ -80,7 +80,6 @@ class LaneStore(LaneState, Generic[P]):
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
-        """Returns the batch of a step, dropout masks included. Its first axis is the training."""
         # Batches are kept, because some optimizers request the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self.draw(step)
@@ -93,7 +92,6 @@ class LaneStore(LaneState, Generic[P]):
         return self._masked[1]
 
     def draw(self, step: int) -> None:
-        """Draws the batches of steps from `step` on."""
         self._first_drawn, self._drawn_for = step, self.position
         steps = range(step, min(step + STEPS_AT_ONCE, self.lanes.shared.n_steps + 1))
         self._drawn = self._workload.batches(self._drawing, steps)

@@ -40,11 +40,9 @@ class _Iterates:
     is_over: Tensor
 
     def state_dict(self) -> State:
-        """Returns the fields of this object by name, without copying them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the trainings at the given positions (int64)."""
         for name, value in selected(self.state_dict(), lanes).items():
             setattr(self, name, value)
 
@@ -216,7 +214,6 @@ class Lbfgs(Optimizer):
         self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        """Moves each training that `lanes` marks to the point that its line search has found."""
         now, result = self._now, self._search.found()
         self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
         stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE
@@ -252,8 +249,7 @@ def unflattened(rows: Tensor, like: State) -> State:
     """Splits rows of numbers, one per training, into tensors like those in `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
-    # The tensors are made contiguous, because PyTorch may use different kernels for a strided view and for the
-    # contiguous tensor of a single training.
+    # Contiguous: for a strided view PyTorch may take another kernel than for a single training.
     return {name: part.reshape(-1, *value.shape[1:]).contiguous() for (name, value), part in parts}
 
 

@@ -90,7 +90,6 @@ class LineSearches:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the state of the searches by the given tensors, without copying them."""
         for name, value in vars(self).items():
             if isinstance(value, Points):
                 setattr(self, name, Points(**under(name, state)))
@@ -98,11 +97,9 @@ class LineSearches:
                 setattr(self, name, state[name])
 
     def select(self, lanes: Tensor) -> None:
-        """Drops the line searches of all trainings except those at the given positions (int64)."""
         self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
-        """Updates searches that look for a bracket."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -131,7 +128,6 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
-        """Chooses the next step size to try in line searches that narrow down an interval (bracket) of step sizes."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small

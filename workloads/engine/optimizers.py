@@ -45,20 +45,17 @@ class Settings:
 
     @classmethod
     def plain(cls, learning_rate: Tensor, n_steps: int) -> Self:
-        """Makes settings with a given learning rate per training, and the defaults of all other hyperparameters."""
         lanes = [Hyperparameters(learning_rate=rate) for rate in learning_rate.tolist()]
         return cls(lanes, n_steps, learning_rate.dtype, learning_rate.device)
 
     def column(self, name: str) -> Tensor:
         """Returns the values of a numeric hyperparameter on the device, (n_trainings, 1)."""
         if name not in self._columns:
-            # The column is kept in `_columns`, so that it is copied to the device only once: the host waits for the
-            # device at every copy.
+            # Kept, so that it is copied once: the host waits for the device at every copy.
             self._columns[name] = self.values[name].to(self.device, self.dtype)[:, None]
         return self._columns[name]
 
     def select(self, lanes: Tensor) -> Self:
-        """Selects the settings of the trainings at the given positions (int64)."""
         selected, positions = copy(self), lanes.cpu()
         selected.values = {name: values[positions] for name, values in self.values.items()}
         selected._columns = {name: values[lanes] for name, values in self._columns.items()}
@@ -126,7 +123,6 @@ class Optimizer(ABC):
         self.steps, self.is_finite = state["steps"], state["is_finite"]
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the trainings at the given positions (int64)."""
         self.settings = self.settings.select(lanes)
         self.steps = self.steps[lanes]
         self.is_finite = self.is_finite[lanes]

@@ -18,7 +18,6 @@ from attnsweep.workloads.vocabulary import AT_LEVEL as AT_LEVEL
 from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 Label: TypeAlias = tuple[str, str]
-"""An outcome and its detail."""
 OR = " or "
 """The text between the names of reference levels that a loss does not tell apart."""
 STATIONARY_GAMMA = 1e-2
@@ -128,5 +127,4 @@ def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDA
 
 
 def _raised(loss: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-    """Raises each loss by the fraction `share` of its absolute value."""
     return np.asarray((1.0 + share * np.sign(loss)) * loss)

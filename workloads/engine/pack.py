@@ -131,7 +131,6 @@ class Pack(Generic[P]):
 
     @property
     def done(self) -> bool:
-        """Whether all trainings have ended."""
         return self._store.position.size == 0
 
     @property
@@ -193,11 +192,9 @@ class Pack(Generic[P]):
         self._drop(np.isin(self._store.position, positions))
 
     def result(self) -> PackResult:
-        """Returns the measurements so far. Trainings that have not ended are included, up to the last measured step."""
         return self._record.result()
 
     def metric(self) -> tuple[str, float] | None:
-        """Returns the workload's first metric so far: its name, and its mean over the trainings."""
         return self._record.metric()
 
     def probe_share(self) -> float | None:
@@ -217,7 +214,6 @@ class Pack(Generic[P]):
         return lanes, state | store.interventions.held(state, lanes, steps[positions].tolist())
 
     def checkpoint(self) -> Checkpoint:
-        """Returns all state that training has changed, from which `resumed` continues the trainings."""
         return {
             "fingerprint": np.array(self._fingerprint()),
             "next_probe": np.array(self._next_probe),
@@ -226,8 +222,7 @@ class Pack(Generic[P]):
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        # A checkpoint lacks the batches that were drawn ahead, so they are drawn again. They are drawn for the same
-        # trainings as before, because batches for fewer trainings might be rounded differently.
+        # Batches drawn ahead are drawn again, for the same trainings: for fewer they might be rounded differently.
         self._keep(checkpoint["drawn_for"])
         self._store.draw(int(checkpoint["first_drawn"]))
         self._keep(checkpoint["position"])
@@ -241,7 +236,6 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        """Trains up to the next probe, with at most `most_evaluations` evaluations of the loss."""
         stops, store, optimizer = self._stops(), self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
             return self._train_eagerly(stops, most_evaluations)
@@ -303,7 +297,6 @@ class Pack(Generic[P]):
         return trace
 
     def _stops(self) -> Sequence[int]:
-        """Returns the steps of the next few probes."""
         ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
         return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
@@ -320,7 +313,6 @@ class Pack(Generic[P]):
             self._record.add_progress(probe, position, is_finite[: position.size], n_steps[: position.size])
 
     def _drop_ended(self) -> None:
-        """Drops the trainings that were found to have ended at the last probe."""
         position, shared, records = self._store.position, self._shared, self._record
         is_running = self._store.optimizer.is_running.cpu().numpy()[: position.size]
         ended = ~is_running | records.is_pruned(position, self._probe_steps[self._next_probe])

@@ -82,8 +82,7 @@ class _Alone:
 
     def compare(self, loss: Tensor, gradients: State) -> None:
         """Computes loss and gradients of this training in plain PyTorch."""
-        # The loss may read something that `build` stores outside the module, and building another module may overwrite
-        # it. So the module is built right before its loss is computed.
+        # Built right before its loss, which may read what each `build` stores outside the module anew.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
         _own_buffers(self._module)
         own_loss = self._at(self._state, self._batch, "loss", self._plain_loss)
@@ -131,7 +130,6 @@ class _Alone:
             return self._workload.loss(module, data)
 
     def _at(self, state: State, batch: Batch, name: str, function: Callable[[nn.Module, Batch], Any]) -> Any:
-        """Evaluates a function of the module with given weights and buffers."""
         with torch.no_grad():
             for tensor_name, value in tensors_of(self._module).items():
                 value.copy_(state[tensor_name])

@@ -28,7 +28,6 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Computes `scaled_dot_product_attention` with two matrix products and a softmax."""
     if enable_gqa:
         n_groups = query.shape[-3] // key.shape[-3]
         key, value = (tensor.repeat_interleave(n_groups, -3) for tensor in (key, value))
@@ -40,8 +39,7 @@ def attention(
     else:
         is_boolean = attn_mask.dtype == torch.bool
         logits = logits.masked_fill(~attn_mask, -math.inf) if is_boolean else logits + attn_mask
-        # A query that may see no key gets the output 0, as in PyTorch's attention function. A plain softmax over no
-        # keys would give NaN.
+        # A query that may see no key gets 0, as in PyTorch; a softmax over no keys would give NaN.
         sees_nothing = (logits == -math.inf).all(-1, keepdim=True)
         weights = functional.softmax(logits.masked_fill(sees_nothing, 0.0), -1).masked_fill(sees_nothing, 0.0)
     return (dropout(weights, dropout_p) if dropout_p else weights) @ value
@@ -56,7 +54,6 @@ multi_head_attention.__kwdefaults__ = _original.__kwdefaults__
 
 
 def lstm_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    """Computes one step of an LSTM from weights in the order of `nn.LSTM`. Source: the documentation of `nn.LSTM`."""
     h, c = state
     i, f, g, o = _sum_of_products(x, h, weights).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
@@ -66,7 +63,6 @@ def lstm_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> Stat
 
 
 def gru_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    """Computes one step of a GRU from weights in the order of `nn.GRU`. Source: the documentation of `nn.GRU`."""
     (h,), (input_weight, state_weight, *biases) = state, weights
     input_bias, state_bias = biases or (None, None)
     from_input, from_state = (
@@ -147,7 +143,6 @@ PLAIN_FORMS: dict[object, Callable[..., Any]] = {
     torch.lstm_cell: lambda input, hx, *weights: lstm_cell(input, hx, weights),
     torch.gru_cell: lambda input, hx, *weights: gru_cell(input, (hx,), weights)[0],
 }
-"""For each replaced function of PyTorch, its replacement."""
 
 
 _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-60}

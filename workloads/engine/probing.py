@@ -131,8 +131,7 @@ def probe_steps_of(workload: Workload[P], parameters: P) -> tuple[int, ...]:
 
 
 def _most_probes(workload: Workload[P], parameters: P) -> float:
-    # Both sides of the comparison are counted, not timed: results depend on probes, and must not depend on the speed of
-    # a machine.
+    # Counted, not timed: results depend on probes, and must not depend on a machine's speed.
     key = workload.name, type(workload), parameters.static_key()
     if key not in _COUNTED:
         kind, declared = type(parameters), parameters.declared()
@@ -188,7 +187,6 @@ class Probing:
             objective.measured(store.batch_at(0))
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the trainings at the given positions (int64)."""
         self._least_loss = self._least_loss[lanes]
         self._eval_batch = selected(self._eval_batch, lanes)
 

@@ -23,8 +23,7 @@ class CurvaturePairs:
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs = most_pairs
-        # A pair is a step of the weights and the change of the gradient. Each training has room for more than
-        # `most_pairs` pairs, so its latest pairs are moved to the front only when the room is full.
+        # Room for more than `most_pairs`, so that pairs are moved to the front only when it is full.
         self._most_slots = most_pairs + max(_FIRST_CAPACITY, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
@@ -47,8 +46,7 @@ class CurvaturePairs:
         self._make_room()
         curvature = torch.linalg.vecdot(y, s)
         lanes = lanes & (curvature > _SMALLEST_CURVATURE)
-        # Every training writes to its first free place. A training without a new pair (step and change of the gradient)
-        # writes zeros there. So the host need not know which trainings have a new pair.
+        # A training without a new pair writes zeros to its first free slot: the host need not know which have one.
         here = (self._end_L, self._lane_L)
         self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
         self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)
@@ -76,17 +74,14 @@ class CurvaturePairs:
         return q
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Returns by name, without copying, the curvature pairs and the numbers that are computed from them."""
         return {"s": self._s_CLn, "y": self._y_CLn, "rho": self._rho_CL, "scale": self._scale_L, "end": self._end_L}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replaces the curvature pairs by the tensors in `state`, without copying them."""
         self._s_CLn, self._y_CLn, self._rho_CL = state["s"], state["y"], state["rho"]
         self._scale_L, self._end_L = state["scale"], state["end"]
         self._read_counts()
 
     def select(self, lanes: Tensor) -> None:
-        """Keeps only the trainings at the given positions (int64)."""
         self._s_CLn, self._y_CLn = self._s_CLn[:, lanes], self._y_CLn[:, lanes]
         self._rho_CL, self._scale_L, self._end_L = self._rho_CL[:, lanes], self._scale_L[lanes], self._end_L[lanes]
         self._read_counts()

@@ -18,8 +18,6 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadProbe:
-    """The scores of attention heads at one probe, for the trainings that were still running."""
-
     step: int
     lanes: NDArray[np.int64]
     heads: HeadScores
@@ -46,11 +44,9 @@ class PackResult:
     heads: tuple[HeadProbe, ...]
 
     def last(self, metric: str) -> NDArray[np.float64]:
-        """Returns each training's value of a metric at its last probe."""
         return self.at_last_probe(self.evidence.metrics[metric])
 
     def at_last_probe(self, table_LP: NDArray[T]) -> NDArray[T]:
-        """Selects from a table (n_trainings, n_probes) each training's value at its last probe."""
         return np.take_along_axis(table_LP, self.last_probe[:, None], axis=1)[:, 0]
 
     def at(self, steps: Sequence[int]) -> "PackResult":
@@ -117,7 +113,6 @@ class Record:
         return None if np.isnan(values).all() else (name, float(np.nanmean(values)))
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        """Records the scores of attention heads of the given trainings at a probe."""
         self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
 
     def add_progress(
@@ -134,12 +129,10 @@ class Record:
         self.pruned_step[new] = step
 
     def is_pruned(self, lanes: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
-        """Returns for each given training whether it was pruned at this step or earlier."""
         pruned_step = self.pruned_step[lanes]
         return np.asarray((pruned_step != _NEVER) & (pruned_step <= step))
 
     def evidence(self, lanes: NDArray[np.int64], probes: NDArray[np.int64]) -> Evidence:
-        """Returns the measurements of the given trainings at the given probes."""
         return Evidence(
             steps=self._steps[probes],
             metrics={name: np.take(table[lanes], probes, axis=1) for name, table in self._metrics.items()},

@@ -40,5 +40,4 @@ def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
 
 
 def tail_start(step: int) -> int:
-    """Returns the step at which the last fifth of a training of `step` steps begins."""
     return int(TAIL * step)

@@ -84,7 +84,6 @@ class Streams:
 
     @property
     def seeds(self) -> Tensor:
-        """The seeds of the trainings, which are the keys of their random streams, int64."""
         return self._seeds
 
     @property
@@ -98,7 +97,6 @@ class Streams:
         return self._seeds
 
     def select(self, lanes: Tensor) -> Self:
-        """Selects the random streams of the trainings at the given positions (int64)."""
         return type(self)(self._seeds[lanes])
 
     def uniform(
@@ -139,14 +137,12 @@ class Streams:
         not depend on `n_bits`: the first 32 of all strings are drawn before the next 32 of any."""
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
-        # Random numbers are drawn in blocks of four 32-bit words. The blocks have three axes: trainings, steps, and the
-        # blocks of one step.
+        # Blocks of four 32-bit words, along three axes: trainings, steps, and the blocks of one step.
         seeds = self.seeds_at(name, steps.start).view(-1, 1, 1)
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
         by_string = words.view(*words.shape[:2], n_words, n_strings).transpose(2, 3).contiguous()
-        # Each 32-bit word is split into its four bytes, the least significant first, because getting the bits out of
-        # bytes takes an eighth of the time of getting them out of words.
+        # Into four bytes, the least significant first: bits come out of bytes in an eighth of the time.
         octets = by_string.unsqueeze(-1).view(torch.uint8)[..., :4]
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
         return ((octets.unsqueeze(-1) >> shifts) & 1).flatten(3)[..., :n_bits].to(torch.bool)
@@ -172,8 +168,7 @@ class Streams:
     def _word(self, number: int | Tensor) -> Tensor:
         if isinstance(number, Tensor):  # a step within vmap, where many are drawn at once
             return number
-        # `full` fills a tensor on the device. If the value were copied from the host, the host would wait for the
-        # device.
+        # `full` fills it on the device; the host would wait for a copy.
         return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
 
 

@@ -27,7 +27,6 @@ When: TypeAlias = Condition | str
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
-    """Where (n_trainings, n_probes) a condition holds."""
     if isinstance(when, str):
         return holds(when, evidence.metrics, subject)
     held, expected = np.asarray(when(parameters, evidence)), evidence.metrics["eval_loss"].shape
@@ -48,7 +47,6 @@ class Verdicts:
 
 
 def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-    """Returns at which probes each training's loss is below the level `solved`, which means that the task is solved."""
     return evidence.metrics["eval_loss"] < evidence.levels["solved"][:, None]
 
 

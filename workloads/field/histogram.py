@@ -71,7 +71,6 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
-    """Returns the model that counts letters."""
     has_bos = mixing == "bos"
     counter = Counter(
         n_letters + has_bos,

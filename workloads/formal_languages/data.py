@@ -25,7 +25,6 @@ class Lengths(NamedTuple):
 
 
 def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
-    """Draws the training strings of the given steps, one batch per step."""
     drawn = _labelled(lanes, "batch", _own_lengths(lanes), lanes.shared.batch_size, steps)
     by_step = [value.movedim(1, 0).contiguous().unbind() for value in drawn.values()]
     return [dict(zip(drawn, values, strict=True)) for values in zip(*by_step, strict=True)]
@@ -64,7 +63,6 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
 
 
 def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
-    """Draws strings of one step with labels, for a few trainings at a time to save memory."""
     all_lanes, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
         _labelled(lanes.select(few), stream, Lengths(lengths.of_lane[few], lengths.longest), n_strings, steps)
@@ -74,7 +72,6 @@ def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int
 
 
 def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, steps: range) -> Batch:
-    """Draws random strings for several steps, and labels each by whether it is in the language."""
     language = lanes.shared.of
     text_LSBN = random_texts(lanes.streams, stream, lengths, n_strings, steps)
     length_LSB = lengths.of_lane.view(-1, 1, 1).expand(text_LSBN.shape[:3])

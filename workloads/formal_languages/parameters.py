@@ -141,6 +141,5 @@ class FormalLanguagesParameters(TrainingParameters):
                 f"{n_steps} steps, because n_epochs={self.n_epochs} and steps_per_epoch={self.steps_per_epoch}",
                 "remove n_steps or n_epochs",
             )
-        # `n_steps` is derived from `n_epochs` and other parameters. It is stored in this object, because trainings take
-        # from it how many steps they run.
+        # Stored, because trainings take from it how many steps they run.
         object.__setattr__(self, "n_steps", n_steps)

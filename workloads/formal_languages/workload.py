@@ -50,8 +50,7 @@ def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def _looked_at(lanes: LanguageLanes) -> Batch:
-    # The strings are kept from probe to probe, because drawing long strings takes as long as scoring attention heads on
-    # them.
+    # Kept from probe to probe: drawing long strings takes as long as scoring heads on them.
     return looked_at_batch(lanes, _N_STRINGS)
 
 
@@ -91,7 +90,6 @@ VERDICTS = VerdictTable(
 )
 
 _NAT = 1.0 / math.log(2.0)
-"""One nat in bits."""
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):
@@ -139,7 +137,6 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return strings_of_test_lengths(lanes, step) if lanes.shared.fresh_test_strings else {}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats, averaged over strings."""
         return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:

@@ -51,8 +51,7 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    # The constructor of GPT2LMHeadModel draws random weights, although they are replaced below. `fork_rng` keeps these
-    # draws from changing the global generator.
+    # Keeps the constructor's draws, which are replaced below, from changing the global generator.
     with torch.random.fork_rng(devices=[]):
         model: nn.Module = GPT2LMHeadModel(config).to(module.token.weight.dtype).eval()
     with torch.no_grad():
@@ -62,7 +61,6 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
 
 
 def _check(parameters: GPTParameters) -> None:
-    """Raises a `UserError` for parameter values that GPT-2 cannot represent."""
     d_head = parameters.d_model // parameters.n_heads
     if parameters.attention_scale == "log_n_inv_sqrt_d":
         raise _without(

@@ -27,8 +27,6 @@ class GPTShape:
 
 
 class GPT(Transformer):
-    """A GPT that reads tokens and computes at each token the logits of the next one."""
-
     def __init__(self, shape: GPTShape, *, attention_scale: str = "inv_sqrt_d", layer_norm_eps: float = 1e-5) -> None:
         super().__init__(**asdict(shape), attention_scale=attention_scale, layer_norm_eps=layer_norm_eps)
         self.shape = shape

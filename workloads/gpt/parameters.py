@@ -77,7 +77,6 @@ class GPTParameters(TrainingParameters):
 
     @property
     def shape(self) -> GPTShape:
-        """The sizes and options of the GPT that these parameters of a training describe."""
         sizes: dict[str, Any] = {name: value for name, value in self.values().items() if name in _OF_SHAPE}
         return GPTShape(**sizes)
 

@@ -221,8 +221,7 @@ class Induction(Task):
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
         del laws
-        # Predictions count in the loss only from the end of the first segment on. So the number of predictions that do
-        # not count is the length of a segment.
+        # Predictions count from the end of the first segment on, so as many as its length do not.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
         zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
         return {
@@ -289,7 +288,6 @@ class OwnText(Task):
 
 
 def _is_after_first(token_LBT: Tensor) -> Tensor:
-    """Returns a mask of all tokens but the first of each sequence, (n_trainings, n_sequences, n_tokens) bool."""
     return (torch.arange(token_LBT.shape[-1], device=token_LBT.device) > 0).expand(token_LBT.shape)
 
 

@@ -33,7 +33,6 @@ SOLVED_SHARE = 0.05
 """A training is solved at this share of the way from the optimum to H(Y | current token). The share is our choice."""
 
 _N_SEQUENCES = 32
-"""The number of held-out sequences on which heads are scored."""
 
 
 def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]:
@@ -111,7 +110,6 @@ class GPTWorkload(Workload[GPTParameters]):
         return None if every is None else probe_steps(parameters.n_steps, every)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy in nats, averaged over the predictions that the task judges."""
         return _cross_entropy(cast(GPT, module)(batch["token"]), batch)
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
@@ -180,7 +178,6 @@ def _weight(counts_LBT: Tensor) -> Tensor:
 def _cross_entropy(logit_BTV: Tensor, batch: Batch) -> Tensor:
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     words_V = torch.arange(logit_BTV.shape[-1], device=logit_BTV.device)
-    # The target's log-probability is selected by multiplying with one-hot vectors, because the gradient of an index
-    # lookup is a slow scatter.
+    # Selected by one-hot products, because the gradient of a lookup is a slow scatter.
     weight_BTV = (batch["target"].unsqueeze(-1) == words_V) * batch["weight"].unsqueeze(-1)
     return -(log_p_BTV * weight_BTV).sum()

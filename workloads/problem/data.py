@@ -120,7 +120,6 @@ _ROUNDS = 6
 
 
 def n_trained_on(train_fraction: float, n_rows: int) -> int:
-    """Returns how many rows of a table are used for training: the given fraction, but at least 1."""
     return min(max(round(train_fraction * n_rows), 1), n_rows)
 
 

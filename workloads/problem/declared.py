@@ -166,8 +166,7 @@ def _calls(kind: str, functions: Mapping[str, object], taken: tuple[str, ...]) -
 def _diverged(has_table: bool) -> Rule:
     if not has_table:
         return Rule.diverged()
-    # A rising held-out loss is no sign of divergence here: it also rises while a training memorizes the table. So the
-    # training loss decides.
+    # While a training memorizes the table its held-out loss rises too: the training loss decides.
     return Rule(
         outcome="diverged",
         when=lambda _, evidence: has_diverged(evidence.metrics["loss"], evidence.levels["zero"]),

@@ -204,7 +204,6 @@ class Loss:
 
 
 def output_of(returned: Any) -> Tensor:
-    """The result of a forward pass itself, its attribute `logits`, or the first item of a tuple or list."""
     output = getattr(returned, "logits", returned)
     output = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(output, Tensor):
@@ -245,7 +244,6 @@ def _class_scores(values: Values) -> tuple[Tensor, Tensor]:
 
 
 def _numbers(values: Values) -> tuple[Tensor, Tensor]:
-    """Returns output and target of a squared error."""
     output, target = values["output"], values["target"]
     if output.shape != target.shape or output.is_complex() or target.is_complex() or target.dtype == torch.bool:
         raise _misfit(
@@ -293,7 +291,6 @@ def _unigram(values: Values) -> dict[str, Tensor]:
 
 
 def _previous_token(weights: Tensor) -> Tensor:
-    """Returns the mean attention on the token before, (layer, head)."""
     return weights.diagonal(-1, -2, -1).mean((1, 3))
 
 

@@ -135,7 +135,6 @@ class Problem(Workload[Any]):
         return metrics | {name: call(held_out) for name, call in self.metrics.items()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes the losses of simple predictors, such as the constant output 0, on held-out data."""
         held_out = self._known(module, batch | {"output": output_of(module(*_inputs_in(batch)))})
         blind = held_out | {"output": torch.zeros_like(held_out["output"])}
         zero = self.training_loss.of(blind)
@@ -279,7 +278,6 @@ class Problem(Workload[Any]):
 
 
 def _static(parameters: Any) -> Any:
-    """Returns by name the values of the static parameters, which all trainings of one program share."""
     return {name: getattr(parameters, name) for name, declared in parameters.declared().items() if declared.static}
 
 
@@ -311,7 +309,6 @@ def _drawn_by(
 
 @lru_cache(maxsize=2)
 def _own_tables(data: Call, lanes: Lanes[Any]) -> Batch:
-    """Draws the table of each training, with trainings as first axis."""
     seeds = lanes.streams.seeds
     table = _drawn_by(
         data, _static(lanes.shared), lambda seed: Draw(seed, "fixed", 0), [seeds], _differing(lanes, [data])

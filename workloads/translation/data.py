@@ -56,7 +56,6 @@ class StudiedCorpus:
     laws: CountedLaws
 
     def held_out(self, part: int, most: int) -> NDArray[np.int64]:
-        """The indices of the first `most` pairs of a part, or of all."""
         return np.flatnonzero(self.corpus.part == part)[:most]
 
 

@@ -55,8 +55,7 @@ class Structure(nn.Module):
     def decoder(self, batch: Batch) -> Tensor:
         """Where queries see keys in the decoder, (n_sentences, n_target_tokens, n_target_tokens): never later words."""
         read_BT = batch["read"]
-        # A query ranks the rarity of the words up to its own position only, because a rank among all words would reveal
-        # later words.
+        # Ranked among the words so far: a rank among all would reveal later ones.
         rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
         T = read_BT.shape[1]
         past_QK = torch.ones(T, T, dtype=torch.bool, device=read_BT.device).tril()
@@ -90,8 +89,7 @@ def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, 
 
 def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
     if is_square:
-        # A query in the padding sees itself. Otherwise it would see no key, and a softmax over no keys is NaN, and so
-        # is its gradient, even if it is multiplied by 0.
+        # A query in the padding sees itself: a softmax over no keys, and its gradient, are NaN, even times 0.
         seen_BQK = seen_BQK | torch.eye(seen_BQK.shape[1], dtype=torch.bool, device=seen_BQK.device)
     return Sight.of(seen_BQK, dtype)
 

@@ -82,8 +82,7 @@ def _write(template: TranslationModel, lanes: TranslationLanes, state: State) ->
     pairs = studied.held_out(TEST, lanes.shared.test_sentences)
     if not pairs.size:
         return [()] * len(lanes.trainings)
-    # All sentences go into one bucket (a group with the same padded length), because all translations are padded to the
-    # same length, however long their sources are.
+    # One bucket, because all translations are padded to the same length, however long their sources.
     bucket = by_length(studied.corpus, pairs, 1)[0]
     numbers = torch.as_tensor(bucket.pairs).expand(len(lanes.trainings), -1)
     words = pairs_of(studied, numbers.to(lanes.device), bucket)

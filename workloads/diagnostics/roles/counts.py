@@ -49,8 +49,7 @@ def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # In induction, a query attends to the key right after an earlier token that equals the query. This earlier
-        # token, for example the end of a sentence, need not be an allowed key itself.
+        # The key right after an earlier equal token, which itself need not count, such as a sentence's end.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]
@@ -141,7 +140,6 @@ class RoleCounts:
     n_rare: Tensor | None
 
     def __add__(self, other: Self) -> Self:
-        """Adds the counts of two batches of sentences: how often attention heads do what defines their roles."""
         assert self.relations == other.relations
         first = min(self.first_offset, other.first_offset)
         past = max(counts.first_offset + counts.reach.shape[0] for counts in (self, other))
@@ -153,7 +151,6 @@ class RoleCounts:
         return replace(self, first_offset=first, **sums)
 
     def _spread(self, name: str, first: int, past: int) -> Tensor:
-        """Returns the field with the given name, a tensor of counts."""
         value: Tensor = getattr(self, name)
         if name not in _BY_OFFSET:
             return value
@@ -224,8 +221,7 @@ def _by_offset(counted: Tensor, strongest: Tensor, allowed: Tensor, place_QK: Te
     mass = summed.new_zeros(*leading, n_offsets).index_add_(-1, where, summed)
     reach = summed.new_zeros(n_offsets).index_add_(0, where, allowed.sum(0).double().flatten())
     place = strongest - torch.arange(Q, device=strongest.device) + Q - 1
-    # Queries are counted by the distance to their strongest key. Those without a strongest key are counted in one more
-    # entry of `hits`, which is not returned.
+    # Queries without a strongest key are counted in one more entry, which is not returned.
     place = torch.where(strongest >= 0, place, n_offsets).reshape(*leading, B * Q)
     hits = summed.new_zeros(*leading, n_offsets + 1).scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))
     return hits[..., :n_offsets], mass, reach

@@ -212,7 +212,6 @@ def _gold(pairs: list[SentencePair], target: Side) -> Gold:
 
 
 def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
-    """Returns all dependency arcs as rows (sentence, relation, dependent, governor), (n_arcs, 4)."""
     rows = [(sentence, *arc) for sentence, arcs in enumerate(by_sentence) for arc in arcs]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 

@@ -54,8 +54,7 @@ def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
     if obj is not None and not isinstance(obj, Pronoun):
         words += _phrase("object", obj, choose)
     if isinstance(subject, Pronoun):
-        # The first target word shows whether the pronoun was dropped. So the information of this choice, in nats, is
-        # added to the information of this word.
+        # The first target word shows whether the pronoun was dropped.
         words[0] = words[0]._replace(nats=words[0].nats + _DROP_NATS[dropped])
     return words
 
