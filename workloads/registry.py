@@ -132,23 +132,16 @@ def _check_outcomes(subject: str, own: object) -> None:
     for label, outcome in own.items():
         if not isinstance(label, str) or not _LABEL.fullmatch(label) or label in (*OUTCOMES, "stuck"):
             labels = ", ".join(OUTCOMES)
-            raise _refused(
-                subject,
-                label,
-                f"a label of lower-case letters, digits and _ that differs from the built-in labels {labels} and stuck",
-            )
+            expected = f"lower-case letters, digits and _, but not the built-in labels {labels} and stuck"
+            raise _refused(subject, label, expected)
         if not isinstance(outcome.sentence, str) or not outcome.sentence.strip():
             raise _refused(f"{subject}, {label}", outcome.sentence, "a sentence that says what the outcome means")
         if not isinstance(outcome.colour, str) or not _COLOUR.fullmatch(outcome.colour):
-            raise _refused(
-                f"{subject}, {label}", outcome.colour, 'a colour such as "#1f77b4", or "" for an automatic colour'
-            )
+            expected = 'a colour such as "#1f77b4", or "" for an automatic colour'
+            raise _refused(f"{subject}, {label}", outcome.colour, expected)
         if not outcome.is_judged:
-            raise _refused(
-                f"{subject}, {label}",
-                "is_judged=False",
-                "is_judged=True, because the workload's table of verdicts gives this outcome",
-            )
+            expected = "is_judged=True, because the workload's table of verdicts gives this outcome"
+            raise _refused(f"{subject}, {label}", "is_judged=False", expected)
 
 
 def _check_verdicts(subject: str, verdicts: object, own: Mapping[str, Outcome]) -> None:

@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUDGET = {
     "orchestrator": 25_580,
-    "workloads": 20_050,
+    "workloads": 20_000,
     "search_spaces": 3_783,
     "reproduction": 8_000,
     "benchmarks": 1_600,

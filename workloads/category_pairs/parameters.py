@@ -91,51 +91,31 @@ class CategoryPairsParameters(TrainingParameters):
 
     def _refuse_losses_without_meaning(self) -> None:
         if self.is_full and self.expectation == "population":
-            raise self.refused(
-                "expectation",
-                f"expectation=fixed_sample or expectation=sampled, because variant={self.variant} has no"
-                " closed-form loss",
-                "set expectation=fixed_sample, as in the paper",
-            )
+            expected = f"fixed_sample or sampled, because variant={self.variant} has no closed-form loss"
+            raise self.refused("expectation", expected, "set expectation=fixed_sample, as in the paper")
         if self.is_full and self.expectation == "sampled" and self.optimizer == "lbfgs":
-            raise self.refused(
-                "expectation",
-                "expectation=fixed_sample, because lbfgs needs the same sample throughout a line search",
-                "set expectation=fixed_sample, or optimizer=adam",
-            )
+            expected = "fixed_sample, because lbfgs needs the same sample throughout a line search"
+            raise self.refused("expectation", expected, "set expectation=fixed_sample, or optimizer=adam")
         if not self.is_full and self.expectation == "fixed_sample":
-            raise self.refused(
-                "expectation",
-                f"expectation=population or expectation=sampled, because only full models can have a fixed sample,"
-                f" and variant={self.variant} is not a full model",
-                "set expectation=population, or set variant to a full model, such as solution_1",
-            )
+            expected = f"population or sampled: variant={self.variant} is no full model, which can have a fixed sample"
+            fix = "set expectation=population, or set variant to a full model, such as solution_1"
+            raise self.refused("expectation", expected, fix)
         no_closed_form = self.variant == "categories_only" and self.attention_activation == "softmax"
         if no_closed_form and self.expectation == "population":
-            raise self.refused(
-                "expectation",
-                "expectation=sampled, because a softmax over categories has no closed-form loss",
-                "set expectation=sampled, or attention_activation=identity",
-            )
+            expected = "sampled, because a softmax over categories has no closed-form loss"
+            raise self.refused("expectation", expected, "set expectation=sampled, or attention_activation=identity")
 
     def _refuse_useless_ranks(self) -> None:
         if self.qk_rank is None:
             return
         if not self.is_factored:
-            raise self.refused(
-                "qk_rank",
-                "qk_rank=null, because the product of k^t and q is trained as one matrix, whose rank is not limited",
-                "set qk=factored, or remove qk_rank",
-            )
+            expected = "null, because the product of k^t and q is trained as one matrix, whose rank is not limited"
+            raise self.refused("qk_rank", expected, "set qk=factored, or remove qk_rank")
         needed = self.n_positions - 1
         needs_shift = self.variant == "positions_only" and self.attention_activation == "identity"
         if needs_shift and self.qk_rank < needed:
-            raise self.refused(
-                "qk_rank",
-                f"qk_rank of at least {needed}, which is n_positions - 1, because a product of lower rank"
-                " cannot be the shift by one position that solves the task",
-                f"set qk_rank={needed} or more, or lower n_positions",
-            )
+            expected = f"at least n_positions - 1, {needed}, the rank of the shift by one position that solves the task"
+            raise self.refused("qk_rank", expected, f"set qk_rank={needed} or more, or lower n_positions")
 
     def _refuse_unless_default(self, names: tuple[str, ...], owner: str) -> None:
         for name in names:

@@ -46,12 +46,9 @@ def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) 
             names = [name for name, value in modules[0].named_parameters() if value.requires_grad]
             if not any(map(intervention.names, names)):
                 known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-                raise refused(
-                    intervention,
-                    f"the name of a parameter, or neighbouring parts of it, such as query of attention.query.weight;"
-                    f" the names begin with {known}",
-                    "correct the parameter's name in the intervention",
-                )
+                parts = "neighbouring parts of it, such as query of attention.query.weight"
+                expected = f"the name of a parameter, or {parts}; the names begin with {known}"
+                raise refused(intervention, expected, "correct the parameter's name in the intervention")
         if isinstance(intervention, Clamp | Scale):
             for module in modules:
                 _make_room(module, intervention)
@@ -74,11 +71,9 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
         elif intervention.pattern in layer.patterns:
             setattr(layer, CLAMP, torch.zeros(layer.n_heads, dtype=torch.int64))
         else:
-            raise refused(
-                intervention,
-                f"the pattern {' or '.join(layer.patterns)}, because queries and keys of this layer are of two texts",
-                "choose one of these patterns",
-            )
+            patterns = " or ".join(layer.patterns)
+            expected = f"the pattern {patterns}, because queries and keys of this layer are of two texts"
+            raise refused(intervention, expected, "choose one of these patterns")
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -90,19 +90,14 @@ class _Alone:
         self._loss = own_loss.detach()
         self.compare_again(self)
         if not _is_near(loss, self._loss, self._loss, _LOSS_TOLERANCE * self._loss.abs()):
-            raise _differs(
-                "the loss",
-                given=f"the value {float(loss):.6g} when computed together with another training",
-                expected=f"the value {float(self._loss):.6g}, which this training has when it is computed alone",
-            )
+            given = f"the value {float(loss):.6g} when computed together with another training"
+            expected = f"the value {float(self._loss):.6g}, which this training has when it is computed alone"
+            raise _differs("the loss", given, expected)
         tolerance = _GRADIENT_TOLERANCE * max(value.abs().max() for value in own_gradients.values() if value.numel())
         for name, value in own_gradients.items():
             if self._loss.isfinite() and not _is_near(gradients[name], value, self._loss, tolerance):
-                raise _differs(
-                    f"the gradient of {name}",
-                    given="other values when computed together with another training",
-                    expected="the values that this training has when it is computed alone",
-                )
+                given = "other values when computed together with another training"
+                raise _differs(f"the gradient of {name}", given, "those that it has when computed alone")
         self._at(self._state, self._eval_batch, "eval_loss", in_eval_mode(partial(examined, self._workload)))
 
     def compare_again(self, other: "_Alone") -> None:
@@ -166,7 +161,7 @@ def _own_buffers(module: nn.Module) -> None:
             setattr(owner, name, copies.setdefault(id(buffer), buffer.clone()))
 
 
-def _differs(subject: str, *, given: str, expected: str) -> SpecError:
+def _differs(subject: str, given: str, expected: str) -> SpecError:
     rule = "compute only with the batch and registered parameters and buffers"
     fix = f"keep a number in which trainings differ as self.NAME = at.per_lane(value), and {rule}"
     return SpecError(subject, given=given, expected=expected, fix=fix)

@@ -110,36 +110,22 @@ class FormalLanguagesParameters(TrainingParameters):
         self._follow_epochs()
         check_heads(self.d_model, self.n_heads)
         if self.d_model < self.of.n_position_features:
-            raise self.refused(
-                "d_model",
-                f"at least {self.of.n_position_features} dimensions, one for each number that describes a position of a"
-                " string",
-                "raise d_model",
-            )
+            expected = f"at least {self.of.n_position_features}, one for each number that describes a position"
+            raise self.refused("d_model", expected, "raise d_model")
         if self.tokens == "kinds" and self.of.n_marked_positions is None:
-            raise self.refused(
-                "tokens",
-                f"tokens=positions or tokens=auto: tokens=kinds counts symbols at positions with equal features, and"
-                f" the language {self.language} has no such positions",
-                "set tokens=positions, or leave out the parameter tokens",
-            )
+            expected = f"positions or auto: kinds needs positions with equal features, which {self.language} has not"
+            raise self.refused("tokens", expected, "set tokens=positions, or leave out the parameter tokens")
 
     def _follow_epochs(self) -> None:
         declared = self.declared()
         if self.n_epochs is None:
             if self.steps_per_epoch != declared["steps_per_epoch"].default:
-                raise self.refused(
-                    "steps_per_epoch",
-                    f"the default {declared['steps_per_epoch'].default} of steps_per_epoch, because n_epochs is null",
-                    "set n_epochs, or remove steps_per_epoch",
-                )
+                expected = f"the default {declared['steps_per_epoch'].default}, because n_epochs is null"
+                raise self.refused("steps_per_epoch", expected, "set n_epochs, or remove steps_per_epoch")
             return
         n_steps = self.n_epochs * self.steps_per_epoch
         if self.n_steps not in (n_steps, declared["n_steps"].default):
-            raise self.refused(
-                "n_steps",
-                f"{n_steps} steps, because n_epochs={self.n_epochs} and steps_per_epoch={self.steps_per_epoch}",
-                "remove n_steps or n_epochs",
-            )
+            expected = f"{n_steps}, because n_epochs={self.n_epochs} and steps_per_epoch={self.steps_per_epoch}"
+            raise self.refused("n_steps", expected, "remove n_steps or n_epochs")
         # Stored, because trainings take from it how many steps they run.
         object.__setattr__(self, "n_steps", n_steps)

@@ -87,13 +87,9 @@ class GPTParameters(TrainingParameters):
         TASKS[self.task].check(self.n_words, self.n_tokens, self.corpus)
         least = TASKS[self.task].least_contrast(self.eval_batch_size * (self.n_tokens - 1))
         if self.chain_contrast < least:
-            raise self.refused(
-                "chain_contrast",
-                f"at least {least} with task={self.task}, eval_batch_size={self.eval_batch_size} and "
-                f"n_tokens={self.n_tokens}, because with a lower chain_contrast noise decides whether a training is"
-                " solved",
-                "raise chain_contrast, or eval_batch_size",
-            )
+            of = f"task={self.task}, eval_batch_size={self.eval_batch_size} and n_tokens={self.n_tokens}"
+            expected = f"at least {least} with {of}: with less, noise decides whether a training is solved"
+            raise self.refused("chain_contrast", expected, "raise chain_contrast, or eval_batch_size")
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:

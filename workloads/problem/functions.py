@@ -219,9 +219,8 @@ def read_loss(loss: object) -> Loss:
         if loss not in LOSSES:
             known = " or ".join(map(repr, LOSSES))
             fix = did_you_mean(loss, LOSSES, otherwise="pass a function of output and target")
-            raise SpecError(
-                "loss", given=loss, expected=f"the name of a loss, {known}, or a function that computes a loss", fix=fix
-            )
+            expected = f"the name of a loss, {known}, or a function that computes a loss"
+            raise SpecError("loss", given=loss, expected=expected, fix=fix)
         return LOSSES[loss]
     call = read_call("loss", loss)
     return Loss(of=call, metrics=lambda _: {}, levels=lambda _: {}, call=call)
@@ -230,29 +229,20 @@ def read_loss(loss: object) -> Loss:
 def _class_scores(values: Values) -> tuple[Tensor, Tensor]:
     output, target = values["output"], values["target"]
     if output.dim() < 2 or output.shape[:-1] != target.shape or not _is_whole(target):
-        raise _misfit(
-            "cross_entropy",
-            output,
-            target,
-            "whole numbers in the output's shape without its last axis, the classes",
-            "for shares of classes, pass the loss lambda output, target: -(target * output.log_softmax(-1)).sum(-1)"
-            ".mean()"
-            if output.shape == target.shape
-            else "let `data` return one class for each row of the output, as int64",
-        )
+        fix = "let `data` return one class for each row of the output, as int64"
+        if output.shape == target.shape:
+            shares = "lambda output, target: -(target * output.log_softmax(-1)).sum(-1).mean()"
+            fix = f"for shares of classes, pass the loss {shares}"
+        expected = "whole numbers in the output's shape without its last axis, the classes"
+        raise _misfit("cross_entropy", output, target, expected, fix)
     return output, target.long()
 
 
 def _numbers(values: Values) -> tuple[Tensor, Tensor]:
     output, target = values["output"], values["target"]
     if output.shape != target.shape or output.is_complex() or target.is_complex() or target.dtype == torch.bool:
-        raise _misfit(
-            "mse",
-            output,
-            target,
-            "real numbers in the output's shape",
-            f"reshape the target in `data`, to {tuple(output.shape)}, or the output in the module's `forward`",
-        )
+        fix = f"reshape the target in `data`, to {tuple(output.shape)}, or the output in the module's `forward`"
+        raise _misfit("mse", output, target, "real numbers in the output's shape", fix)
     return output, target
 
 

@@ -171,9 +171,8 @@ class TranslationParameters(TrainingParameters):
 
     def _check_epsilon(self) -> None:
         if self.layer_norm_convention == "outside_root" and self.layer_norm_eps == 0.0:
-            raise self.refused(
-                "layer_norm_eps",
-                "> 0 with layer_norm_convention=outside_root, because the layer norm divides by a standard"
-                " deviation, which may be 0",
-                "raise layer_norm_eps, or set layer_norm_convention=inside_root",
+            expected = (
+                "> 0 with layer_norm_convention=outside_root, which divides by a standard deviation that may be 0"
             )
+            fix = "raise layer_norm_eps, or set layer_norm_convention=inside_root"
+            raise self.refused("layer_norm_eps", expected, fix)
