@@ -63,7 +63,7 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
 def _check(parameters: GPTParameters) -> None:
     d_head = parameters.d_model // parameters.n_heads
     if parameters.attention_scale == "log_n_inv_sqrt_d":
-        expected = "inv_sqrt_d or one, because GPT-2's attention scale has no factor log n"
+        expected = "attention_scale=inv_sqrt_d or attention_scale=one: GPT-2's scale has no factor log n"
         raise _without("attention_scale", parameters.attention_scale, expected)
     if parameters.qk != "factored":
         raise _without("qk", parameters.qk, "qk=factored, because GPT-2 keeps the matrices of queries and keys apart")
@@ -134,5 +134,5 @@ def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:
     ours_BTV, theirs_BTV = module(token_BT), model(token_BT).logits
     # The condition is `not <=` instead of `>`: every comparison with NaN is false, and NaN must be refused.
     if not (ours_BTV - theirs_BTV).abs().max() <= _TOLERANCE * ours_BTV.abs().max():
-        expected = "true, because GPT-2's last layer has no bias and no other bias of this model can replace it"
+        expected = "tied=true, because GPT-2's last layer has no bias and no other bias of this model can replace it"
         raise _without("tied", parameters.tied, expected)
