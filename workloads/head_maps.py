@@ -1,5 +1,4 @@
-"""Attention maps: the weights of each head of a model on one sentence, with its tokens. Axes: B sentence, H head, Q
-query token, K key token."""
+"""The attention weights of a model's heads on one sentence. Axes: B sentence, H head, Q query token, K key token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -20,8 +20,7 @@ PATTERNS = ("previous_token", "uniform", "none", "self", "next_token")
 does not see that one. `uniform` weighs all keys that the query sees equally. With `none` all weights are 0.
 """
 BY_POSITION = ("previous_token", "self", "next_token")
-"""Patterns by the positions of queries and keys, which cross-attention, whose keys are another sentence, cannot
-have."""
+"""Patterns by the positions of queries and keys; cross-attention, whose keys are another sentence, has none."""
 INTERVENTION = "intervention"
 CLAMP = "clamp_H"
 """The buffer of an attention layer with each head's `pattern_number`, or 0."""
@@ -106,8 +105,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Kick:
-    """Adds normal noise, `size` times as long as the parameters, right before a step, after a probe at it. Frozen
-    parameters stay."""
+    """Adds normal noise, `size` times the parameters' norm, before a step and after its probe; frozen ones stay."""
 
     size: float
     step: int

@@ -117,8 +117,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:
-        """What a sweep records about files that its parameters name: absolute paths and digests, which must not
-        change."""
+        """What a sweep records about files that its parameters name: absolute paths and digests."""
         del values
         return {}
 

@@ -188,8 +188,7 @@ def check_resumed_equals_undisturbed(
 def check_engine_equals_plain_pytorch(
     workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
 ) -> None:
-    """Engine and plain PyTorch compute the same first loss and gradient, up to rounding, and change neither module nor
-    batch."""
+    """Engine and plain PyTorch compute the same first loss and gradient, and change neither module nor batch."""
     check_as_plain(workload, trainings, device)
 
 

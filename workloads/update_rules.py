@@ -118,7 +118,7 @@ def optimizer_parameter(default: str) -> Any:
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
     """The optimizer of a training, static, and its hyperparameters: floats or ints where an update rule reads them. The
-    engine applies schedule, warm-up and clipping (`engine/first_order.py`) before it."""
+    engine applies schedule, warm-up and clipping before an update (`engine/first_order.py`)."""
 
     optimizer: str = optimizer_parameter("sgd")
     learning_rate: float = parameter(

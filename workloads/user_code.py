@@ -130,8 +130,7 @@ class UserCode:
         return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
     def offer(self) -> None:
-        """Makes the user's modules importable, before installed ones of the same names; refused after another is
-        imported."""
+        """Makes the user's modules importable, before installed ones; refused after another of the name is imported."""
         _FINDER.offer(self)
 
     def load(self, shown: str | None = None) -> ModuleType:

@@ -237,8 +237,7 @@ class Attention(HoldableHeads):
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """The queries (n_sequences, n_heads, n_queries, n_channels) with the logits' scale and each head's own
-        factor."""
+        """The queries (n_sequences, n_heads, n_queries, n_channels) with the logits' scale and their heads' factors."""
         return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
 
     def factor(self, sight: Sight) -> Tensor:

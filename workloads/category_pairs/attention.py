@@ -1,8 +1,8 @@
 """Single-head attention over one-hot tokens, without products with the matrix of tokens, which has a row for each
 category and each position.
 
-A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is Z
-= value (sum_j weights_ji X_j) + residual X_i. One-hot categories select rows, and one-hot positions are an identity
+A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is
+Z = value (sum_j weights_ji X_j) + residual X_i. One-hot categories select rows, and one-hot positions are an identity
 matrix, so products with X reduce to smaller ones. The text axis comes after the position axis where this makes one
 product per training enough. Rows are selected by products: the backward pass of indexing is a slow scatter (measured).
 

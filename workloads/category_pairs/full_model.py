@@ -184,8 +184,7 @@ class FullModel(nn.Module, DrawnByEngine):
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def leaning_loss(self) -> Tensor:
-        """The penalty of the variant `combined`, which pulls to 0 the weights that its `flavour` leaves zero; else
-        0."""
+        """The variant `combined`'s penalty, which pulls to 0 the weights that its `flavour` leaves zero; else 0."""
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (

@@ -135,8 +135,7 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores the single head of each training, (n_trainings, 1, 1). Its role is the solution that its weights
-    implement, `mixed` or none."""
+    """Scores each training's head, (n_trainings, 1, 1). Its role is the solution of its weights, `mixed` or none."""
     logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
     scores, label = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
     by_head = {name: np.asarray(scores[name], dtype=np.float64).reshape(-1, 1, 1) for name in SCORE_NAMES}

@@ -66,9 +66,8 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """The norms of logits and values, and the value matrix's coefficients `alpha` along I - P and `beta` along P,
-        the average over categories. With opposite signs the training descends the valley at infinity
-        (docs/outcomes.md)."""
+        """The norms of logits and values, and the value matrix's coefficients `alpha` along I - P and `beta` along P.
+        With opposite signs the training descends the valley at infinity (docs/outcomes.md)."""
         a, b, _, _ = components(self.v_NN)
         return {
             "alpha": a / (self.n_categories - 1),

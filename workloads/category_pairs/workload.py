@@ -86,7 +86,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.population_loss() if text_BM is None else system.sampled_loss(text_BM)
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        """The loss per predicted position, exact where a formula gives it; of full models also the `answer`, (n_texts,
+        """The loss per predicted position, exact where possible; of full models also the `answer`, (n_texts,
         n_predicted)."""
         if isinstance(module, FullModel):
             error, answer_BK = module(batch["text"])

@@ -47,8 +47,7 @@ class Objective:
         return losses.detach(), gradients_of("loss", losses, leaves)
 
     def descended(self, parameters: State, evaluate: Evaluate, rule: str, n_steps: int) -> State:
-        """Minimizes each loss by `n_steps` of the optimizer `rule` with learning rate 1. Returns the parameters
-        reached."""
+        """The parameters reached by minimizing each loss in `n_steps` of the optimizer `rule` with learning rate 1."""
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))

@@ -72,8 +72,7 @@ def permutation_test(
 
 
 def shuffles(attention: Tensor, n_shuffles: int) -> Tensor:
-    """Shuffles the entries within each row of square matrices, in the same ways for all: a new axis before the last
-    two."""
+    """Shuffles each row of square matrices, in the same ways for all: a new axis before the last two."""
     T = attention.shape[-1]
     places_STT = _places_on(T, n_shuffles, attention.device)
     shape = (*attention.shape[:-2], *places_STT.shape)
@@ -118,8 +117,7 @@ SCORES = (
 
 
 class PooledStructure:
-    """Mean distances, over sentences, of heads' attention to the identity, to bands, and to the identity with
-    blocks."""
+    """Mean distances, over sentences, of heads' attention to the identity, to bands, and to blocks."""
 
     def __init__(self, longest: int) -> None:
         self._all = _Sums(longest)

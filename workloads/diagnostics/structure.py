@@ -107,8 +107,8 @@ def _check_row_sums(attention: Tensor, subject: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The nearest member of Sigma_3 to each matrix: its distance, the first rows of its blocks, ascending, and the
-    columns that they attend to."""
+    """The nearest member of Sigma_3: its distance, its blocks' first rows, ascending, and the columns they attend
+    to."""
 
     distance: Tensor
     starts: Tensor

@@ -23,8 +23,7 @@ from attnsweep.workloads.engine.optimizers import State
 
 _RATE, _BATCH = "rate", "batch"
 _STEPS_A_REPLAY = 16
-"""Steps in one captured graph: a launch costs as much as some kernels, and the inputs of all steps are copied at
-once."""
+"""Steps in a captured graph: a launch costs as much as some kernels, and all steps' inputs are copied at once."""
 
 
 class Bucket(LaneState):

@@ -25,8 +25,7 @@ _NUMPY_SEEDS = 2**32
 
 
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds one training's module, in the types that the user's `build` chooses, with global generators seeded for
-    it."""
+    """Builds one training's module in the types that `build` chooses, with global generators seeded for it."""
     with seeded_generators():
         return _built(workload, training)
 

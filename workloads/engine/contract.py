@@ -101,8 +101,7 @@ class HeadScores:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Whether a test `agrees` that a stuck training is labelled rightly; what it `measured` ends the training's
-    curves."""
+    """Whether a test `agrees` with a stuck training's label; what it `measured` ends the training's curves."""
 
     test: str
     agrees: bool
@@ -135,15 +134,13 @@ class Workload(ABC, Generic[P]):
     """Whether `eval_loss` may fall below 0, which a squared error or a cross-entropy never does. If not, and no
     reference level is negative, a training with a negative `eval_loss` counts as diverged."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
-    """The names of the scores of attention heads: columns `score_<name>` of the ledger's table `heads`; empty for
-    models without heads."""
+    """The scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for models without heads."""
     lenses: ClassVar[object] = None
     """The `attnsweep.Lenses` that help `heads` and `why` to read a trained model whose attention or tokens they cannot
     find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
     change of the code that trains."""
     files: ClassVar[tuple[str, ...]] = ()
-    """Files that the user's code reads, by path from its folder: stored with it, and beside `__file__` where it
-    trains."""
+    """Files that the user's code reads, by path from its folder. Wherever it trains, they are beside `__file__`."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
@@ -229,7 +226,6 @@ class Workload(ABC, Generic[P]):
         return [None] * len(lanes.trainings)
 
     def final_metrics(self, lanes: Lanes[P], state: State) -> dict[str, NDArray[np.float64]]:
-        """Measures trainings that have ended, (n_trainings,) by metric name, such as BLEU of what they write: their
-        last points in `curves`."""
+        """Measures ended trainings, such as BLEU, (n_trainings,) by metric name: their last points in `curves`."""
         del lanes, state
         return {}

@@ -1,8 +1,7 @@
-"""Predicts how many trainings of one program fit into a device's memory. The prediction extrapolates the peak memory of
-two small programs.
+"""Predicts how many trainings of one program fit into a device's memory, from the peaks of two small programs.
 
 Sweeps on GPUs use the prediction for all packs after those of the first size. Tests replace CUDA's memory counters, so
-they run on CPUs. `benchmarks/gpu.py` compares predictions with the memory that larger packs take.
+they run on CPUs.
 """
 
 from collections.abc import Callable
@@ -61,11 +60,7 @@ def peak_of(memory: DeviceMemory, run: Callable[[], object]) -> int:
 
 @dataclass(frozen=True)
 class PackMemory:
-    """How much memory one pack took on a device.
-
-    Attributes:
-        width: The number of lanes (trainings, copies included) that the pack computed.
-    """
+    """The memory that one pack of `width` lanes, copies included, took on a device."""
 
     width: int
     peak: int
@@ -74,32 +69,24 @@ class PackMemory:
 
 @dataclass(frozen=True)
 class MemoryOfPacks:
-    """A linear model of the peak memory, in bytes, of a pack: `fixed + per_lane * n_lanes`, where `n_lanes` counts the
-    trainings."""
+    """A linear model of a pack's peak memory, in bytes: `fixed + per_lane * n_lanes`."""
 
     fixed: float
     per_lane: float
 
     @classmethod
     def measured(cls, train: Callable[[int], object], memory: DeviceMemory, sizes: tuple[int, int] = (64, 256)) -> Self:
-        """Measures how the peak memory of a pack grows with its number of trainings: calls `train` for two packs of
-        different sizes, and draws a straight line through their peaks.
-
-        Args:
-            train: Builds a pack of the given number of trainings, trains it past a measurement, and releases it.
-            sizes: The numbers of trainings in the two packs, the smaller first.
-        """
+        """A straight line through the peaks of two packs, the smaller first, which `train` builds, trains past a
+        measurement, and releases."""
         few, many = sizes
         return cls.of((few, peak_of(memory, partial(train, few))), (many, peak_of(memory, partial(train, many))))
 
     @classmethod
     def of(cls, small: tuple[int, int], large: tuple[int, int]) -> Self:
-        """Fits the model of memory to two measured packs (batched programs), each given as its number of trainings and
-        its peak in bytes."""
+        """A line through two packs, each given as its number of trainings and its peak in bytes."""
         (few, bytes_of_few), (many, bytes_of_many) = small, large
-        # Memory is allocated in large pieces, so the peaks of the two measured programs may be nearly equal, although
-        # one has more trainings. Therefore a training is assumed to need at least half of the larger program's mean
-        # bytes per training.
+        # Memory comes in large pieces, so the two peaks may be nearly equal: a training is assumed to need at least
+        # half of the larger pack's mean.
         per_lane = max((bytes_of_many - bytes_of_few) / (many - few), bytes_of_many / many / 2)
         return cls(max(bytes_of_few - per_lane * few, 0.0), per_lane)
 

@@ -145,8 +145,7 @@ class EngineForms(TorchFunctionMode):
 
 
 class Lookups(TorchFunctionMode):
-    """Within, notes in `outside` for each lookup whether an index is no row of its embedding: `vmap` would read a row
-    of another training."""
+    """Within, notes in `outside` for each lookup whether an index is no row, which `vmap` would read elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,8 +30,7 @@ class Gradients(Protocol):
 
 class Measures(Protocol):
     def measured(self, rows: Tensor, buffers: State, batch: Batch, trained_on: Batch | None) -> tuple[State, Tensor]:
-        """The loss on `trained_on`, the held-out loss and the metrics; and the held-out loss's gradient, a row per
-        training."""
+        """Loss on `trained_on`, held-out loss and metrics; and the held-out loss's gradient, a row per training."""
 
 
 Examine = Callable[[State, State, Batch], tuple[Tensor, State]]

@@ -187,8 +187,8 @@ def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> T
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:
-    """Scales gradients to a norm of at most `largest_norm`, by `clip_grad_norm_`'s formula with its 1e-6; NaN is no
-    limit."""
+    """Scales gradients to a norm of at most `largest_norm` (NaN: no limit) by `clip_grad_norm_`'s formula with its
+    1e-6."""
     factor = (largest_norm / (norm_per_lane(gradients) + 1e-6)).clamp(max=1)
     factor = torch.where(largest_norm.isnan(), torch.ones_like(factor), factor)
     return {name: gradient * _per_lane(factor, gradient) for name, gradient in gradients.items()}

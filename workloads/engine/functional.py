@@ -23,8 +23,7 @@ R = TypeVar("R")
 
 
 def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> Callable[[State, State, Batch], R]:
-    """A function of module and batch, as one of parameters, buffers and batch; `template`'s own tensors are not
-    read."""
+    """A function of module and batch, as one of parameters, buffers and batch; `template`'s own are not read."""
     places = _places_in(template)
     has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())
     is_plain: dict[Hashable, bool] = {}
@@ -63,8 +62,7 @@ def _places_in(template: nn.Module) -> Places:
 
 @contextmanager
 def _holding(places: Places, state: State) -> Iterator[None]:
-    """Within, a module has the tensors of `state`. `functional_call` takes a twentieth of a step to find their
-    places."""
+    """Within, a module has `state`'s tensors. `functional_call` takes a twentieth of a step to find their places."""
     own = [(held, key, held[key], value) for name, value in state.items() for held, key in places[name]]
     try:
         for held, key, _, value in own:
@@ -104,8 +102,7 @@ def in_eval_mode(function: Callable[[nn.Module, Batch], R]) -> Callable[[nn.Modu
 def unused_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], parameters: State, buffers: State, batch: Batch
 ) -> set[str]:
-    """Parameters whose `grad` stays `None` in PyTorch, so that its optimizers pass over them; seen in the first
-    training."""
+    """Parameters whose `grad` stays `None` in PyTorch, so that its optimizers pass over them; by the first training."""
     at, own_buffers, own_batch = ({k: v[:1].detach() for k, v in part.items()} for part in (parameters, buffers, batch))
     with torch.enable_grad():
         at = {name: value.requires_grad_() for name, value in at.items()}

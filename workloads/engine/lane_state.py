@@ -26,8 +26,7 @@ _NARROWEST = 64
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """The width of a pack that begins with `n_trainings`: a power of two on a GPU; `None` on a CPU, where it
-    shrinks."""
+    """The width of a pack of `n_trainings` at its start: a power of two on a GPU; `None` on a CPU, where it shrinks."""
     return max(_NARROWEST, 1 << (n_trainings - 1).bit_length()) if device != "cpu" else None
 
 

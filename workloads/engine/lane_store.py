@@ -97,8 +97,7 @@ class LaneStore(LaneState, Generic[P]):
         self._drawn = self._workload.batches(self._drawing, steps)
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """The batches from `start` on and before `until`: at least the first, others if drawn already; with dropout as
-        far as `_MASK_BYTES` allow."""
+        """Batches from `start` on and before `until`: the first, others if drawn; with masks as `_MASK_BYTES` allow."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
             n_bytes = sum(mask.nbytes for mask in under(DROPOUT, batch).values())

@@ -106,8 +106,7 @@ class Optimizer(ABC):
         return step
 
     def descended(self) -> dict[str, Tensor]:
-        """`train_loss` and `train_grad_norm` of each training at the present step, on the batch of `batch_step`; empty
-        if not computed."""
+        """`train_loss` and `train_grad_norm` at the present step, on the batch of `batch_step`, if computed."""
         return {}
 
     def observe(self, loss: Tensor) -> None:

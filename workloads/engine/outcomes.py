@@ -23,8 +23,7 @@ OR = " or "
 STATIONARY_GAMMA = 1e-2
 """A training is stationary if its relative gradient |grad| |theta| / |loss| (`gamma`) is below this."""
 DIVERGED_FACTOR = 3.0
-"""A loss has diverged above its own first value and this multiple of the loss z of the output 0, or z + 2 |z| if z is
-negative."""
+"""A loss has diverged above its first value and this multiple of the output 0's loss z (z + 2 |z| if z is negative)."""
 OVERFIT_SHARE = 0.05
 """Overfit: the held-out loss has risen by this share above its minimum while the training loss kept falling."""
 
@@ -51,8 +50,7 @@ def gamma(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where (n_trainings, n_probes) a loss differs from its training's `level` by at most the share `AT_LEVEL` of
-    it."""
+    """Where (n_trainings, n_probes) a loss differs from its training's `level` by at most `AT_LEVEL` of it."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 
@@ -101,15 +99,13 @@ def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> 
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where losses (n_trainings, n_probes) fell, over the last fifth of the steps so far, by more than
-    `MOVING_SHARE`."""
+    """Where (n_trainings, n_probes) losses fell, over the last fifth of the steps so far, by over `MOVING_SHARE`."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
 
 def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
-    """Where the held-out loss is `OVERFIT_SHARE` above its minimum so far, and the training loss below what it was
-    there."""
+    """Where the held-out loss is `OVERFIT_SHARE` above its minimum so far, and the training loss lower than there."""
     eval_loss, train_loss = evidence.metrics["eval_loss"], evidence.metrics["loss"]
     minimum = np.fmin.accumulate(eval_loss, axis=1)
     probe_of_minimum = np.maximum.accumulate(np.where(eval_loss == minimum, np.arange(eval_loss.shape[1]), 0), axis=1)

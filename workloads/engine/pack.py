@@ -277,15 +277,13 @@ class Pack(Generic[P]):
             self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """How many numbers PyTorch's operations output for one training's first loss and gradient: a measure of the
-        work."""
+        """How many numbers PyTorch's operations output for one training's first loss and gradient."""
         # `vmap` computes a single training twice, side by side.
         computed_twice = not self._objective.is_one_by_one(self._store.batch_at(0))
         return count_numbers(lambda: self._train_eagerly([1], 1)) // max(len(self._store.rows), 1 + computed_twice)
 
     def trace(self) -> "Trace":
-        """The graph of a step, or of loss and gradient if the optimizer searches lines; a `NoRuleError` says why there
-        is none."""
+        """The graph of a step, or of loss and gradient for line searches; a `NoRuleError` says why there is none."""
         from attnsweep.workloads.engine.compiling.programs import source_of
         from attnsweep.workloads.engine.compiling.tracing import gradient_trace, step_trace
 

@@ -37,9 +37,8 @@ _ELSEWHERE = 0.1
 
 
 def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], device: str = "cpu") -> None:
-    """Refuses trainings whose first loss or gradient differs from plain PyTorch's, or whose loss changes weights,
-    buffers, the batch or the next call's result. `trainings` are a few, as different as equal static parameters
-    allow."""
+    """Refuses trainings, a few as different as possible, whose first loss or gradient differs from plain PyTorch's, or
+    whose loss changes weights, buffers, the batch or the next call's result."""
     lanes = Lanes(trainings, torch.device(device))
     weights, buffers, template = starting_state(workload, lanes)
     eval_batch = workload.eval_batch(lanes) | workload.fresh_eval_batch(lanes, 0)

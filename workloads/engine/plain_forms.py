@@ -175,7 +175,6 @@ def fused_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, inverse_root_eps
 
 def outside_layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
     """(x - mean) / (std + layer_norm_eps) * gain + bias over the last axis: epsilon outside the root, with
-    `torch.std`'s n - 1. At epsilon 0 a constant vector gives NaN. Source: Conti 2024, the code of the thesis, per
-    channel."""
+    `torch.std`'s n - 1. At epsilon 0 a constant vector gives NaN. Source: the code of Conti 2024."""
     centred = value - value.mean(-1, keepdim=True)
     return torch.addcmul(bias, centred / (value.std(-1, keepdim=True) + layer_norm_eps), gain)

@@ -80,8 +80,7 @@ _PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds",
 
 
 class Record:
-    """The measurements of trainings at their probes, and their progress; `prune_at` has steps that are already
-    known."""
+    """The measurements of trainings at their probes, and their progress; `prune_at` has the steps known already."""
 
     def __init__(
         self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], prune_at: Sequence[int | None]

@@ -91,8 +91,7 @@ class Streams:
         return self._seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
-        """The seed with which each training draws values first used at step `used_from`: its own, but in
-        continuations."""
+        """The seeds that draw values first used at step `used_from`: the trainings' own, but in continuations."""
         del name, used_from
         return self._seeds
 
@@ -111,8 +110,7 @@ class Streams:
         return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int | Tensor = 0) -> Tensor:
-        """Draws float64 values from N(0, 1), (n_trainings, *shape), by Box & Muller 1958; both of each pair are
-        used."""
+        """Draws float64 values from N(0, 1), (n_trainings, *shape), by Box & Muller 1958, using both of each pair."""
         radius_draw, angle_draw = self._two_uniforms(name, (math.prod(shape) + 1) // 2, step)
         radius = torch.sqrt(-2.0 * torch.log1p(-radius_draw))
         angle = (2.0 * math.pi) * angle_draw

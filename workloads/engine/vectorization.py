@@ -135,8 +135,7 @@ def told_to_users() -> Iterator[None]:
 
 
 def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
-    """The `SpecError` for an error that `vmap` raised, by default about the user's line that raised it; `None` if it is
-    none of the known ones."""
+    """The `SpecError` for an error of `vmap`, by default about the user's line at fault; `None` if it is unknown."""
     text, frame = str(error), _users_frame(error)
     for phrase, (given, fix, *other) in _CAUSES.items():
         if phrase in text:

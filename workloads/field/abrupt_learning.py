@@ -42,7 +42,7 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """The tokens to attend to for each answer, bool (length, n_tokens); for `permutation` the one that tells what to
+    """The tokens to attend to for each answer, bool (length, n_tokens); for `permutation` those that tell what to
     copy."""
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:

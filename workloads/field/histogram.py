@@ -24,8 +24,7 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A, from attention or positions
-    alone."""
+    """x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A, by attention or position."""
 
     def __init__(
         self, n_words: int, n_tokens: int, n_answers: int, *, D: int, W: int, mixing: Mixing, is_softmax: bool

@@ -17,8 +17,8 @@ _LANES_AT_ONCE, _ON_A_CPU = 128, 8
 
 
 class Lengths(NamedTuple):
-    """The lengths of each training's strings, int64 (n_trainings,), and the largest, which the device need not be asked
-    for."""
+    """Each training's length of strings, int64 (n_trainings,), and the largest: to read it would wait for the
+    device."""
 
     of_lane: Tensor
     longest: int

@@ -149,8 +149,7 @@ class Encoder(nn.Module):
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """The logits (n_strings,), and the CLS query's attention weights in each layer, (n_strings, n_heads,
-        n_tokens)."""
+        """The logits (n_strings,), and the CLS query's weights by layer, (n_strings, n_heads, n_tokens)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),

@@ -77,8 +77,7 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 
 def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """The shares of queries whose strongest key is the aligned word, and at whose fixed offset it is
-    (`..._baseline`)."""
+    """The shares of queries whose strongest key is the aligned word, or at whose fixed offset it is (baseline)."""
     n_queries = sum(batch.n_queries for batch in counts)
     hits = np.sum([batch.hits for batch in counts], axis=0)
     return {
@@ -209,8 +208,7 @@ sentences they would cost as much as all role scores together."""
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels heads, (n_trainings, 3, n_heads): of the encoder's and the decoder's self-attention, and of
-    cross-attention."""
+    """Scores and labels heads, (n_trainings, 3, n_heads): by layer of `LAYERS`."""
     all_lanes = torch.arange(len(lanes.trainings))
     at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
     parts = [_scores(template, lanes, state, chosen.to(lanes.device)) for chosen in at_once]

@@ -72,8 +72,7 @@ CROSS_PATTERNS = tuple(name for name in PATTERNS if name not in BY_POSITION)
 """Patterns of cross-attention: those that make sense for queries and keys of different sentences."""
 
 _VECTOR = 16
-"""Keys are padded to a multiple of this: a softmax over ten keys one by one takes several times as long as over a
-vector of sixteen."""
+"""Keys are padded to a multiple: a softmax over ten keys takes several times as long as over a vector of sixteen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,8 +208,8 @@ class Translator(nn.Module):
         self.shape = shape
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS) -> Tensor:
-        """The logits (n_sentences, n_target_tokens, n_words) of the word after each target word, which start with SOS;
-        `masks` are those of dropout."""
+        """The logits (n_sentences, n_target_tokens, n_words) of the word after each target word; these start with
+        SOS."""
         x_RD, _ = self._attended(source_BS, target_BT, sights, masks)
         x_RD = x_RD + masked(self.decoder_ffn(self._normal("decoder_ffn", x_RD)), masks, "decoder_ffn")
         logit_RV = torch.addmm(self.word_bias_V, self._normal("decoder_end", x_RD), self.word_weight_DV)
@@ -219,8 +218,7 @@ class Translator(nn.Module):
     def attention(
         self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
     ) -> dict[str, Tensor]:
-        """The attention weights (n_sentences, n_heads, n_queries, n_keys) of each of `LAYERS`, by `forward`'s
-        arguments."""
+        """The attention weights (n_sentences, n_heads, n_queries, n_keys) of each of `LAYERS`."""
         return self._attended(source_BS, target_BT, sights, masks)[1]
 
     def _attended(

@@ -1,5 +1,4 @@
-"""What ended translators write: greedy translations of test sentences, and their BLEU scores. Axes: L lane, B sentence,
-T target token."""
+"""What ended translators write, and its BLEU scores. Axes: L lane, B sentence, T target token."""
 
 import math
 from collections import Counter

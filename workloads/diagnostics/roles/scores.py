@@ -194,8 +194,8 @@ def score_patterns(
 
 
 def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """`previous_token` if its score is above `ROLE_SHARE`, else `induction` if that is (in a segment of one token both
-    can be), else `none`."""
+    """`previous_token` if its score is above `ROLE_SHARE` (with one-token segments both can be), else `induction` or
+    `none`."""
     return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
 
 

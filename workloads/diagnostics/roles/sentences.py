@@ -1,5 +1,4 @@
-"""Batches of sentences on which heads are scored, with annotations. Axes: B sentence, Q query, K key, A arc, R
-relation."""
+"""Annotated sentences on which heads are scored. Axes: B sentence, Q query, K key, A arc, R relation."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -25,8 +24,7 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """The positions of queries and of keys, each (2, n_arcs): first the dependent asks for its governor, then vice
-        versa."""
+        """Positions of queries and of keys, each (2, n_arcs): the dependent asks for its governor, then vice versa."""
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 

@@ -124,8 +124,7 @@ class LexiconSizes:
 
 
 class Lexicon:
-    """All words of both languages except function words, by class, most frequent first; adverbs are always
-    `ADVERBS`."""
+    """All words of both languages except function words, by class, most frequent first."""
 
     def __init__(self, sizes: LexiconSizes) -> None:
         self.nouns = _class(sizes.n_nouns, NOUNS, ("t", "ts"), ("to", "ti"), ("ta", "te"))
