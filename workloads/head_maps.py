@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from attnsweep.workloads.attention.attention import Attention
-from attnsweep.workloads.engine.contract import Batch, Workload
+from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.plain_forms import attention, multi_head_attention
 from attnsweep.workloads.errors import SpecError, UserError
 
@@ -134,11 +134,6 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
         fix = f"choose {'the number of a test sentence' if n_sentences else other}"
         raise UserError("--sentence", given=number, expected=most, fix=fix)
     return number
-
-
-def watched_attention(workload: Workload[Any], module: nn.Module, batch: Batch) -> list[Tensor]:
-    """The weights of each layer on a batch, (n_sentences, n_heads, n_queries, n_keys)."""
-    return seen_weights(module, lambda: workload.evaluate(module, batch))
 
 
 def maps_of_batch(

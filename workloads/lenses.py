@@ -13,7 +13,7 @@ from attnsweep.workloads.engine.engine_forms import without_dropout
 from attnsweep.workloads.engine.intervening import hold_as
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError, UserError
-from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, watched_attention
+from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, seen_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,10 @@ def head_maps(
         if lenses.maps is not None and (maps := lenses.maps(workload, module, lanes, sentence)) is not None:
             return maps
         batch = {name: value[0] for name, value in workload.eval_batch(lanes).items()}
-        weights = lenses.attention(module, batch) if lenses.attention else watched_attention(workload, module, batch)
+        if lenses.attention:
+            weights = lenses.attention(module, batch)
+        else:
+            weights = seen_weights(module, lambda: workload.evaluate(module, batch))
     if not weights:
         given, expected = f"a training of {workload.name}", "a training of a model with attention heads"
         fix = "choose another; or compute a softmax (sequence, head, token, token) in eval_loss, or declare `lenses`"

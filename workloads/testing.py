@@ -185,13 +185,6 @@ def check_resumed_equals_undisturbed(
     )
 
 
-def check_engine_equals_plain_pytorch(
-    workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
-) -> None:
-    """Engine and plain PyTorch compute the same first loss and gradient, and change neither module nor batch."""
-    check_as_plain(workload, trainings, device)
-
-
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Trainings get only outcomes and levels that the workload declares, and losses are not negative unless it allows
     that. Each declared outcome must be able to occur, as far as conditions are given as text."""
@@ -243,7 +236,7 @@ def said_of_gradient(workload: Workload[P], training: Training[P]) -> str:
 
 
 _CHECKS_OF_A_SHAPE: tuple[Callable[..., None], ...] = (
-    check_engine_equals_plain_pytorch,
+    check_as_plain,
     check_verdicts,
     check_same_seed_same_result,
     check_fused_equals_alone,
@@ -258,7 +251,11 @@ def check_parameters_are_refused(workload: Workload[P]) -> None:
     for name, declared in workload.parameters.declared().items():
         bad[name] = float("nan") if declared.kind is float else object()
     for name, value in bad.items():
-        message = _refusal(workload, name, value)
+        message = None
+        try:
+            workload.parameters.resolve({name: value})
+        except SpecError as error:
+            message = str(error)
         assert message is not None, f"{workload.name}: {name}={value!r} was accepted"
         assert name in message, f"{workload.name}: the error for {name} does not name it: {message}"
 
@@ -266,14 +263,6 @@ def check_parameters_are_refused(workload: Workload[P]) -> None:
 def defaults(workload: Workload[P], **values: Value) -> P:
     """Returns the workload's default parameters with the given changes. They are validated as in a sweep."""
     return workload.parameters.resolve(values)
-
-
-def _refusal(workload: Workload[P], name: str, value: object) -> str | None:
-    try:
-        workload.parameters.resolve({name: value})
-    except SpecError as error:
-        return str(error)
-    return None
 
 
 def _ends(pack: Pack[P], workload: Workload[P], trainings: Sequence[Training[P]]) -> _Ends:

@@ -185,10 +185,6 @@ def _overfit(_: object, evidence: Evidence) -> NDArray[np.bool_]:
     return (train < OVERFIT_GAP * test) & (test > OVERFIT_TEST * variance) & (train < OVERFIT_TRAIN * variance)
 
 
-def _at_zero(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    return (_gamma(evidence) < outcomes.STATIONARY_GAMMA) & is_dead(parameters, evidence)
-
-
 def _matches(evidence: Evidence) -> NDArray[np.float64]:
     return np.stack([evidence.metrics[f"match_{name}"] for name in MATCHED], axis=2)
 
@@ -217,7 +213,7 @@ FULL = VerdictTable(
             outcome="degenerate_zero",
             details=MATCHED,
             which=_nearest,
-            when=_at_zero,
+            when=lambda own, evidence: (_gamma(evidence) < outcomes.STATIONARY_GAMMA) & is_dead(own, evidence),
             says=f"gamma < {outcomes.STATIONARY_GAMMA:g}, and attention is dead: removing it moves the answers by less "
             f"than {DEAD_ABLATION} Var Y, or (without softmax) the product of the norms of k, q and v is below "
             f"{DEAD_PRODUCT}; the detail is the nearest f",

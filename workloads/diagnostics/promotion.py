@@ -49,17 +49,12 @@ def can_be_promoted(parameters: TrainingParameters) -> bool:
 
 
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
-    """The certificate `promotion` confirms a label if the training is stuck in float64 too."""
-    return [Certificate("promotion", bool(stays)) for stays in stays_when_promoted(workload, lanes, state)]
-
-
-def stays_when_promoted(workload: Workload[Any], lanes: Lanes[Any], state: State) -> NDArray[np.bool_]:
-    """Whether each training is stuck in float64: from its first state, and when continued from its final state, unless
-    it is free in its own precision too."""
+    """The certificate `promotion` confirms a label if the training is stuck in float64 too: from its first state, and
+    when continued from its final state, unless it is free in its own precision then."""
     stays = _ends_stuck(workload, lanes, PROMOTED_DTYPE)
     freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, PROMOTED_DTYPE, ended), lanes, state)
     held = _tested(freed, lambda few, ended: _ends_stuck(workload, few, few.shared.dtype, ended), lanes, state)
-    return stays & ~held
+    return [Certificate("promotion", bool(confirmed)) for confirmed in stays & ~held]
 
 
 def _tested(

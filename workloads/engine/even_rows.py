@@ -42,7 +42,9 @@ class EvenRows(TorchDispatchMode):
 def _sum(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
     value = value if dtype is None else value.to(dtype)
     reduced = _axes(value, dims)
-    return _total(_even(value, reduced), value, reduced, keepdim) if _is_uneven(value, reduced) else None
+    if not _is_uneven(value, reduced):
+        return None
+    return _even(value, reduced).sum(-1).view(_kept_shape(value, reduced, keepdim))
 
 
 def _mean(value: Tensor, dims: Sequence[int] | None, keepdim: bool = False, *, dtype: Any = None) -> Tensor | None:
@@ -90,10 +92,6 @@ def _even(value: Tensor, reduced: Sequence[int]) -> Tensor:
     kept = [axis for axis in range(value.dim()) if axis not in reduced]
     rows = value.permute(*kept, *reduced).flatten(len(kept))
     return pad(rows, (0, -rows.shape[-1] % _AT_ONCE)).contiguous()
-
-
-def _total(rows: Tensor, value: Tensor, reduced: Sequence[int], keepdim: bool) -> Tensor:
-    return rows.sum(-1).view(_kept_shape(value, reduced, keepdim))
 
 
 def _kept_shape(value: Tensor, reduced: Sequence[int], keepdim: bool) -> list[int]:

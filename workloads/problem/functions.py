@@ -280,10 +280,6 @@ def _unigram(values: Values) -> dict[str, Tensor]:
     return {"unigram": -torch.special.xlogy(count / count.sum(), count / count.sum()).sum()}
 
 
-def _previous_token(weights: Tensor) -> Tensor:
-    return weights.diagonal(-1, -2, -1).mean((1, 3))
-
-
 def _induction(weights: Tensor, inputs: Tensor, target: Tensor) -> Tensor:
     """Mean attention on the tokens after earlier copies of the current one, (layer, head), where the target counts."""
     is_wanted_BTT = (inputs.unsqueeze(2) == inputs.roll(1, 1).unsqueeze(1)).tril()
@@ -293,7 +289,7 @@ def _induction(weights: Tensor, inputs: Tensor, target: Tensor) -> Tensor:
 
 
 HEADS: Mapping[str, Callable[..., Tensor]] = MappingProxyType(
-    {"previous_token": _previous_token, "induction": _induction}
+    {"previous_token": lambda weights: weights.diagonal(-1, -2, -1).mean((1, 3)), "induction": _induction}
 )
 """Scores of heads on tokens (example, token), by name."""
 

@@ -202,17 +202,13 @@ def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     weight_NHBTT = weight_NBHTT.transpose(1, 2)
     has_previous_T = torch.arange(weight_NBHTT.shape[-1], device=weight_NBHTT.device) > 0
-    masses = []
+    token_BT, masses, uniform = batch["token"], [], []
     for index, pattern in enumerate(PATTERNS):
         query_BT = batch["needs_previous"] & has_previous_T if pattern == "previous_token" else batch["counts"]
-        masses.append(_mass(weight_NHBTT, query_BT, batch["token"], index))
-    head_masses, uniform = zip(*masses, strict=True)
-    return torch.stack(head_masses, -1), torch.stack(uniform)
-
-
-def _mass(weight_NHBTT: Tensor, query_BT: Tensor, token_BT: Tensor, index: int) -> tuple[Tensor, Tensor]:
-    sentences = Sentences(
-        queries=query_BT, keys=torch.ones_like(query_BT), is_causal=True, query_tokens=token_BT, key_tokens=token_BT
-    )
-    mass_NHP, uniform_P, total_NH = pattern_mass(weight_NHBTT, sentences)
-    return mass_NHP[..., index] / total_NH, uniform_P[index] / query_BT.sum()
+        sentences = Sentences(
+            queries=query_BT, keys=torch.ones_like(query_BT), is_causal=True, query_tokens=token_BT, key_tokens=token_BT
+        )
+        mass_NHP, uniform_P, total_NH = pattern_mass(weight_NHBTT, sentences)
+        masses.append(mass_NHP[..., index] / total_NH)
+        uniform.append(uniform_P[index] / query_BT.sum())
+    return torch.stack(masses, -1), torch.stack(uniform)

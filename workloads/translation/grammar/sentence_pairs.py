@@ -80,15 +80,6 @@ class Choices:
         return outcome
 
 
-def choices_from(laws: Laws, seed: int, first: int = 0) -> Iterator[Choices]:
-    """Yields the choices of sentence number `first`, then those of the next, without end."""
-    draw, skipped = divmod(first, SENTENCES_PER_DRAW)
-    while True:
-        for outcomes in laws.outcomes(seed, draw)[skipped:]:
-            yield Choices(laws, outcomes)
-        draw, skipped = draw + 1, 0
-
-
 Arc = tuple[int, int, int]
 """A dependency: (index of the relation in `RELATIONS`, position of the dependent, position of the governor)."""
 
@@ -116,8 +107,12 @@ class SentencePair:
 
 def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
     """Yields without end the sentence pairs of a seed, from pair number `first` on."""
-    for choices in choices_from(Laws(laws(lexicon)), seed, first):
-        yield _realized(derive(choices, lexicon), choices)
+    law, (draw, skipped) = Laws(laws(lexicon)), divmod(first, SENTENCES_PER_DRAW)
+    while True:
+        for outcomes in law.outcomes(seed, draw)[skipped:]:
+            choices = Choices(law, outcomes)
+            yield _realized(derive(choices, lexicon), choices)
+        draw, skipped = draw + 1, 0
 
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
