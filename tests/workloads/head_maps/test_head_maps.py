@@ -26,7 +26,7 @@ from attnsweep.workloads.translation.data import by_length, pairs_of, studied_co
 from attnsweep.workloads.translation.model import TranslationModel
 from tests.refusals import refused
 from tests.workloads.engine.any_module import AnyParameters, lanes_of
-from tests.workloads.models.module_kinds import KINDS, TOKENS, WIDTH, WORDS, KindWorkload
+from tests.workloads.models.module_kinds import KINDS, WORDS, KindWorkload
 from tests.workloads.translation.small_translation import small
 
 
@@ -112,6 +112,7 @@ def test_a_gpts_maps_are_read_off_while_it_answers() -> None:
         assert layer.keys == tuple(map(str, token_BT[3].tolist()))
 
 
+TOKENS, WIDTH = 4, 8
 TOKEN = torch.arange(3 * TOKENS).view(3, TOKENS) % WORDS
 X = torch.linspace(-1, 1, 3 * TOKENS * WIDTH).view(3, TOKENS, WIDTH)
 CAUSAL = {"GPT2LMHeadModel", "LlamaForCausalLM", "TransformerBridge", "nanoGPT", "scaled_dot_product_attention"}
