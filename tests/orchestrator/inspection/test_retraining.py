@@ -67,7 +67,7 @@ def _recorded_in(sweep: SweepDirectory, of_rows: dict[str, str], latest: dict[st
 def test_what_this_machine_cannot_compile_is_trained_without_it_and_said(
     sweep: SweepDirectory, without_compiler: None
 ) -> None:
-    found = _recorded_in(sweep, versions() | {"engine": "blocks, AVX2, g++ 1", "torch": "1.9.0"}, versions())
+    found = _recorded_in(sweep, versions() | {"engine": "compiled, avx2, g++ 1", "torch": "1.9.0"}, versions())
     (again,) = retrain(found, [find_training(Ledger(found.place), "0/0")])
     assert "compiled" in again.notes[0]
     assert "1.9.0" in again.notes[1]

@@ -46,11 +46,11 @@ def _quickstart() -> Sweep:
     ("sweep", "trials", "engine"),
     [
         (_quickstart, 128, "compiled"),
-        (_quickstart, 32, "eager"),
+        (_quickstart, 12, "eager"),
         (look_back.sweep, 2, "eager"),
         (look_back.sweep, 1000, "compiled"),
         (_searching, 200, "compiled"),
-        (_searching, 20, "eager"),
+        (_searching, 5, "eager"),
     ],
 )
 def test_a_sweep_is_trained_compiled_from_where_its_trainings_repay_the_compiler(

@@ -290,9 +290,9 @@ def test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours(progr
     workload = CategoryPairs()
     trainings = trainings_of("P", 70)
     together = ended(workload, trainings, programs)
-    vmapped = ended(workload, trainings, None)
-    assert list(together["outcome"]) == list(vmapped["outcome"])
-    np.testing.assert_allclose(together["eval_loss"], vmapped["eval_loss"], rtol=1e-9)
+    eager = ended(workload, trainings, None)
+    assert list(together["outcome"]) == list(eager["outcome"])
+    np.testing.assert_allclose(together["eval_loss"], eager["eval_loss"], rtol=1e-9)
     assert differing(together, ended(workload, trainings[::-1], programs), slice(None, None, -1)) == []
     assert differing(together, ended(workload, trainings[68:69], programs), slice(68, 69)) == []
     elsewhere = [*trainings[40:], *trainings[:7]]

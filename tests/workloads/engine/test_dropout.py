@@ -89,9 +89,9 @@ def test_what_is_kept_is_scaled_and_whole_channels_go(
 def test_compiled_drop_the_same() -> None:
     trainings = lanes_of(*SETTINGS).trainings
     with training_settings():
-        vmapped, blocks = (_trained(KINDS["nn.Dropout"], trainings, each) for each in (None, Programs()))
-    for metric, values in vmapped.items():
-        np.testing.assert_allclose(blocks[metric], values, rtol=1e-4)
+        eager, compiled = (_trained(KINDS["nn.Dropout"], trainings, each) for each in (None, Programs()))
+    for metric, values in eager.items():
+        np.testing.assert_allclose(compiled[metric], values, rtol=1e-4)
 
 
 @pytest.mark.slow
