@@ -157,7 +157,7 @@ def parts_on(device: str) -> dict[str, dict[str, Callable[[], object]]]:
     """What is measured, by part and name."""
 
     def rates(names: Iterable[str], how: str, sizes: Iterable[int]) -> dict[str, Callable[[], object]]:
-        return {f"{name}, {how}, {size}": partial(rate, name, how, device, size) for name in names for size in sizes}
+        return {f"{name}, {how}, {n}": partial(rate, name, n, device, how) for name in names for n in sizes}
 
     searched = "solution 3, L-BFGS, float64"
     with_graph = [name for name in GPU_SHAPES if name != searched]
@@ -193,13 +193,9 @@ def _in_time(until: float, measure: Callable[[], object]) -> object:
     return found
 
 
-def rate(name: str, how: str, device: str, size: int) -> dict[str, Any]:
-    return rate_of(SHAPES[name], size, device, how)
-
-
-def rate_of(shape: Shape, size: int, device: str, how: str = "eager", seconds: float = 2.0) -> dict[str, Any]:
+def rate(name: str, size: int, device: str, how: str = "eager", seconds: float = 2.0) -> dict[str, Any]:
     """Lane-steps per second, seconds until the pack had taken its first steps, and MiB of the device's memory."""
-    clock = clock_of(device)
+    shape, clock = SHAPES[name], clock_of(device)
     if _is_cuda(device):
         torch.cuda.reset_peak_memory_stats(device)
     began = clock()

@@ -161,7 +161,6 @@ SHAPES = {
     "addition, 289 pairs": Shape(
         of_user("addition", lambda: Decoder(17, 2, 24, 4, is_last=True), sums), [ADAMW | {"train_fraction": 1.0}]
     ),
-    "solution 3, Adam, float64": Shape(PAIRS, [ENDLESS | SAMPLED | {"batch_size": 60, "optimizer": "adam"}]),
     "solution 3, L-BFGS, float64": Shape(
         PAIRS,
         [SAMPLED | {"batch_size": 50, "optimizer": "lbfgs", "n_steps": 10**6, "stop_when_solved": False}],
@@ -176,4 +175,3 @@ GPU_SHAPES = (
     *("system P, float64", "system C, float64", "FIRST, lengths 10 to 300"),
     *("solution 3, L-BFGS, float64", "translation, float32"),
 )
-"""Those that `gpu.py` measures."""
