@@ -111,7 +111,6 @@ _MOST_BETA = 0.999_999
 
 
 def optimizer_parameter(default: str) -> Any:
-    """Declares the parameter `optimizer`, so that each workload can have its own default."""
     return parameter(default, "update rule", choices=OPTIMIZERS, static=True)
 
 

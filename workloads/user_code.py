@@ -146,7 +146,6 @@ class UserCode:
 
 
 def sha256_of(name: str, text: str) -> str:
-    """Returns the SHA-256 digest, in hexadecimal, of a file of `UserCode.texts`."""
     return hashlib.sha256(_content(name, text)).hexdigest()
 
 
@@ -324,7 +323,6 @@ def _beside(folder: Path, module: str) -> str | None:
 
 
 def _is_elsewhere(top: str, folder: Path) -> bool:
-    """Returns whether Python would import a top-level module from outside the user's folder."""
     if not ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
         return True
     if top in sys.stdlib_module_names:

@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUDGET = {
     "orchestrator": 25_580,
-    "workloads": 19_895,
+    "workloads": 19_870,
     "search_spaces": 3_783,
     "reproduction": 8_000,
     "benchmarks": 1_600,

@@ -13,17 +13,18 @@ _IN_PYTORCH = str(Path(torch.__file__).parent)
 _IN_WORKLOADS = str(Path(__file__).parents[1])
 _STANDARD_LIBRARY = Path(traceback.__file__).parent
 
+_DRAWS = "no random draws but dropout: those of a training must follow from its seed and the step"
 _AS_IF_ALONE = "operations that PyTorch's vmap can do for many trainings at once"
 _CAUSES: dict[str, tuple[str, str] | tuple[str, str, str]] = {
     "randomness error mode": (
         "a random draw, for example by torch.randn_like",
         "draw in `data` with its argument `draw` and return it among the inputs",
-        "no random draws but dropout: those of a training must follow from its seed and the step",
+        _DRAWS,
     ),
     "aten::rrelu": (
         "a random draw, by nn.RReLU",
         "use nn.LeakyReLU, or draw the slopes in `data` with its argument `draw`",
-        "no random draws but dropout: those of a training must follow from its seed and the step",
+        _DRAWS,
     ),
     "data-dependent control flow": (
         "a decision by the value of a tensor (if, while, assert)",

@@ -189,7 +189,6 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 def _arcs(
     gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
 ) -> Arcs:
-    """Returns the dependency arcs of the given sentence pairs."""
     place = np.full(len(gold.alignment), -1)
     place[pairs] = np.arange(len(pairs))
     chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]

@@ -77,7 +77,6 @@ def _rarer(rarity_BK: Tensor) -> Tensor:
 
 
 def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, Sight]:
-    """Returns the attention mask (`Sight`) of each attention layer for a batch, by the layer's name in `LAYERS`."""
     source_seen_B1K = (batch["source"] != PAD).unsqueeze(1)
     T = batch["read"].shape[1]
     return {
@@ -118,12 +117,10 @@ class TranslationModel(nn.Module):
         self.label_smoothing = per_lane(parameters.label_smoothing)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Returns the logits (n_sentences, n_target_tokens, n_words) of the next word after each target word."""
         logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
         return logit_BTV
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
-        """The attention weights (n_sentences, n_heads, n_queries, n_keys) by the layer's name."""
         return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:

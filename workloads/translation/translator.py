@@ -160,7 +160,6 @@ class FeedForward(nn.Module):
         self.second_bias_D = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """Two linear layers with a ReLU between them, for each row (n_rows, d_model)."""
         hidden_RW = torch.relu(torch.addmm(self.first_bias_W, x_RD, self.first_weight_DW))
         return torch.addmm(self.second_bias_D, hidden_RW, self.second_weight_WD)
 

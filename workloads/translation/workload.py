@@ -119,7 +119,6 @@ class Translation(Workload[TranslationParameters]):
         return evaluation_batch(lanes)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the cross-entropy with label smoothing, in nats per target token."""
         model = cast(TranslationModel, module)
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
@@ -187,7 +186,6 @@ class Translation(Workload[TranslationParameters]):
         return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
 
     def final_metrics(self, lanes: Lanes[TranslationParameters], state: State) -> dict[str, NDArray[np.float64]]:
-        """Returns the BLEU of what trainings write."""
         return scores_of(write(lanes, state))
 
 

@@ -167,7 +167,6 @@ SYNONYMS = (0.7, 0.3)
 
 
 def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
-    """Builds a sentence's tree by the outcomes of `choose`."""
     subject = _phrase("subject", choose, lexicon)
     negated = bool(choose("verb.negated"))
     if choose("verb.intransitive"):
@@ -180,7 +179,8 @@ def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
     return Sentence(subject, verb, negated, obj, adverb)
 
 
-def _phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
+def _phrase(role: str, choose: Choose, lexicon: Lexicon, *, is_bare: bool = False) -> Phrase:
+    """A bare noun phrase has neither owner nor adjective nor clause, so that clauses never nest."""
     kind = choose(f"{role}.kind")
     if kind == PhraseKind.NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
@@ -188,16 +188,14 @@ def _phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
         return Pronoun(choose(f"{role}.pronoun"))
     noun = lexicon.nouns[choose(f"{role}.noun")]
     plural = bool(choose(f"{role}.plural"))
-    adjective = _adjective(role, choose, lexicon)
+    if is_bare:
+        return CommonNoun(noun, plural, not choose(f"{role}.indefinite"))
+    adjective = lexicon.adjectives[choose(f"{role}.adjective")] if choose(f"{role}.has_adjective") else None
     if kind == PhraseKind.POSSESSED:
         owner = lexicon.names[choose(f"{role}.name")]
         return CommonNoun(noun, plural, True, owner, adjective)
     definite = not choose(f"{role}.indefinite")
     return CommonNoun(noun, plural, definite, None, adjective, _relative(role, choose, lexicon))
-
-
-def _adjective(role: str, choose: Choose, lexicon: Lexicon) -> Lexeme | None:
-    return lexicon.adjectives[choose(f"{role}.adjective")] if choose(f"{role}.has_adjective") else None
 
 
 def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
@@ -208,19 +206,8 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
         return Relative(lexicon.intransitive_verbs[choose(f"{role}.relative.verb.intransitive")])
     verb = lexicon.transitive_verbs[choose(f"{role}.relative.verb.transitive")]
     if kind == RelativeKind.OF_SUBJECT:
-        return Relative(verb, obj=_bare_phrase(f"{role}.relative.object", choose, lexicon))
-    return Relative(verb, subject=_bare_phrase(f"{role}.relative.subject", choose, lexicon))
-
-
-def _bare_phrase(role: str, choose: Choose, lexicon: Lexicon) -> Phrase:
-    """A noun phrase without owner, adjective or clause, so that clauses never nest."""
-    kind = choose(f"{role}.kind")
-    if kind == PhraseKind.NAME:
-        return Name(lexicon.names[choose(f"{role}.name")])
-    if kind == PhraseKind.PRONOUN:
-        return Pronoun(choose(f"{role}.pronoun"))
-    noun = lexicon.nouns[choose(f"{role}.noun")]
-    return CommonNoun(noun, bool(choose(f"{role}.plural")), not choose(f"{role}.indefinite"))
+        return Relative(verb, obj=_phrase(f"{role}.relative.object", choose, lexicon, is_bare=True))
+    return Relative(verb, subject=_phrase(f"{role}.relative.subject", choose, lexicon, is_bare=True))
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
