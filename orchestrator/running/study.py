@@ -212,16 +212,19 @@ class OptunaStudy(Study):
     def report(self, trial: int, step: int, value: float, *, may_prune: bool) -> None:
         if step in self._trial(trial).intermediate_values:
             return
-        for storage, trial_id in self._both(trial):
-            storage.set_trial_intermediate_value(trial_id, step, value)
+        (_, number), (storage, trial_id) = self._both(trial)
+        self._memory.set_trial_intermediate_value(number, step, value)
         before = self._trial(trial)
-        if may_prune and self._pruner is not None and self._pruner.prune(self._study, before):
+        ends = may_prune and self._pruner is not None and self._pruner.prune(self._study, before)
+        # The value is stored last. After a kill before that the step is decided again, and alike: the decision and the
+        # pruner's notes stand.
+        if ends and trial not in self.pruned:
             self.pruned[trial] = step
-            for storage, trial_id in self._both(trial):
-                storage.set_trial_user_attr(trial_id, _PRUNED, step)
-        _, (storage, trial_id) = self._both(trial)
-        for name in self._trial(trial).system_attrs.keys() - before.system_attrs.keys():  # of the pruner
+            for each, its_id in self._both(trial):
+                each.set_trial_user_attr(its_id, _PRUNED, step)
+        for name in self._trial(trial).system_attrs.keys() - before.system_attrs.keys():
             storage.set_trial_system_attr(trial_id, name, self._trial(trial).system_attrs[name])
+        storage.set_trial_intermediate_value(trial_id, step, value)
 
     def save(self) -> None:
         if self._journal is not None:

@@ -213,7 +213,7 @@ class Pruning:
             self._reached.pop(trial, None)
 
     def _report(self, trial: int, step: int, reached: Mapping[int, Ending], *, is_running: bool) -> None:
-        if trial in self._closed or trial in self._study.pruned or self._study.is_told(trial):
+        if trial in self._closed or self._study.pruned.get(trial, step) < step or self._study.is_told(trial):
             return
         if len(reached) < self._n_wanted:
             # The trial's other trainings may run in other batched programs (packs). The values that they have already
