@@ -121,7 +121,7 @@ def _sweep(dropout: float, pack: int) -> dict[str, Any]:
     pairs = PARTS[pack]
     fixed = {"dropout": dropout, "n_steps": SWEEP_STEPS, "stop_when_solved": False, "dtype": "float32"}
     course: dict[str, Any] = {"sampler": "grid", "trials": len(pairs) * len(HEADS), "replicates": pack}
-    space = fixed | {"optimizer": "adamw", "n_pairs": Categorical(pairs), "n_heads": Categorical(HEADS)}
+    space: dict[str, Any] = fixed | {"optimizer": "adamw", "n_pairs": Categorical(pairs), "n_heads": Categorical(HEADS)}
     workload = f"{Path(decoder.__file__).with_name('recall.py')}:recall"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "spec.yaml").write_text(Sweep(name="recall", workload=workload, space=space, **course).to_yaml())

@@ -1,6 +1,6 @@
 """Associative recall with a user's own model."""
 
-from decoder import Decoder, data
+from decoder import Decoder, data  # type: ignore[import-not-found]
 
 import attnsweep as at
 
