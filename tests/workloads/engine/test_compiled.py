@@ -3,7 +3,7 @@
 import contextlib
 import stat
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,9 +24,11 @@ from attnsweep.workloads.engine.executors import NoCompilerError, NoRuleError
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.pack import Pack
+from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.testing import defaults
+from tests.workloads.engine.any_module import AnyModule
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
@@ -94,6 +96,25 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "repeated": lambda a, b: a.repeat(2, 1)[1:4] * b.roll(1, 1),
     "functions": lambda a, b: a.sin() + b.cos() + a.abs().log1p() + a.expm1() + b.erf() + a.atan() + (a * a).rsqrt(),
     "whole numbers": lambda a, b: (a * 4).floor().long().remainder(3) + (b * 3).trunc() + a.round(),
+    "sums of one number": lambda a, b: b / a[:, :1].exp().sum(-1, keepdim=True) + a[0, 0].softmax(0) + a[:0].sum(0),
+    "bytes": lambda a, b: ~(a.abs() * 60).to(torch.uint8) * b + ((b.abs() * 90).to(torch.uint8) + 200).amax(),
+    "added masks": lambda a, b: ((a > 0) + (b > 0)).sum() * b,
+    "of infinity": lambda a, b: (a * torch.where(b > 0, torch.inf, 1.0)).relu().clamp(max=1.0) + (a / 0).sign(),
+    "rounded": lambda a, b: a.round(decimals=1) + b,
+    "of no numbers": lambda a, b: (a[:0].mean().isnan() + a[:, :0] @ b[:0, :]) + b,
+    "NaN among numbers": lambda a, b: (
+        torch.where(a > 0, torch.nan, a).max(-1, keepdim=True).values.nan_to_num(9) * b
+        + torch.where(a > 0, torch.nan, a).sort(-1).values.nan_to_num(9)
+        + torch.where(a > 0, torch.nan, a).argmin(-1, keepdim=True)
+    ),
+    "entries of ranges": lambda a, b: (
+        torch.arange(4.0)[(b > 0).long()] * a + torch.eye(4)[(b[:, 0] > 0).long()] + a.gather(0, (b > 0).long())
+    ),
+    "decomposed in place": lambda a, b: (
+        functional.rms_norm(a, (4,), b[0])
+        + functional.cross_entropy(a * b, (b[:, 0] > 0).long(), torch.arange(4.0), ignore_index=0, label_smoothing=0.1)
+        + functional.cosine_similarity(a, b, -1)[:, None]
+    ),
     "a large constant": lambda a, b: a * torch.linspace(0, 1, 1200).view(300, 4)[297:] + b,
     "a long table": lambda a, b: functional.embedding(torch.tensor([70, 3, 3]), a.repeat(30, 1)) * b,
     "a large product": lambda a, b: (a.repeat(17, 16) @ b.repeat(17, 16).T)[:3, :4] / 100,
@@ -314,6 +335,50 @@ class Growing(CategoryPairs):
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
         text = super().batch(lanes, step)["text"]
         return {"text": text if step < 9 else torch.cat([text, text], 1)}
+
+
+class Looking(AnyModule):
+    """Looks up rows of an embedding.
+
+    Args:
+        indices: Those of a step, one row per training.
+    """
+
+    def __init__(self, indices: Callable[[int], Tensor]) -> None:
+        super().__init__(lambda _: torch.nn.Embedding(3, 4))
+        self._indices = indices
+
+    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
+        return {"words": self._indices(step)[: len(lanes.trainings)]}
+
+    eval_batch = partialmethod(batch, step=0)
+
+    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
+        return cast(Tensor, module(batch["words"])).square().sum()
+
+
+def looked_up(indices: Callable[[int], Tensor], programs: Programs | None) -> Tensor:
+    settings: dict[str, Any] = {"n_steps": 200, "stop_when_solved": False, "optimizer": "sgd", "learning_rate": 0.01}
+    workload = Looking(indices)
+    pack = Pack(workload, [Training(defaults(workload, **settings), seed) for seed in range(3)], programs=programs)
+    pack.advance(60)
+    return pack._store.rows
+
+
+def test_batches_may_differ_from_step_to_step_in_strides_and_may_be_empty() -> None:
+    words = torch.tensor([[0, 0], [1, 1], [2, 1]])
+    for indices in (
+        lambda step: words if step % 2 else words[:1].expand(3, 2),
+        lambda step: words[:, : step % 2],
+    ):
+        torch.testing.assert_close(looked_up(indices, Programs()), looked_up(indices, None))
+
+
+@pytest.mark.parametrize("index", [3, -1, 10**9])
+def test_an_index_outside_of_a_table_is_refused_at_any_step(index: int) -> None:
+    words = torch.tensor([[0, 0], [1, 1], [2, 1]])
+    with pytest.raises(SpecError, match="index"):
+        looked_up(lambda step: torch.where(words == 2, index, words) if step == 50 else words, Programs())
 
 
 @pytest.mark.slow

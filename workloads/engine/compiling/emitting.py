@@ -195,6 +195,7 @@ class Body:
         reads = self.nest.read.get(array, set()) | {read for other, read in self._read if other is array}
         if reads - {offset} or (array in self.nest.written and not value.is_part):
             raise Apart
+        text = self.named(text, array.c_type, index)
         (self._new.after if self.at_row else self._new.stores).append(f"{array.name}[{offset}] = {text};")
         self.known[array, offset] = text
         self._written[array] = None if value.is_part else offset
@@ -274,7 +275,7 @@ class Loops:
         return f"{prefix}{self._n_names}"
 
     def array(self, c_type: str, size: int, *, is_input: bool = False) -> Array:
-        array = Array(self.new_name("a"), c_type, max(size, 1), is_input)
+        array = Array(self.new_name("a"), c_type, size, is_input)
         self.arrays.append(array)
         return array
 
@@ -339,7 +340,7 @@ class Loops:
             free = [slot for slot in slots if slot[0] == array.c_type and slot[2] < array.first]
             fitting = sorted(free, key=lambda slot: (slot[1] < array.size, abs(slot[1] - array.size)))
             if not fitting:
-                slots.append(fitting_slot := [array.c_type, 0, -1, f"s{len(slots)}"])
+                slots.append(fitting_slot := [array.c_type, 1, -1, f"s{len(slots)}"])
                 fitting = [fitting_slot]
             slot = fitting[0]
             slot[1], slot[2], array.slot = max(slot[1], array.size), array.last, slot[3]

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #if W == 1
 typedef float f; typedef double d; typedef int64_t l; typedef int32_t i; typedef int16_t h; typedef int8_t c; typedef uint8_t b;
@@ -14,6 +15,7 @@ typedef vec<float>::type f; typedef vec<double>::type d; typedef vec<int64_t>::t
 typedef vec<int16_t>::type h; typedef vec<int8_t>::type c; typedef vec<uint8_t>::type b;
 #define SIMD(x)
 #endif
+typedef b u;
 template <class T> struct scalar { typedef T type; };
 #if W > 1
 template <> struct scalar<f> { typedef float type; }; template <> struct scalar<d> { typedef double type; };
@@ -63,6 +65,19 @@ template <class T> static inline T smaller(T x, T y) { return select(truth(x < y
 #pragma omp declare reduction(larger : f, d, l, i, h, c, b : omp_out = larger(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 #pragma omp declare reduction(smaller : f, d, l, i, h, c, b : omp_out = smaller(omp_out, omp_in)) initializer(omp_priv = omp_orig)
 #endif
+// An index that is data. Outside of the axis it becomes 0.
+template <bool wraps> static inline l row(l x, int64_t size, bool& outside) {
+#if W == 1
+    x = wraps && x < 0 ? x + size : x;
+    if (x < 0 || x >= size) outside = true, x = 0;
+#else
+    for (int w = 0; w < W; w++) {
+        x[w] = wraps && x[w] < 0 ? x[w] + size : x[w];
+        if (x[w] < 0 || x[w] >= size) outside = true, x[w] = 0;
+    }
+#endif
+    return x;
+}
 template <class T> static inline T gather(const T* values, l place) {
 #if W == 1
     return values[place];
@@ -188,12 +203,17 @@ static __attribute__((noinline)) void product(const T* __restrict a, const T* __
     }
 }
 
-// Sorts n numbers that lie `step` apart, equal ones in their order; `places` are where they were.
-template <class T> static void sort_numbers(const T* from, int64_t step, int64_t n, bool falls, T* to, l* places, int64_t step_to) {
-    std::pair<scalar_t<T>, int64_t> pairs[n];
+// Sorts n numbers that lie `step` apart, equal ones in their order, NaN first or last; `places` are where they were.
+template <class T> static void sort_numbers(const T* from, int64_t step, int64_t n, bool falls, bool nan_first, T* to, l* places, int64_t step_to) {
+    std::vector<std::pair<scalar_t<T>, int64_t>> pairs(n);
+    auto precedes = [&](auto& a, auto& b) {
+        const bool one = a.first != a.first, other = b.first != b.first;  // NaN
+        if (one || other) return nan_first ? one && !other : other && !one;
+        return falls ? a.first > b.first : a.first < b.first;
+    };
     for (int w = 0; w < W; w++) {
         for (int64_t x = 0; x < n; x++) pairs[x] = {((const scalar_t<T>*)&from[x * step])[w], x};
-        std::stable_sort(pairs, pairs + n, [&](auto& a, auto& b) { return falls ? a.first > b.first : a.first < b.first; });
+        std::stable_sort(pairs.begin(), pairs.end(), precedes);
         for (int64_t x = 0; x < n; x++) {
             ((scalar_t<T>*)&to[x * step_to])[w] = pairs[x].first;
             ((int64_t*)&places[x * step_to])[w] = pairs[x].second;

@@ -16,9 +16,10 @@ Form = Callable[..., str]
 
 _C_TYPES = {
     **{torch.float32: "f", torch.float64: "d", torch.int64: "l", torch.int32: "i", torch.int16: "h", torch.int8: "c"},
-    **{torch.bool: "b", torch.uint8: "b"},
+    **{torch.bool: "b", torch.uint8: "u"},
 }
-SCALARS = {"f": "float", "d": "double", "l": "int64_t", "i": "int32_t", "h": "int16_t", "c": "int8_t", "b": "uint8_t"}
+SCALARS = {"f": "float", "d": "double", "l": "int64_t", "i": "int32_t", "h": "int16_t", "c": "int8_t", "u": "uint8_t"}
+SCALARS["b"] = SCALARS["u"]
 """In `kernels.hpp` the names on the left are of one number, or of one number of each training of a block."""
 
 
@@ -52,13 +53,10 @@ def in_type(to: str, x: Entry | float) -> str:
 _OF_ONE = {
     "neg": "-{0}",
     "abs": "select(truth({0} < 0), -{0}, {0})",
-    "relu": "select(truth({0} <= 0), {0} * 0, {0})",
     "reciprocal": "1 / {0}",
     "rsqrt": "1 / v_sqrt({0})",
     "square": "{0} * {0}",
-    "sign": "select(truth({0} < 0), {0} * 0 - 1, select(truth({0} > 0), {0} * 0 + 1, {0}))",
     "ceil": "-v_floor(-{0})",
-    "round": "v_nearbyint({0})",
     "trunc": "select(truth({0} < 0), -v_floor(-{0}), v_floor({0}))",
     "silu": "{0} * v_sigmoid({0})",
     **{name: f"v_{name}({{0}})" for name in ("exp", "log", "log1p", "log2", "expm1", "sqrt", "sin", "cos", "atan")},
@@ -100,6 +98,8 @@ def _of_two(name: str, to: str, x: Any, y: Any, alpha: Any = 1, rounding_mode: s
         return _POWERS[float(y)].format(in_type(to, x))
     if name == "div" and rounding_mode is None and not isinstance(y, tuple) and y:
         name, y = "mul", 1 / y
+    if name == "add" and to == "b":
+        name = "bitwise_or"
     second = in_type(to, y) if alpha == 1 else f"({in_type(to, y)} * {literal(alpha, to)})"
     text = _OF_TWO[name].format(in_type(to, x), second)
     if rounding_mode is None:
@@ -121,6 +121,16 @@ def _clamp(to: str, x: Any, min: Any = None, max: Any = None) -> str:
     return text if max is None else f"smaller({text}, {in_type(to, max)})"
 
 
+def _sign(to: str, x: Any) -> str:
+    minus, zero, plus = (literal(number, to) for number in (-1, 0, 1))
+    return f"select(truth({in_type(to, x)} < 0), {minus}, select(truth({in_type(to, x)} > 0), {plus}, {zero}))"
+
+
+def _rounded(to: str, x: Any, decimals: int = 0) -> str:
+    scale = literal(10.0**decimals, to)
+    return f"v_nearbyint({in_type(to, x)} * {scale}) / {scale}" if decimals else f"v_nearbyint({in_type(to, x)})"
+
+
 def _remainder(to: str, x: Any, y: Any) -> str:
     x, y = in_type(to, x), in_type(to, y)
     return f"({x} - {y} * v_floor({x} / {y}))" if to in "fd" else f"(({x} % {y} + {y}) % {y})"
@@ -129,6 +139,9 @@ def _remainder(to: str, x: Any, y: Any) -> str:
 _FORMS: dict[str, Form] = {
     **dict.fromkeys(("_to_copy", "convert_element_type"), lambda to, x: in_type(to, x)),
     "where": lambda to, condition, x, y: f"select({in_type('b', condition)}, {in_type(to, x)}, {in_type(to, y)})",
+    "relu": lambda to, x: _clamp(to, x, 0),
+    "sign": _sign,
+    "round": _rounded,
     "clamp": _clamp,
     "clamp_min": _clamp,
     "clamp_max": lambda to, x, high: _clamp(to, x, None, high),

@@ -32,6 +32,7 @@ from attnsweep.workloads.engine.first_order import MOVES
 from attnsweep.workloads.engine.lane_state import Batches, LaneState, shapes_of
 from attnsweep.workloads.engine.layout import ROWS
 from attnsweep.workloads.engine.optimizers import State
+from attnsweep.workloads.engine.vectorization import told_to_users
 
 _KERNELS = Path(__file__).with_name("kernels.hpp")
 _BLOCK, _TINY = 8, 60_000
@@ -45,11 +46,12 @@ _ALIKE, _ROUNDING = 0.01, 1e-5
 _SOURCE = """#define W {width}
 {kernels}
 struct Memory {{
+bool outside = false;
 {members}
 }};
 {names}
 {functions}
-extern "C" void run(void* const* at, const int64_t* stride, int64_t n_lanes, int64_t n_steps, const uint8_t* moves) {{
+extern "C" int run(void* const* at, const int64_t* stride, int64_t n_lanes, int64_t n_steps, const uint8_t* moves) {{
 Memory* memory = new Memory;
 Memory& m = *memory;
 {constants}
@@ -62,7 +64,9 @@ void* const* now = at + {n_fixed} + step * {n_changing};
 }}
 {stores}
 }}
+const int outside = m.outside;
 delete memory;
+return outside;
 }}
 """
 
@@ -87,7 +91,7 @@ def source_of(trace: Trace, width: int) -> str:
     def member(array: Array) -> str:
         if is_read_in_place.get(array):
             return f"const {array.c_type}* {array.name};"
-        return f"alignas(64) {array.c_type} {array.name}[{array.size}];"
+        return f"alignas(64) {array.c_type} {array.name}[{max(array.size, 1)}];"
 
     def load(array: Array, pointer: str, n: int) -> str:
         source = f"(const {SCALARS[array.c_type]}*){pointer}"
@@ -180,16 +184,20 @@ class _Compiled:
 
     def _call(self, fixed: Sequence[Tensor], steps: Sequence[Sequence[Tensor]], moves: Tensor | None = None) -> None:
         """Changes the results among `fixed` in place. `steps`: what changes from step to step."""
-        steps = [[_readable(value) for value in step] for step in steps]
+        columns = [_alike_strided([_readable(value) for value in column]) for column in zip(*steps, strict=True)]
+        steps = [[column[n] for column in columns] for n in range(len(steps))]
         pointers = [value.data_ptr() for value in (*fixed, *(value for step in steps for value in step))]
         strides = [value.stride(0) for value in (*fixed, *steps[0])]
-        self._run(
+        is_outside = self._run(
             (ctypes.c_void_p * len(pointers))(*pointers),
             (ctypes.c_int64 * len(strides))(*strides),
             ctypes.c_int64(len(fixed[0])),
             ctypes.c_int64(len(steps)),
             ctypes.c_void_p(None if moves is None else moves.data_ptr()),
         )
+        if is_outside:
+            with told_to_users():
+                raise IndexError("index out of range in self")  # PyTorch's own words
 
 
 class CompiledStep(_Compiled):
@@ -269,6 +277,11 @@ def _is_alike(found: Tensor, expected: Tensor, before: Tensor | None, scale: flo
 def _readable(value: Tensor) -> Tensor:
     """Each training's numbers adjacent; trainings may share memory."""
     return value if value.is_contiguous() or (len(value) and value[0].is_contiguous()) else value.contiguous()
+
+
+def _alike_strided(values: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Of several steps, with the trainings' numbers equally far apart in all."""
+    return values if len({value.stride(0) for value in values}) == 1 else [value.contiguous() for value in values]
 
 
 class Programs:

@@ -5,15 +5,15 @@ A rule gets the operation's arguments, tensors as values, and returns the value 
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, prod
+from math import inf, nan, prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsweep.workloads.engine.compiling.emitting import ZERO, Body, Index, Place, Reduction, Stored, Value, extents_of
-from attnsweep.workloads.engine.compiling.operations import SCALARS, in_type, literal
-from attnsweep.workloads.engine.compiling.views import Here, Rule, axis_of, broadcast, with_place
+from attnsweep.workloads.engine.compiling.operations import in_type, literal
+from attnsweep.workloads.engine.compiling.views import Here, Rule, axis_of, broadcast, flipped, repeated, with_place
 from attnsweep.workloads.engine.executors import NoRuleError
 
 aten = torch.ops.aten
@@ -26,31 +26,8 @@ def _copied(here: Here, value: Value, *_: Any, **__: Any) -> Value:
     return value if value.dtype == here.dtype else here.pointwise(value)
 
 
-def _flipped(here: Here, value: Value, dims: Sequence[int]) -> Value:
-    axes = {axis_of(value, dim) for dim in dims}
-
-    def entry(body: Body, index: Index) -> str:
-        turned = [
-            Place(f"({size - 1} - {place.text})", place.varies) if axis in axes and size > 1 else place
-            for axis, (place, size) in enumerate(zip(index, value.shape, strict=True))
-        ]
-        return value.at(body, tuple(turned))
-
-    return here.value(entry)
-
-
-def _repeated(here: Here, value: Value, _: Any) -> Value:
-    def entry(body: Body, index: Index) -> str:
-        last = index[len(index) - len(value.shape) :]
-        return value.at(
-            body,
-            tuple(
-                ZERO if size == 1 else Place(f"(({place.text}) % {size})", place.varies)
-                for place, size in zip(last, value.shape, strict=True)
-            ),
-        )
-
-    return here.value(entry)
+def _copied_over(here: Here, _: Value, source: Value, *__: Any) -> Value:
+    return here.value(lambda body, at: in_type(here.c_type, source.entry(body, broadcast(at, source.shape))))
 
 
 def _filled(number: Callable[..., Any]) -> Rule:
@@ -59,18 +36,28 @@ def _filled(number: Callable[..., Any]) -> Rule:
 
 def _arange(here: Here, *arguments: Any, **_: Any) -> Value:
     start, step = (0, 1) if len(arguments) == 1 else (arguments[0], arguments[2] if len(arguments) > 2 else 1)
-    to = here.c_type
-    return here.value(lambda _, index: f"k<{to}>(({SCALARS[to]})({index[0].text}) * {step} + {start})")
+    return here.value(
+        lambda _, index: (
+            f"{_number(here, index[0].text, index[:1])} * {literal(step, here.c_type)} + {literal(start, here.c_type)}"
+        )
+    )
 
 
 def _eye(here: Here, *_: Any, **__: Any) -> Value:
-    return here.value(lambda _, index: f"k<{here.c_type}>({index[0].text} == {index[1].text})")
+    return here.value(lambda _, index: _number(here, f"({index[0].text} == {index[1].text})", index))
 
 
-def _row(index: Value, size: int, body: Body, at: Index) -> Place:
-    """An index that is data, as a place; negative ones count from the end."""
-    text = in_type("l", index.entry(body, at))
-    return Place(body.named(f"select(truth({text} < 0), {text} + {size}, {text})", "l", at), varies=True)
+def _number(here: Here, text: str, of: Index) -> str:
+    """What is computed from places, as an entry of the result: from data it is one of each training."""
+    if not any(place.varies for place in of):
+        return f"k<{here.c_type}>({text})"
+    return f"to<{here.c_type}>({f'truth{text}' if '==' in text else text})"
+
+
+def _row(index: Value, size: int, body: Body, at: Index, *, wraps: bool = False) -> Place:
+    """An index that is data, as a place. If it `wraps`, negative ones count from the end."""
+    text = f"row<{int(wraps)}>({in_type('l', index.entry(body, at))}, {size}, m.outside)"
+    return Place(body.named(text, "l", at), varies=True)
 
 
 def _embedded(here: Here, table: Value, index: Value, *_: Any) -> Value:
@@ -111,7 +98,7 @@ def _found(given: Sequence[Value | None], shape: Sequence[int]) -> Callable[[Bod
     def places(body: Body, at: Index) -> Index:
         shared, rest = at[start : start + n_shared], [*at[:start], *at[start + n_shared :]]
         return tuple(
-            rest.pop(0) if index is None else _row(index, size, body, broadcast(shared, index.shape))
+            rest.pop(0) if index is None else _row(index, size, body, broadcast(shared, index.shape), wraps=True)
             for index, size in zip(indices, shape, strict=True)
         )
 
@@ -131,13 +118,15 @@ def _lowest(c_type: str, sign: int) -> str:
         return literal(sign * inf, c_type)
     if c_type == "b":
         return literal(0 if sign < 0 else 1, c_type)
+    if c_type == "u":
+        return literal(0 if sign < 0 else 255, c_type)
     return literal(sign * (2 ** (8 * {"l": 8, "i": 4, "h": 2, "c": 1}[c_type] - 1) - 1), c_type)
 
 
 _REDUCTIONS: dict[str, Callable[[int], Reduction]] = {
     "sum": lambda _: Reduction("{0} + {1}", partial(literal, 0), sign="+"),
     "mean": lambda n: Reduction(
-        "{0} + {1}", partial(literal, 0), "+", lambda name, c_type: f"{name} * {literal(1 / n, c_type)}"
+        "{0} + {1}", partial(literal, 0), "+", lambda name, c_type: f"{name} * {literal(1 / n if n else nan, c_type)}"
     ),
     "prod": lambda _: Reduction("{0} * {1}", partial(literal, 1), sign="*"),
     "amax": lambda _: Reduction("larger({0}, {1})", lambda c_type: _lowest(c_type, -1), sign="larger"),
@@ -182,7 +171,9 @@ def _reduced(name: str, here: Here, value: Value, dims: Any = None, keepdim: boo
     return here.value(lambda body, index: how.end(result.at(body, index), result.c_type))
 
 
-def _sorted(here: Here, value: Value, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Stored, Stored]:
+def _sorted(
+    here: Here, value: Value, dim: int = -1, descending: bool = False, nan_first: bool | None = None, **_: Any
+) -> tuple[Stored, Stored]:
     """The entries along an axis in their order, and where they were."""
     axis, given = axis_of(value, dim), here.loops.stored(value)
     found = here.loops.new(value.shape, value.dtype), here.loops.new(value.shape, torch.int64)
@@ -196,21 +187,24 @@ def _sorted(here: Here, value: Value, dim: int = -1, descending: bool = False, *
     ]
     pointers = [f"&{each.array.name}[{each.offset(tuple(places)).text}]" for each in (given, *found)]
     steps = [each.meta.stride()[axis] for each in (given, found[0])]
-    order = f"{value.shape[axis]}, {str(descending).lower()}"
+    nan_first = descending if nan_first is None else nan_first
+    order = f"{value.shape[axis]}, {int(descending)}, {int(nan_first)}"
     call = f"sort_numbers({pointers[0]}, {steps[0]}, {order}, {pointers[1]}, {pointers[2]}, {steps[1]});"
     here.loops.call("".join(loops) + call, (given.array, *(each.array for each in found)))
     return found
 
 
-def _topk(here: Here, value: Value, k: int, dim: int = -1, largest: bool = True, *_: Any) -> tuple[Stored, ...]:
+def _topk(
+    here: Here, value: Value, k: int, dim: int = -1, largest: bool = True, *_: Any, **named: bool
+) -> tuple[Stored, ...]:
     axis = axis_of(value, dim)
-    found = _sorted(here, value, dim, largest)
+    found = _sorted(here, value, dim, largest, named.get("nan_first"))
     return tuple(Stored(each.array, each.meta.narrow(axis, 0, k)) for each in found)
 
 
 def _first(here: Here, value: Value, dim: int, keepdim: bool, *, falls: bool) -> tuple[Stored, ...]:
     axis = axis_of(value, dim)
-    found = _topk(here, value, 1, dim, falls)
+    found = _topk(here, value, 1, dim, falls, nan_first=True)
     return found if keepdim else tuple(Stored(each.array, each.meta.squeeze(axis)) for each in found)
 
 
@@ -278,7 +272,7 @@ def _scatter(here: Here, target: Value, dim: int, index: Value, source: Any, *, 
         target,
         source,
         index.shape,
-        lambda body, at: with_place(at, axis, _row(index, target.shape[axis], body, at)),
+        lambda body, at: with_place(at, axis, _row(index, target.shape[axis], body, at)) if target.shape else (),
         adds=adds,
     )
 
@@ -356,8 +350,10 @@ def _cumulated(sign: str, start: int, here: Here, value: Value, dim: int, **_: A
 
 ENTRIES: dict[str, Rule] = {
     **dict.fromkeys(("_to_copy", "convert_element_type"), _copied),
+    "copy": _copied_over,
     **dict.fromkeys(
-        ("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "empty_permuted"), _filled(lambda *_: 0)
+        ("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "empty_permuted", "new_empty_strided"),
+        _filled(lambda *_: 0),
     ),
     **dict.fromkeys(("ones", "ones_like", "new_ones"), _filled(lambda *_: 1)),
     **dict.fromkeys(("full", "full_like"), _filled(lambda _, number: number)),
@@ -365,8 +361,8 @@ ENTRIES: dict[str, Rule] = {
     "scalar_tensor": _filled(lambda number: number),
     "arange": _arange,
     "eye": _eye,
-    "flip": _flipped,
-    "repeat": _repeated,
+    "flip": flipped,
+    "repeat": repeated,
     "embedding": _embedded,
     "gather": _gathered,
     "index": _indexed,

@@ -168,14 +168,23 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
     try:
         # The MATH backend computes attention by basic operations.
         with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), _Traceable():
-            graph = make_fx(
-                functionalize(function, remove="mutations"), decomposition_table=_decompositions(), tracing_mode="fake"
-            )(*examples)
+            graph = _graph_of(function, examples)
+            # Decompositions may change tensors in place.
+            if any(
+                isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+                for node in operations_of(graph)
+            ):
+                graph = _graph_of(graph, examples)
     except Exception as error:
         raise NoRuleError(f"the training step cannot be traced: {reason_of(error)}") from error
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+def _graph_of(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
+    whole = functionalize(function, remove="mutations")
+    return make_fx(whole, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
 
 
 def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
@@ -267,7 +276,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         *(aten.native_group_norm, aten.native_group_norm_backward, aten.silu, aten.silu_backward, aten.unfold_backward),
         *(aten.select_backward, aten.slice_backward, aten.diagonal_backward, aten.threshold_backward),
         *(aten.unbind, aten.split, aten.split_with_sizes, aten.stack, aten.t, aten.transpose, aten.trace),
-        *(aten.tril, aten.triu, aten.masked_fill, aten.squeeze, aten.leaky_relu, aten.elu, aten.softplus),
+        *(aten.tril, aten.triu, aten.masked_fill, aten.leaky_relu, aten.elu, aten.softplus),
     ]
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table.update(get_decompositions(further))
@@ -278,5 +287,6 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         aten.var_mean.correction: _variance_and_mean,
         aten.linalg_vector_norm.default: _norm,
         aten.native_layer_norm.default: _layer_norm,
+        torch.ops.prims.squeeze.default: aten.squeeze.dims,
     }
     return table

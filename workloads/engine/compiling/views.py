@@ -72,7 +72,9 @@ class Here:
     def pointwise(self, *arguments: Any, **named: Any) -> Value:
         form, to = form_of(name_of(self._node.target)), self.c_type
         assert form is not None
-        named = {name: each for name, each in named.items() if name in ("alpha", "rounding_mode", "min", "max")}
+        named = {
+            name: each for name, each in named.items() if name in ("alpha", "rounding_mode", "min", "max", "decimals")
+        }
 
         def entry(body: Body, index: Index) -> str:
             def read(each: Any) -> Any:
@@ -214,6 +216,33 @@ def _strided(here: Here, value: Value, size: Any, stride: Any, offset: int | Non
         raise NoRuleError("a view by as_strided of a tensor that is not contiguous cannot be compiled")
     start = stored.meta.storage_offset() + (0 if offset is None else offset - traced.storage_offset())
     return Stored(stored.array, stored.meta.as_strided(size, stride, start))
+
+
+def flipped(here: Here, value: Value, dims: Sequence[int]) -> Value:
+    axes = {axis_of(value, dim) for dim in dims}
+
+    def entry(body: Body, index: Index) -> str:
+        turned = [
+            Place(f"({size - 1} - {place.text})", place.varies) if axis in axes and size > 1 else place
+            for axis, (place, size) in enumerate(zip(index, value.shape, strict=True))
+        ]
+        return value.at(body, tuple(turned))
+
+    return here.value(entry)
+
+
+def repeated(here: Here, value: Value, _: Any) -> Value:
+    def entry(body: Body, index: Index) -> str:
+        last = index[len(index) - len(value.shape) :]
+        return value.at(
+            body,
+            tuple(
+                ZERO if size == 1 else Place(f"(({place.text}) % {size})", place.varies)
+                for place, size in zip(last, value.shape, strict=True)
+            ),
+        )
+
+    return here.value(entry)
 
 
 VIEWS: dict[str, Rule] = {
