@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 #if W == 1
@@ -59,6 +61,8 @@ template <class T> static inline T select(b condition, T x, T y) {
     return __builtin_convertvector(condition, bits_t<T>) != 0 ? x : y;
 #endif
 }
+template <class T> static inline T v_relu(T x) { return select(truth(x <= 0), T{}, x); }
+template <class T> static inline T v_sign(T x) { return select(truth(x > 0), T{} + 1, select(truth(x < 0), T{} - 1, T{})); }
 template <class T> static inline T larger(T x, T y) { return select(truth(x > y) | truth(x != x), x, y); }
 template <class T> static inline T smaller(T x, T y) { return select(truth(x < y) | truth(x != x), x, y); }
 #if W == 1
@@ -77,6 +81,11 @@ template <bool wraps> static inline l row(l x, int64_t size, bool& outside) {
     }
 #endif
     return x;
+}
+// A place of all trainings, or of each one.
+template <class T, class S> static inline T number(S place) {
+    if constexpr (std::is_same_v<S, l>) return to<T>(place);
+    else return k<T>(place);
 }
 template <class T> static inline T gather(const T* values, l place) {
 #if W == 1

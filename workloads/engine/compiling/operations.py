@@ -60,7 +60,7 @@ _OF_ONE = {
     "trunc": "select(truth({0} < 0), -v_floor(-{0}), v_floor({0}))",
     "silu": "{0} * v_sigmoid({0})",
     **{name: f"v_{name}({{0}})" for name in ("exp", "log", "log1p", "log2", "expm1", "sqrt", "sin", "cos", "atan")},
-    **{name: f"v_{name}({{0}})" for name in ("tanh", "sinh", "cosh", "erf", "sigmoid", "floor")},
+    **{name: f"v_{name}({{0}})" for name in ("tanh", "sinh", "cosh", "erf", "sigmoid", "floor", "relu", "sign")},
 }
 _OF_TWO = {
     "add": "{0} + {1}",
@@ -121,16 +121,6 @@ def _clamp(to: str, x: Any, min: Any = None, max: Any = None) -> str:
     return text if max is None else f"smaller({text}, {in_type(to, max)})"
 
 
-def _sign(to: str, x: Any) -> str:
-    minus, zero, plus = (literal(number, to) for number in (-1, 0, 1))
-    return f"select(truth({in_type(to, x)} < 0), {minus}, select(truth({in_type(to, x)} > 0), {plus}, {zero}))"
-
-
-def _rounded(to: str, x: Any, decimals: int = 0) -> str:
-    scale = literal(10.0**decimals, to)
-    return f"v_nearbyint({in_type(to, x)} * {scale}) / {scale}" if decimals else f"v_nearbyint({in_type(to, x)})"
-
-
 def _remainder(to: str, x: Any, y: Any) -> str:
     x, y = in_type(to, x), in_type(to, y)
     return f"({x} - {y} * v_floor({x} / {y}))" if to in "fd" else f"(({x} % {y} + {y}) % {y})"
@@ -139,9 +129,7 @@ def _remainder(to: str, x: Any, y: Any) -> str:
 _FORMS: dict[str, Form] = {
     **dict.fromkeys(("_to_copy", "convert_element_type"), lambda to, x: in_type(to, x)),
     "where": lambda to, condition, x, y: f"select({in_type('b', condition)}, {in_type(to, x)}, {in_type(to, y)})",
-    "relu": lambda to, x: _clamp(to, x, 0),
-    "sign": _sign,
-    "round": _rounded,
+    "round": lambda to, x, decimals=0: "v_nearbyint({0} * {1}) / {1}".format(in_type(to, x), literal(10**decimals, to)),
     "clamp": _clamp,
     "clamp_min": _clamp,
     "clamp_max": lambda to, x, high: _clamp(to, x, None, high),

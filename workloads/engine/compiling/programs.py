@@ -5,9 +5,10 @@ depend on no other.
 """
 
 import ctypes
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +53,7 @@ bool outside = false;
 {names}
 {functions}
 extern "C" int run(void* const* at, const int64_t* stride, int64_t n_lanes, int64_t n_steps, const uint8_t* moves) {{
-Memory* memory = new Memory;
+const std::unique_ptr<Memory> memory(new Memory);
 Memory& m = *memory;
 {constants}
 for (int64_t lane = 0; lane < n_lanes; lane += W) {{
@@ -64,9 +65,7 @@ void* const* now = at + {n_fixed} + step * {n_changing};
 }}
 {stores}
 }}
-const int outside = m.outside;
-delete memory;
-return outside;
+return m.outside;
 }}
 """
 
@@ -184,8 +183,9 @@ class _Compiled:
 
     def _call(self, fixed: Sequence[Tensor], steps: Sequence[Sequence[Tensor]], moves: Tensor | None = None) -> None:
         """Changes the results among `fixed` in place. `steps`: what changes from step to step."""
-        columns = [_alike_strided([_readable(value) for value in column]) for column in zip(*steps, strict=True)]
-        steps = [[column[n] for column in columns] for n in range(len(steps))]
+        steps = [[_readable(value) for value in step] for step in steps]
+        if len({tuple(value.stride(0) for value in step) for step in steps}) > 1:
+            steps = [[value.contiguous() for value in step] for step in steps]
         pointers = [value.data_ptr() for value in (*fixed, *(value for step in steps for value in step))]
         strides = [value.stride(0) for value in (*fixed, *steps[0])]
         is_outside = self._run(
@@ -279,18 +279,19 @@ def _readable(value: Tensor) -> Tensor:
     return value if value.is_contiguous() or (len(value) and value[0].is_contiguous()) else value.contiguous()
 
 
-def _alike_strided(values: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Of several steps, with the trainings' numbers equally far apart in all."""
-    return values if len({value.stride(0) for value in values}) == 1 else [value.contiguous() for value in values]
-
-
 class Programs:
     """The compiled programs of a workload, one for each set of static parameters and shape of batches."""
 
     def __init__(self) -> None:
-        self._steps: dict[Hashable, CompiledStep | None] = {}
-        self._gradients: dict[Hashable, CompiledGradient | None] = {}
-        self._measures: dict[Hashable, CompiledMeasures | None] = {}
+        self._made: dict[Hashable, Any] = {}
+
+    def _once(self, make: Callable[[], _Compiled], *key: Hashable) -> Any:
+        if key not in self._made:
+            try:
+                self._made[key] = make()
+            except NoRuleError:
+                self._made[key] = None
+        return self._made[key]
 
     def of(self, lanes: LaneState, batch: Batch) -> CompiledStep | None:
         """Returns what takes steps of these trainings; `None` if they cannot be compiled.
@@ -298,32 +299,16 @@ class Programs:
         Raises:
             NoCompilerError: If this machine cannot compile the program.
         """
-        key = (lanes.problem.shape, lanes.stepping.operations, shapes_of(batch))
-        if key not in self._steps:
-            try:
-                self._steps[key] = CompiledStep(step_trace(lanes, batch), batch)
-            except NoRuleError:
-                self._steps[key] = None
-        return self._steps[key]
+        key = lanes.problem.shape, lanes.stepping.operations, shapes_of(batch)
+        return self._once(lambda: CompiledStep(step_trace(lanes, batch), batch), *key)
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> CompiledGradient | None:
         """Returns what computes loss and gradient of these trainings; `None` if it cannot be compiled."""
-        key = (lanes.problem.shape, shapes_of(batch))
-        if key not in self._gradients:
-            try:
-                self._gradients[key] = CompiledGradient(gradient_trace(lanes, batch))
-            except NoRuleError:
-                self._gradients[key] = None
-        return self._gradients[key]
+        return self._once(lambda: CompiledGradient(gradient_trace(lanes, batch)), lanes.problem.shape, shapes_of(batch))
 
     def measures_of(
         self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
     ) -> CompiledMeasures | None:
         """Returns what measures these trainings at probes; `None` if it cannot be compiled."""
-        key = (lanes.problem.shape, shapes_of(batch), None if trained_on is None else shapes_of(trained_on))
-        if key not in self._measures:
-            try:
-                self._measures[key] = CompiledMeasures(measures_trace(lanes, batch, trained_on, examine))
-            except NoRuleError:
-                self._measures[key] = None
-        return self._measures[key]
+        key = "measures", lanes.problem.shape, shapes_of(batch), None if trained_on is None else shapes_of(trained_on)
+        return self._once(lambda: CompiledMeasures(measures_trace(lanes, batch, trained_on, examine)), *key)

@@ -36,22 +36,13 @@ def _filled(number: Callable[..., Any]) -> Rule:
 
 def _arange(here: Here, *arguments: Any, **_: Any) -> Value:
     start, step = (0, 1) if len(arguments) == 1 else (arguments[0], arguments[2] if len(arguments) > 2 else 1)
-    return here.value(
-        lambda _, index: (
-            f"{_number(here, index[0].text, index[:1])} * {literal(step, here.c_type)} + {literal(start, here.c_type)}"
-        )
-    )
+    of = partial(literal, c_type=here.c_type)
+    return here.value(lambda _, index: f"number<{here.c_type}>({index[0].text}) * {of(step)} + {of(start)}")
 
 
 def _eye(here: Here, *_: Any, **__: Any) -> Value:
-    return here.value(lambda _, index: _number(here, f"({index[0].text} == {index[1].text})", index))
-
-
-def _number(here: Here, text: str, of: Index) -> str:
-    """What is computed from places, as an entry of the result: from data it is one of each training."""
-    if not any(place.varies for place in of):
-        return f"k<{here.c_type}>({text})"
-    return f"to<{here.c_type}>({f'truth{text}' if '==' in text else text})"
+    rows_and_columns = "to<{0}>(truth(number<l>({1}) == number<l>({2})))"
+    return here.value(lambda _, index: rows_and_columns.format(here.c_type, *(place.text for place in index)))
 
 
 def _row(index: Value, size: int, body: Body, at: Index, *, wraps: bool = False) -> Place:
@@ -116,9 +107,7 @@ def _indexed(here: Here, value: Value, given: Sequence[Value | None]) -> Value:
 def _lowest(c_type: str, sign: int) -> str:
     if c_type in "fd":
         return literal(sign * inf, c_type)
-    if c_type == "b":
-        return literal(0 if sign < 0 else 1, c_type)
-    if c_type == "u":
+    if c_type in "bu":
         return literal(0 if sign < 0 else 255, c_type)
     return literal(sign * (2 ** (8 * {"l": 8, "i": 4, "h": 2, "c": 1}[c_type] - 1) - 1), c_type)
 
@@ -172,7 +161,7 @@ def _reduced(name: str, here: Here, value: Value, dims: Any = None, keepdim: boo
 
 
 def _sorted(
-    here: Here, value: Value, dim: int = -1, descending: bool = False, nan_first: bool | None = None, **_: Any
+    here: Here, value: Value, dim: int = -1, descending: bool = False, nan_first: Any = None, **_: Any
 ) -> tuple[Stored, Stored]:
     """The entries along an axis in their order, and where they were."""
     axis, given = axis_of(value, dim), here.loops.stored(value)
@@ -195,16 +184,16 @@ def _sorted(
 
 
 def _topk(
-    here: Here, value: Value, k: int, dim: int = -1, largest: bool = True, *_: Any, **named: bool
+    here: Here, value: Value, k: int, dim: int = -1, largest: bool = True, _: Any = True, nan_first: Any = None
 ) -> tuple[Stored, ...]:
     axis = axis_of(value, dim)
-    found = _sorted(here, value, dim, largest, named.get("nan_first"))
+    found = _sorted(here, value, dim, largest, nan_first)
     return tuple(Stored(each.array, each.meta.narrow(axis, 0, k)) for each in found)
 
 
 def _first(here: Here, value: Value, dim: int, keepdim: bool, *, falls: bool) -> tuple[Stored, ...]:
     axis = axis_of(value, dim)
-    found = _topk(here, value, 1, dim, falls, nan_first=True)
+    found = _topk(here, value, 1, dim, falls, True, True)
     return found if keepdim else tuple(Stored(each.array, each.meta.squeeze(axis)) for each in found)
 
 

@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from attnsweep.workloads.engine.compiling.operations import name_of
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.executors import Examine, NoRuleError
 from attnsweep.workloads.engine.first_order import FirstOrder, is_mask, take_step
@@ -168,23 +169,17 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
     try:
         # The MATH backend computes attention by basic operations.
         with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), _Traceable():
-            graph = _graph_of(function, examples)
-            # Decompositions may change tensors in place.
-            if any(
-                isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-                for node in operations_of(graph)
-            ):
-                graph = _graph_of(graph, examples)
+            for _ in range(2):  # Decompositions may change tensors in place.
+                whole = functionalize(function, remove="mutations")
+                graph = make_fx(whole, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
+                if not any(name_of(node.target).endswith("_") for node in operations_of(graph)):
+                    break
+                function = graph
     except Exception as error:
         raise NoRuleError(f"the training step cannot be traced: {reason_of(error)}") from error
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
-
-
-def _graph_of(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
-    whole = functionalize(function, remove="mutations")
-    return make_fx(whole, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
 
 
 def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
@@ -238,18 +233,14 @@ _TRACEABLE: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _variance(value: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Tensor:
-    dims = list(range(value.dim())) if dim is None or dim == [] else dim
-    centred = value - value.mean(dims, keepdim=True)
-    total = (centred * centred).sum(dims, keepdim=keepdim)
-    return total / (value.numel() // max(total.numel(), 1) - (1 if correction is None else correction))
-
-
 def _variance_and_mean(
     value: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     dims = list(range(value.dim())) if dim is None or dim == [] else dim
-    return _variance(value, dims, correction=correction, keepdim=keepdim), value.mean(dims, keepdim=keepdim)
+    centred = value - value.mean(dims, keepdim=True)
+    total = (centred * centred).sum(dims, keepdim=keepdim)
+    n = value.numel() // max(total.numel(), 1) - (1 if correction is None else correction)
+    return total / n, value.mean(dims, keepdim=keepdim)
 
 
 def _norm(value: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -283,7 +274,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     for kept in (aten.embedding.default, aten.embedding_dense_backward.default, aten.index_put.default):
         table.pop(kept, None)
     table |= {
-        aten.var.correction: _variance,
+        aten.var.correction: lambda *given, **named: _variance_and_mean(*given, **named)[0],
         aten.var_mean.correction: _variance_and_mean,
         aten.linalg_vector_norm.default: _norm,
         aten.native_layer_norm.default: _layer_norm,

@@ -219,30 +219,21 @@ def _strided(here: Here, value: Value, size: Any, stride: Any, offset: int | Non
 
 
 def flipped(here: Here, value: Value, dims: Sequence[int]) -> Value:
-    axes = {axis_of(value, dim) for dim in dims}
+    axes = {axis_of(value, dim) for dim in dims if value.shape}
 
-    def entry(body: Body, index: Index) -> str:
-        turned = [
-            Place(f"({size - 1} - {place.text})", place.varies) if axis in axes and size > 1 else place
-            for axis, (place, size) in enumerate(zip(index, value.shape, strict=True))
-        ]
-        return value.at(body, tuple(turned))
+    def turned(axis: int, place: Place) -> Place:
+        last = value.shape[axis] - 1
+        return Place(f"({last} - {place.text})", place.varies) if axis in axes and last > 0 else place
 
-    return here.value(entry)
+    return here.value(lambda body, index: value.at(body, tuple(turned(n, place) for n, place in enumerate(index))))
 
 
 def repeated(here: Here, value: Value, _: Any) -> Value:
-    def entry(body: Body, index: Index) -> str:
-        last = index[len(index) - len(value.shape) :]
-        return value.at(
-            body,
-            tuple(
-                ZERO if size == 1 else Place(f"(({place.text}) % {size})", place.varies)
-                for place, size in zip(last, value.shape, strict=True)
-            ),
-        )
+    def within(place: Place, size: int) -> Place:
+        return ZERO if size == 1 else Place(f"(({place.text}) % {size})", place.varies)
 
-    return here.value(entry)
+    n_new = len(here.shape) - len(value.shape)
+    return here.value(lambda body, index: value.at(body, tuple(map(within, index[n_new:], value.shape))))
 
 
 VIEWS: dict[str, Rule] = {
