@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Callable, Hashable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ _BLOCK, _TINY = 8, 60_000
 _LARGE = 2**16
 """Inputs with more numbers than this are read where they are, not copied for each training."""
 _STEPS_AT_ONCE = 64
+C = TypeVar("C")
 _ALIKE, _ROUNDING = 0.01, 1e-5
 """The relative difference between what a program and PyTorch compute, of what changes in a step and of the whole."""
 
@@ -188,14 +189,13 @@ class _Compiled:
             steps = [[value.contiguous() for value in step] for step in steps]
         pointers = [value.data_ptr() for value in (*fixed, *(value for step in steps for value in step))]
         strides = [value.stride(0) for value in (*fixed, *steps[0])]
-        is_outside = self._run(
+        if self._run(
             (ctypes.c_void_p * len(pointers))(*pointers),
             (ctypes.c_int64 * len(strides))(*strides),
             ctypes.c_int64(len(fixed[0])),
             ctypes.c_int64(len(steps)),
             ctypes.c_void_p(None if moves is None else moves.data_ptr()),
-        )
-        if is_outside:
+        ):
             with told_to_users():
                 raise IndexError("index out of range in self")  # PyTorch's own words
 
@@ -285,13 +285,13 @@ class Programs:
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
 
-    def _once(self, make: Callable[[], _Compiled], *key: Hashable) -> Any:
+    def _once(self, make: Callable[[], C], *key: Hashable) -> C | None:
         if key not in self._made:
             try:
                 self._made[key] = make()
             except NoRuleError:
                 self._made[key] = None
-        return self._made[key]
+        return self._made[key]  # type: ignore[no-any-return]
 
     def of(self, lanes: LaneState, batch: Batch) -> CompiledStep | None:
         """Returns what takes steps of these trainings; `None` if they cannot be compiled.
@@ -303,12 +303,10 @@ class Programs:
         return self._once(lambda: CompiledStep(step_trace(lanes, batch), batch), *key)
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> CompiledGradient | None:
-        """Returns what computes loss and gradient of these trainings; `None` if it cannot be compiled."""
         return self._once(lambda: CompiledGradient(gradient_trace(lanes, batch)), lanes.problem.shape, shapes_of(batch))
 
     def measures_of(
         self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
     ) -> CompiledMeasures | None:
-        """Returns what measures these trainings at probes; `None` if it cannot be compiled."""
         key = "measures", lanes.problem.shape, shapes_of(batch), None if trained_on is None else shapes_of(trained_on)
         return self._once(lambda: CompiledMeasures(measures_trace(lanes, batch, trained_on, examine)), *key)

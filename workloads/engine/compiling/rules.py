@@ -36,13 +36,13 @@ def _filled(number: Callable[..., Any]) -> Rule:
 
 def _arange(here: Here, *arguments: Any, **_: Any) -> Value:
     start, step = (0, 1) if len(arguments) == 1 else (arguments[0], arguments[2] if len(arguments) > 2 else 1)
-    of = partial(literal, c_type=here.c_type)
-    return here.value(lambda _, index: f"number<{here.c_type}>({index[0].text}) * {of(step)} + {of(start)}")
+    to = here.c_type
+    return here.value(lambda _, at: f"number<{to}>({at[0].text}) * {literal(step, to)} + {literal(start, to)}")
 
 
 def _eye(here: Here, *_: Any, **__: Any) -> Value:
-    rows_and_columns = "to<{0}>(truth(number<l>({1}) == number<l>({2})))"
-    return here.value(lambda _, index: rows_and_columns.format(here.c_type, *(place.text for place in index)))
+    same = "to<{0}>(truth(number<l>({1.text}) == number<l>({2.text})))"
+    return here.value(lambda _, index: same.format(here.c_type, *index))
 
 
 def _row(index: Value, size: int, body: Body, at: Index, *, wraps: bool = False) -> Place:

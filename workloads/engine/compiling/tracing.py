@@ -171,10 +171,9 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
         with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), _Traceable():
             for _ in range(2):  # Decompositions may change tensors in place.
                 whole = functionalize(function, remove="mutations")
-                graph = make_fx(whole, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
+                graph = function = make_fx(whole, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
                 if not any(name_of(node.target).endswith("_") for node in operations_of(graph)):
                     break
-                function = graph
     except Exception as error:
         raise NoRuleError(f"the training step cannot be traced: {reason_of(error)}") from error
     graph.graph.eliminate_dead_code()
