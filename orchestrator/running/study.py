@@ -215,9 +215,10 @@ class OptunaStudy(Study):
         (_, number), (storage, trial_id) = self._both(trial)
         self._memory.set_trial_intermediate_value(number, step, value)
         before = self._trial(trial)
-        ends = may_prune and self._pruner is not None and self._pruner.prune(self._study, before)
-        # The value is stored last. After a kill before that the step is decided again, and alike: the decision and the
-        # pruner's notes stand.
+        # The decision is stored first, the value last. After a kill between them the step is reported again: a decision
+        # stands, and the pruner repeats its notes.
+        asks = may_prune or trial in self.pruned
+        ends = self._pruner is not None and asks and self._pruner.prune(self._study, before)
         if ends and trial not in self.pruned:
             self.pruned[trial] = step
             for each, its_id in self._both(trial):
