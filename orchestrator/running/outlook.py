@@ -64,19 +64,19 @@ class Outlook:
         """A line with the plan, and a warning if static parameters make packs small."""
         spec, most = self.spec, self.pack_size or PackSizer.smallest
         n_first, n_shapes = n_wanted(spec.replicates, {}), prod(self.shapes_by.values())
-        n_packs, seconds = 0, 0.0
+        n_packs, seconds, is_open = 0, 0.0, False
         for n_trials in _drawn_together(spec, n_trainers):
             shapes, lanes = min(n_shapes, n_trials), n_trials * n_first
             n_new = max(shapes * ceil(lanes / shapes / most), min(n_trainers, lanes))
             n_packs += n_new
+            # Larger packs are tried in turn, so their number is not known.
+            is_open |= self.pack_size is None and lanes > shapes * most
             if self.step_seconds is not None:
                 base, each = self.step_seconds
                 seconds += ceil(n_new / n_trainers) * self.n_steps * (base + each * lanes / n_new)
         n_trainings = spec.trials * n_first
         size, split = n_trainings / n_packs, " x ".join(self.shapes_by)
         least = "" if isinstance(spec.replicates, int) else "at least "
-        # Larger packs are tried in turn, so their number is not known.
-        is_open = self.pack_size is None and size > most / 2
         packs = f"packs of {most} or more" if is_open else f"{n_packs:,} pack{'s' * (n_packs > 1)} of about {size:.0f}"
         bound = "about " if engine == "eager" else "at most about "
         takes = f", {bound}{span(timedelta(seconds=seconds))}" if seconds else ""
