@@ -424,12 +424,13 @@ def test_a_damaged_program_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
     expected = ended(workload, trainings, Programs())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     Pack(workload, trainings, programs=Programs()).compile()
-    [program] = (tmp_path / "attnsweep" / "programs").glob("*.so")
-    made = program.stat().st_mtime_ns
+    made = {program: program.stat().st_mtime_ns for program in (tmp_path / "attnsweep" / "programs").glob("*.so")}
     Pack(workload, trainings, programs=Programs()).compile()
-    assert program.stat().st_mtime_ns == made
-    program.unlink()
-    program.write_bytes(b"what a full disk left of it")
+    assert len(made) == 2  # of the step and of probes
+    for program, when in made.items():
+        assert program.stat().st_mtime_ns == when
+        program.unlink()
+        program.write_bytes(b"what a full disk left of it")
     assert differing(expected, ended(workload, trainings, Programs())) == []
 
 
