@@ -28,6 +28,15 @@ def test_the_plan_counts_packs_and_seconds(sampler: Sampler, plan: str, *, is_wa
     assert [line.startswith("warning: n_heads x n_pairs split") for line in warnings] == [True] * is_warned
 
 
+@pytest.mark.parametrize(
+    ("trials", "packs"),
+    [(24, "96 trainings in 2 packs of about 48 (n"), (40, "160 trainings in packs of 64 or more (n")],
+)
+def test_a_plan_leaves_open_only_the_size_of_packs_that_may_grow(trials: int, packs: str) -> None:
+    outlook = Outlook(small_sweep("s", sampler="random", trials=trials, replicates=4), {"n": 2}, 1000, (0.01, 0.001))
+    assert outlook.lines(1, "compiled")[0].startswith(f"plan: {packs}")
+
+
 def test_steps_are_timed_on_this_machine() -> None:
     sample = Sample.of(small_sweep("s"), CategoryPairs())
     base, each = present(Outlook.of(sample, Resources(local=True, device="cpu")).step_seconds)
