@@ -405,6 +405,13 @@ def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.M
         Pack(CategoryPairs(), trainings_of("P", 2), programs=Programs()).compile()
 
 
+@pytest.mark.parametrize(("error", "alike"), [(1e-4, True), (0.05, False)])
+def test_programs_are_compared_by_what_moves_in_a_step(error: float, alike: bool) -> None:
+    before, move = torch.full((100,), 3.0), torch.linspace(0.1, 1.0, 100)
+    assert compiling._is_alike(before + move * (1 + error), before + move, before, 1.0) is alike
+    assert compiling._is_alike(move * (1 + error), move, None, 1.0) is alike
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [2**16, 10])
 def test_probes_measure_as_pytorch_does(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,6 +439,8 @@ def test_a_damaged_program_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
         program.unlink()
         program.write_bytes(b"what a full disk left of it")
     assert differing(expected, ended(workload, trainings, Programs())) == []
+    # This process has loaded the programs already, and would not read the files again.
+    assert all(program.read_bytes().startswith(b"\x7fELF") for program in made)
 
 
 def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
