@@ -329,14 +329,6 @@ def test_bits_depend_neither_on_the_place_in_a_block_nor_on_the_neighbours(progr
     assert differing(together, rest, slice(1, None)) == []
 
 
-class Growing(CategoryPairs):
-    """System P on batches of two texts, and of four from step 9 on."""
-
-    def batch(self, lanes: Lanes[Any], step: int) -> Batch:
-        text = super().batch(lanes, step)["text"]
-        return {"text": text if step < 9 else torch.cat([text, text], 1)}
-
-
 class Looking(AnyModule):
     """Looks up rows of an embedding.
 
