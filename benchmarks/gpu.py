@@ -20,7 +20,6 @@ from shared.shapes import GPU_SHAPES, LANGUAGES, PAIRS, SHAPES, Shape, clock_of,
 
 from attnsweep.workloads.engine.compiling import executors_on
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.device_memory import CudaMemory, MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.executors import Executors
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.lane_state import width_on
@@ -140,7 +139,7 @@ def whole_trainings_by_neighbours(
 
 SIZES = (1, 64, 1024, 4096, 16384)
 FIRST_STEPS, STEPS_A_REPLAY = 4, 16
-PARTS = ("whole_trainings", "graphs", "rates", "outcomes", "bits", "graphs_are_eager", "memory")
+PARTS = ("whole_trainings", "graphs", "rates", "outcomes", "bits", "graphs_are_eager")
 
 
 def measure(*, device: str = "cuda", seconds: float = 420.0, parts: tuple[str, ...] = PARTS) -> dict[str, Any]:
@@ -164,7 +163,6 @@ def parts_on(device: str) -> dict[str, dict[str, Callable[[], object]]]:
     on_cuda: dict[str, dict[str, Callable[[], object]]] = {
         "graphs": rates(with_graph, "graphs", SIZES),
         "graphs_are_eager": {"all": partial(graphs_are_eager, device)},
-        "memory": {name: partial(memory_of, name, device) for name in GPU_SHAPES},
     }
     return {
         "whole_trainings": {"all": partial(whole_trainings_by_neighbours, device)},
@@ -212,22 +210,6 @@ def rate(name: str, size: int, device: str, how: str = "eager", seconds: float =
         "build_seconds": round(started - began, 2),
         "peak_mib": torch.cuda.max_memory_allocated(device) // 2**20 if _is_cuda(device) else None,
     }
-
-
-def memory_of(name: str, device: str, size: int = 4096) -> dict[str, object]:
-    """MiB of a large pack beside what two small ones predict, and the largest pack that they predict to fit."""
-    memory = CudaMemory(device)
-
-    def train(n_lanes: int) -> None:
-        SHAPES[name].pack(n_lanes, device).advance(FIRST_STEPS)
-
-    model = MemoryOfPacks.measured(train, memory)
-    try:
-        peak: object = peak_of(memory, partial(train, size)) // 2**20
-    except torch.OutOfMemoryError:
-        peak = "out of memory"
-    most = model.most_lanes(memory.free())
-    return {"lanes": size, "peak_mib": peak, "predicted_mib": round(model.peak(size) / 2**20), "most_lanes": most}
 
 
 if __name__ == "__main__":

@@ -321,7 +321,7 @@ class SweepLoop:
                 self._plan.trained(order)
                 if order.checkpoint is None:
                     work = self._pruning.lane_steps(order, report)
-                    self._sizer_of(order).measured(len(order.tasks), work / report.seconds, report.memory)
+                    self._sizer_of(order).measured(len(order.tasks), work / report.seconds)
                 self._ended.append((order, report.rows))
             case Raised():
                 self._do(self._plan.raised(order, report))

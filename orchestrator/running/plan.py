@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
 from attnsweep.orchestrator.training.tasks import Shape, Task
-from attnsweep.workloads.engine.device_memory import MemoryOfPacks, PackMemory
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.running.checkpoints import Saved
@@ -37,8 +36,7 @@ _COMMIT_TRAININGS = 2048
 class PackSizer:
     """Finds the fastest size of packs by measurement: doubles it as long as this raises the steps per second.
 
-    On a GPU, where a pack of 512 takes hardly longer than one of 64, the size grows eightfold. The peak memory of packs
-    predicts the largest pack that fits; a size that did not fit is halved.
+    A size that did not fit into memory is halved.
 
     Args:
         slack: By how many trainings a pack may be smaller than its wanted size and still count as a measurement of that
@@ -52,14 +50,11 @@ class PackSizer:
     smallest, largest = 64, 4096
     _worth_it = 1.05
     _last_may_be = 1.5
-    _growth_on_gpu = 8
 
     def __init__(self, fixed: int | None, slack: int = 0) -> None:
         self._fixed, self._slack = fixed, slack
         self.rates: dict[int, float] = {}
         self.limit = fixed or self.largest
-        self._peaks: dict[int, int] = {}
-        self._fitting = self.limit
 
     def size(self, fair_share: int) -> int:
         """A pack above `fair_share` would idle another trainer."""
@@ -68,16 +63,11 @@ class PackSizer:
         wanted = self._wanted()
         # The last trainings for this trainer run as one batch, even if they are a few more than wanted. A second, small
         # batch would take nearly as long as a full one.
-        is_last = fair_share <= min(self._last_may_be * wanted, self._most)
+        is_last = fair_share <= min(self._last_may_be * wanted, self.limit)
         return max(fair_share if is_last else wanted, 1)
 
-    def measured(self, n_lanes: int, lane_steps_per_second: float, memory: PackMemory | None = None) -> None:
-        """Takes the speed of a pack of about the size to measure next; any other only limits later sizes by its memory.
-
-        `lane_steps_per_second` is the sum over lanes.
-        """
-        if memory is not None:
-            self._limit_to(memory)
+    def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
+        """Takes the speed, summed over lanes, of a pack of about the size to measure next; ignores any other."""
         if not self._wanted() - self._slack <= n_lanes <= self._wanted():
             return
         n_lanes = self._wanted()
@@ -90,28 +80,12 @@ class PackSizer:
     def out_of_memory(self, n_lanes: int) -> None:
         self.limit = min(self.limit, max(n_lanes // 2, 1))
 
-    def _limit_to(self, memory: PackMemory) -> None:
-        self._peaks[memory.width] = memory.peak
-        narrow, wide = min(self._peaks), max(self._peaks)
-        # Packs of only one width (number of trainings, rounded up to a power of two) do not show which part of the
-        # memory is needed for any number of trainings. This part is then assumed to be 0.
-        least = (narrow, self._peaks[narrow]) if narrow < wide else (0, 0)
-        most = MemoryOfPacks.of(least, (wide, self._peaks[wide])).most_lanes(memory.free)
-        # The memory of a pack depends on its width (its number of trainings, rounded up to a power of two). A width
-        # that fitted into memory before will fit again.
-        self._fitting = max(1 << (most.bit_length() - 1), wide)
-
-    @property
-    def _most(self) -> int:
-        return min(self.limit, self._fitting)
-
     def _wanted(self) -> int:
         if not self.rates:
-            return min(self.smallest, self._most)
+            return min(self.smallest, self.limit)
         best = max(self.rates, key=lambda size: self.rates[size])
-        growth = self._growth_on_gpu if self._peaks else 2
-        larger = min(best * growth, self._most)
-        return larger if best == max(self.rates) and larger >= 2 * best else min(best, self._most)
+        larger = 2 * best if best == max(self.rates) else best
+        return larger if larger <= self.limit else min(best, self.limit)
 
 
 SizerOf: TypeAlias = Callable[[Shape], PackSizer]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.orchestrator.training.tasks import Shape, Task
-    from attnsweep.workloads.engine.device_memory import PackMemory
 
 CHECKPOINT_SECONDS = 120.0
 """Seconds between two checkpoints of a pack: a lost machine costs at most this much work."""
@@ -137,7 +136,6 @@ class Trained:
     rows: Rows
     lane_steps: int
     seconds: float
-    memory: "PackMemory | None" = None
 
 
 @dataclass(frozen=True)

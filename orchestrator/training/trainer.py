@@ -29,7 +29,6 @@ from attnsweep.orchestrator.training.rows import PackContext, ended_rows, standi
 from attnsweep.workloads.engine.checkpoint import CheckpointError, from_bytes, to_bytes
 from attnsweep.workloads.engine.compiling import executors_on
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.device_memory import PackMemory, memory_of
 from attnsweep.workloads.engine.executors import NoCompilerError
 from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.engine.pack import Pack
@@ -69,7 +68,6 @@ class Trainer:
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
         self._programs = executors_on(device, run.engine)
-        self._memory, self._free = memory_of(device), 0
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._told_step = 0
@@ -99,9 +97,6 @@ class Trainer:
     def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
         """Begins or resumes a pack, and trains its first slice. `n_trainers` report to the same driver."""
         self._order, self._pack = order, None
-        if self._memory is not None:
-            self._memory.begin()
-            self._free = self._memory.free()
         self._slice_seconds = slice_seconds(n_trainers)
         self._started = time.perf_counter()
         self._saves_at, self._saving_since = self._started + self._checkpoint_seconds, None
@@ -213,10 +208,7 @@ class Trainer:
         rows = ended_rows(self._workload, order.tasks, pack, result, context)
         rows = replace(rows, curves=thinned(rows.curves, run.curves_every))
         self._order = self._pack = None
-        memory = None
-        if self._memory is not None:
-            memory = PackMemory(self._width_of(order) or len(order.tasks), self._memory.peak(), self._free)
-        return Trained(rows, result.lane_steps, time.perf_counter() - self._started, memory)
+        return Trained(rows, result.lane_steps, time.perf_counter() - self._started)
 
     def _train_slice(self, pack: Pack[Any]) -> None:
         started = looked = time.perf_counter()

@@ -3,7 +3,6 @@
 Collected by `test_devices`, in a process of its own.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from attnsweep.workloads.category_pairs import CategoryPairs, certificates
 from attnsweep.workloads.diagnostics import kicks
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
-from attnsweep.workloads.engine.captured import Graphs
 from attnsweep.workloads.engine.contract import Batch, Training, Workload
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.field.abrupt_learning import ABRUPT_LEARNING
@@ -26,7 +24,6 @@ from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
-from tests.workloads.device_watch import UNEVEN_SUM, watched
 from tests.workloads.pretend_device import pretend_device
 from tests.workloads.translation.small_translation import SMALL as TRANSLATION
 
@@ -117,32 +114,6 @@ def test_no_workload_mixes_devices(workload: Workload[Any], values: dict[str, Va
         expected = _ended(workload, trainings, "cpu").result().evidence
         for name in ("loss", "eval_loss"):
             np.testing.assert_allclose(found.metrics[name], expected.metrics[name], rtol=1e-5, err_msg=name)
-
-
-class _Repeated:
-    """In place of a CUDA graph: calls the function again."""
-
-    def capture(self, run: Callable[[], None]) -> None:
-        self.replay = run
-
-
-def test_all_lanes_of_a_pack_add_in_the_same_order(device: str) -> None:
-    # The loss is a mean over 50 texts of 3 words: 150 numbers.
-    values = FULL | {"variant": "solution_3", "batch_size": 50, "n_steps": 3}
-    trainings = [Training(defaults(CategoryPairs(), **values), seed) for seed in range(3)]
-    with watched() as watch:
-        _ended(CategoryPairs(), trainings, device)
-    assert UNEVEN_SUM not in {note.kind for note in watch.notes}, "\n".join(map(str, watch.notes))
-
-    by_adam = [Training(defaults(CategoryPairs(), **values | {"optimizer": "adam"}), seed) for seed in range(3)]
-    with watched() as watch:
-        Pack(CategoryPairs(), by_adam, device, programs=Graphs(_Repeated)).advance(3)
-    assert UNEVEN_SUM not in {note.kind for note in watch.notes}, "\n".join(map(str, watch.notes))
-
-    uneven = torch.ones(3, 150, device=device)
-    with watched() as watch:
-        uneven.mean(1)
-    assert [note.kind for note in watch.notes] == [UNEVEN_SUM]
 
 
 @pytest.mark.sample("negative_curvature", "valley_reset")

@@ -2,12 +2,10 @@
 
 What a GPU refuses raises here too, with the same words: operations on tensors of two devices. Numbers are the CPU's but
 for their last digits: PyTorch composes some operations in another way where a tensor is not on the CPU.
-
-`watched` counts the kernels of a GPU, and notes what would make the host wait for it.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,11 +14,12 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from tests.workloads.device_watch import COPIES, COPY_TO_DEVICE, COPY_TO_HOST, INDEXED, noted, seen, tensors
-
 _NAME = "pretend"
 _CPU = torch.device("cpu")
 _ATEN = torch.library.Library("aten", "IMPL")
+_COPIES = {torch.ops.aten.copy_, torch.ops.aten._to_copy}
+_INDEXED = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_, torch.ops.aten._index_put_impl_}
+"""Operations whose indices may be on the CPU."""
 
 
 class _Pretended(Tensor):
@@ -49,13 +48,11 @@ class _Pretended(Tensor):
         return f"pretended {self.real_values!r}"
 
     def tolist(self) -> Any:
-        noted(COPY_TO_HOST, "tolist")
         return self.real_values.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         if not force:
             raise TypeError(f"can't convert {self.device} device type tensor to numpy")
-        noted(COPY_TO_HOST, "numpy")
         return self.real_values.numpy(force=True)
 
     @classmethod
@@ -64,7 +61,6 @@ class _Pretended(Tensor):
     ) -> Any:
         options = options or {}
         _refuse_mixed_devices(function, arguments, options)
-        seen(function, arguments, options, _is_pretended)
         own = {name: _CPU if name == "device" else _real(value) for name, value in options.items()}
         found = function(*_real(arguments), **own)
         if options.get("device") == _CPU:
@@ -96,13 +92,7 @@ def _made(function: Any, *arguments: Any, **options: Any) -> _Pretended:
 
 
 def _copied(source: Tensor, target: _Pretended, *_: Any) -> Tensor:
-    if not _is_pretended(source):
-        noted(COPY_TO_DEVICE, "aten._copy_from")
     return target.real_values.copy_(_real(source))
-
-
-def _is_pretended(value: Tensor) -> bool:
-    return isinstance(value, _Pretended)
 
 
 def _real(value: Any) -> Any:
@@ -118,14 +108,22 @@ def _pretended(value: Any) -> Any:
     return type(value)(map(_pretended, value)) if isinstance(value, list | tuple) else value
 
 
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
 def _refuse_mixed_devices(function: OpOverload, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
     packet = function.overloadpacket
-    if packet in COPIES:
+    if packet in _COPIES:
         return
-    operands = [arguments[0], *arguments[2:]] if packet in INDEXED else arguments
-    elsewhere = [each for each in tensors([*operands, *options.values()]) if not isinstance(each, _Pretended)]
+    operands = [arguments[0], *arguments[2:]] if packet in _INDEXED else arguments
+    elsewhere = [each for each in _tensors([*operands, *options.values()]) if not isinstance(each, _Pretended)]
     # As on a GPU, where pointwise functions accept zero-dimensional CPU tensors.
-    if torch.Tag.pointwise in function.tags or packet in INDEXED:
+    if torch.Tag.pointwise in function.tags or packet in _INDEXED:
         elsewhere = [each for each in elsewhere if each.dim()]
     if elsewhere:
         raise RuntimeError(

@@ -13,7 +13,6 @@ from typing import Protocol
 import torch
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.executors import Examine
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
 from attnsweep.workloads.engine.functional import descent, over_lanes
@@ -83,12 +82,11 @@ class _Step:
 
     def take(self, bucket: Bucket, read: State) -> None:
         leaf = bucket.rows.detach().requires_grad_()
-        with even_rows(leaf.device):
-            loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
-            loss_L, gradient = descent("loss", loss_L, leaf)
-            parameters, optimizer = {ROWS: bucket.rows}, bucket.stepping
-            rates = optimizer.constants | under(_RATE, read)
-            take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
+        loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
+        loss_L, gradient = descent("loss", loss_L, leaf)
+        parameters, optimizer = {ROWS: bucket.rows}, bucket.stepping
+        rates = optimizer.constants | under(_RATE, read)
+        take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
 
 
 class Graph(Protocol):

@@ -18,7 +18,6 @@ from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.continued import Redraw
 from attnsweep.workloads.engine.contract import STEPS_AT_ONCE, Batch, Lanes, P, Training, Workload
 from attnsweep.workloads.engine.engine_forms import DROPOUT, Site, with_masks
-from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.functional import forms_in, unused_in
 from attnsweep.workloads.engine.intervening import Interventions
 from attnsweep.workloads.engine.lane_state import LaneState, Problem, filled_up, optimizer_of, shapes_of
@@ -59,8 +58,7 @@ class LaneStore(LaneState, Generic[P]):
         constants = digest_of(template)
         self.draw(0)
         # Weight decay must not shrink parameters that the loss does not use, so they are kept among the buffers.
-        with even_rows(self.all.device):
-            self._unused = unused_in(template, workload.loss, parameters, buffers, self._drawn[0])
+        self._unused = unused_in(template, workload.loss, parameters, buffers, self._drawn[0])
         buffers |= {name: parameters.pop(name) for name in sorted(self._unused)}
         layout = Layout(parameters)
         super().__init__(

@@ -17,7 +17,6 @@ from attnsweep.workloads.engine.checkpoint import Checkpoint, CheckpointError, f
 from attnsweep.workloads.engine.continued import Redraw, repeated
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
 from attnsweep.workloads.engine.counting import count_numbers
-from attnsweep.workloads.engine.even_rows import even_rows
 from attnsweep.workloads.engine.executors import Executors, NoRuleError, Steps
 from attnsweep.workloads.engine.first_order import FirstOrder
 from attnsweep.workloads.engine.judging import judged
@@ -167,8 +166,7 @@ class Pack(Generic[P]):
                 if self._store.all.device.type == "cuda":
                     torch.cuda.synchronize(self._store.all.device)  # else the steps' kernels count as the probe's time
                 trained = time.perf_counter()
-                with even_rows(self._store.all.device):
-                    self._record_probe()
+                self._record_probe()
                 self._record.probe_seconds[position] += (time.perf_counter() - trained) / position.size
             self._record.seconds[position] += (time.perf_counter() - started) / position.size
             if not at_probe:
@@ -254,8 +252,7 @@ class Pack(Generic[P]):
 
     def _train_eagerly(self, stops: Sequence[int], most_evaluations: int) -> bool:
         store = self._store
-        with even_rows(store.all.device):
-            return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
+        return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Steps | None:
         """Returns the compiled program for the next step; `None` if PyTorch takes it operation by operation."""

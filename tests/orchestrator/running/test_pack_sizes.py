@@ -10,7 +10,6 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.contract import Batch, Lanes
-from attnsweep.workloads.engine.device_memory import PackMemory
 from tests.fault import sweeps
 
 MANY = 10**6
@@ -43,25 +42,6 @@ def test_a_pack_that_did_not_fit_is_never_made_again() -> None:
     for _ in range(5):
         sizer.measured(sizer.size(MANY), 1000.0)
         assert sizer.size(MANY) <= 64
-
-
-def _climb_in(free: int) -> list[int]:
-    """The sizes of packs on a GPU with so many free bytes, where a pack takes 10 KB and 1 KB for each lane."""
-    sizer, sizes = PackSizer(None), list[int]()
-    for _ in range(6):
-        sizes.append(sizer.size(MANY))
-        sizer.measured(sizes[-1], float(sizes[-1]), PackMemory(sizes[-1], 10_000 + 1000 * sizes[-1], free))
-    return sizes
-
-
-def test_packs_on_a_gpu_grow_eightfold_as_far_as_its_memory_goes() -> None:
-    assert _climb_in(10**9) == [64, 512, 4096, 4096, 4096, 4096]
-    # 700 lanes fit 90% of it. A pack is as wide as the next power of two.
-    assert _climb_in(790_000) == [64, 512, 512, 512, 512, 512]
-    # By the first pack alone 249 seem to fit, by the first two 278.
-    assert _climb_in(320_000) == [64, 128, 256, 256, 256, 256]
-    # What has fitted fits.
-    assert _climb_in(1000) == [64, 64, 64, 64, 64, 64]
 
 
 def test_a_little_left_over_joins_the_last_pack() -> None:

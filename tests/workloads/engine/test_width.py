@@ -4,19 +4,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.captured import Graphs
 from attnsweep.workloads.engine.contract import Training, Workload
-from attnsweep.workloads.engine.device_memory import MemoryOfPacks, peak_of
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation import Translation
-from tests.workloads.engine.counted_memory import CountedMemory
 from tests.workloads.engine.recorded_graph import RecordedGraph
 from tests.workloads.translation.small_translation import SMALL
 
@@ -84,20 +81,3 @@ def test_a_pack_keeps_its_width_until_its_last_training_has_ended() -> None:
         pack.advance(9)
     assert widths == {8}
     assert len(active) > 1
-
-
-@pytest.mark.slow
-def test_the_largest_pack_fits_and_a_quarter_more_does_not() -> None:
-    workload, memory = CategoryPairs(), CountedMemory(2**20)
-    values: dict[str, Value] = {"variant": "positions_only", "optimizer": "adam", "n_steps": 1}
-
-    def train(size: int) -> None:
-        pack = Pack(workload, [Training(defaults(workload, **values), seed) for seed in range(size)])
-        pack.train_to_end(4)
-
-    with memory:
-        size = MemoryOfPacks.measured(train, memory, (2, 8)).most_lanes(memory.free())
-        assert size > 8
-        assert peak_of(memory, lambda: train(size)) > 0.8 * memory.free()
-        with pytest.raises(torch.OutOfMemoryError):
-            train(size + size // 4 + 1)
