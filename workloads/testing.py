@@ -31,7 +31,7 @@ from attnsweep.workloads.engine.functional import in_eval_mode, one_lane
 from attnsweep.workloads.engine.judging import first_held, judged, least_losses
 from attnsweep.workloads.engine.layout import in_type
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.plain import check_as_plain, said_of_forms, said_of_places
+from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.errors import SpecError, UserError, in_words
 from attnsweep.workloads.parameters import Value
@@ -90,12 +90,8 @@ def check_workload(
                 except UserError as error:
                     raise AssertionError(f"{workload.name}: a check failed: {error}") from error
         with training_settings():
-            for sentence in (
-                said_of_gradient(workload, trainings[0]),
-                said_of_places(workload, trainings, device),
-                said_of_forms(workload, trainings[0]),
-            ):
-                say(f"{workload.name}, shape {number} of {len(shapes)}: {sentence}")
+            sentence = said_of_gradient(workload, trainings[0])
+            say(f"{workload.name}, shape {number} of {len(shapes)}: {sentence}")
     say(f"{workload.name}: every check holds, {time.perf_counter() - started:.1f} s")
 
 

@@ -4,7 +4,6 @@ Masks of dropout are part of a step's batch, drawn from the training's streams b
 them nothing is dropped. Axes: L training.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import (
-    alpha_dropout,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    embedding,
-    feature_alpha_dropout,
-)
+from torch.nn.functional import dropout, embedding
 from torch.overrides import TorchFunctionMode
 
 from attnsweep.workloads.engine.contract import Batch, Lanes, P
@@ -33,7 +24,6 @@ DROPOUT = "dropout masks"
 
 _VALUES = 2**16
 """A draw has one of this many values. So the dropped share is rounded to a multiple of 1 / 65,536."""
-_SELU_AT_MINUS_INFINITY = -1.7580993408473766
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,49 +62,16 @@ class Masks:
         return mask, site.n_dropped / _VALUES
 
 
-def _dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
+def _dropped(
+    masks: Masks, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, **train: bool
+) -> Tensor:
     """Applies a dropout mask, and scales the kept entries up, as PyTorch does. Source: Srivastava et al. 2014."""
-    return x * (mask.to(x.dtype) * (1 / (1 - dropped) if dropped < 1 else 0.0))
-
-
-def _alpha_dropped(x: Tensor, mask: Tensor, dropped: float) -> Tensor:
-    """Source: Klambauer et al. 2017, section 3."""
-    low = _SELU_AT_MINUS_INFINITY
-    scale = 1 / math.sqrt((1 - dropped) * (1 + dropped * low**2)) if dropped < 1 else 0.0
-    return scale * torch.where(mask.bool(), x, low) - scale * low * dropped
-
-
-Rule = Callable[..., Tensor]
-
-
-def _rule(drop: Callable[[Tensor, Tensor, float], Tensor], n_axes: Callable[[int], int], training: bool) -> Rule:
-    """Makes a dropout function that draws one random decision for each index along the first `n_axes` axes."""
-
-    def rule(
-        masks: Masks, input: Tensor, p: float = 0.5, training: bool = training, inplace: bool = False, **train: bool
-    ) -> Tensor:
-        n_drawn = n_axes(input.dim())
-        shape = tuple(input.shape[:n_drawn]) + (1,) * (input.dim() - n_drawn)
-        call = masks.next(shape, p) if train.get("train", training) and p else None
-        if call is None:
-            return input
-        value = drop(input, *call)
-        return input.copy_(value) if inplace else value
-
-    return rule
-
-
-_of_entries = _rule(_dropped, lambda dim: dim, training=True)
-DROPOUT_RULES: dict[object, Rule] = {
-    dropout: _of_entries,
-    torch.dropout: _of_entries,
-    dropout1d: _rule(_dropped, lambda dim: dim - 1, training=True),
-    dropout2d: _rule(_dropped, lambda _: 2, training=True),
-    dropout3d: _rule(_dropped, lambda dim: dim - 3, training=True),
-    alpha_dropout: _rule(_alpha_dropped, lambda dim: dim, training=False),
-    feature_alpha_dropout: _rule(_alpha_dropped, lambda _: 2, training=False),
-}
-"""For each of PyTorch's dropout functions, its replacement, whose additional first argument is a `Masks`."""
+    call = masks.next(tuple(input.shape), p) if train.get("train", training) and p else None
+    if call is None:
+        return input
+    mask, dropped = call
+    value = input * (mask.to(input.dtype) * (1 / (1 - dropped) if dropped < 1 else 0.0))
+    return input.copy_(value) if inplace else value
 
 
 class EngineForms(TorchFunctionMode):
@@ -126,7 +83,7 @@ class EngineForms(TorchFunctionMode):
         self.masks = Masks(masks)
         self.replaced: set[str] = set()
         self._rules: dict[object, Callable[..., Any]] = {
-            **{function: partial(rule, self.masks) for function, rule in DROPOUT_RULES.items()},
+            **dict.fromkeys((dropout, torch.dropout), partial(_dropped, self.masks)),
             **{function: partial(self._in_context, form) for function, form in PLAIN_FORMS.items()},
             **({embedding: _embedding} if has_padding else {}),
         }
@@ -142,22 +99,6 @@ class EngineForms(TorchFunctionMode):
         """PyTorch disables this context in `__torch_function__`, so functions called inside would not be replaced."""
         with self:
             return form(*args, **kwargs)
-
-
-class Lookups(TorchFunctionMode):
-    """Within, notes in `outside` for each lookup whether an index is no row, which `vmap` would read elsewhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.outside: list[Tensor] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return (self._embedding if func is embedding else func)(*args, **(kwargs or {}))
-
-    def _embedding(self, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        rows = input.clamp(0, weight.shape[0] - 1)
-        self.outside.append((rows != input).any())
-        return embedding(rows, weight, *args, **kwargs)
 
 
 def without_dropout() -> EngineForms:

@@ -13,7 +13,7 @@ from torch.func import vmap
 from torch.utils._pytree import tree_map
 
 from attnsweep.workloads.engine.contract import Batch
-from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, Lookups, without_dropout
+from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, without_dropout
 from attnsweep.workloads.engine.layout import ROWS, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.vectorization import refusal_of, told_to_users
@@ -139,27 +139,6 @@ def over_lanes(
         return tree_map(lambda value: value[:1], vectorized(*twice))
 
     return padded
-
-
-def looked_up(template: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> Callable[[State, State, Batch], Any]:
-    """As `over_lanes`, for calls without gradients; a `SpecError` if an index is no row of its embedding."""
-
-    def noting(module: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
-        with Lookups() as lookups:
-            result = function(module, batch)
-        outside = lookups.outside
-        return result, torch.stack(outside).any() if outside else torch.zeros((), dtype=torch.bool)
-
-    noted = over_lanes(template, noting)
-
-    def refusing(parameters: State, buffers: State, batch: Batch) -> Any:
-        result, outside_L = noted(parameters, buffers, batch)
-        with told_to_users():
-            if outside_L.any():
-                raise IndexError("index out of range in self")  # PyTorch's own words
-        return result
-
-    return refusing
 
 
 def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:

@@ -9,19 +9,16 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.constants import constants_of
 from attnsweep.workloads.engine.construction import built_alone, starting_state, tensors_of
-from attnsweep.workloads.engine.contract import Batch, Lanes, P, Training, Workload
+from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, with_masks
 from attnsweep.workloads.engine.functional import forms_in, gradients_of, in_eval_mode, numbers_of, over_lanes
 from attnsweep.workloads.engine.layout import measurable, under
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.probing import examined
 from attnsweep.workloads.engine.vectorization import told_to_users
 from attnsweep.workloads.errors import SpecError
@@ -57,15 +54,6 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]], 
         training_alone.compare(loss_L[lane].detach(), _copy(gradients, lane))
     for training_alone, next_alone in zip(alone, [*alone[1:], alone[0]], strict=True):
         training_alone.compare_again(next_alone)
-
-
-def said_of_forms(workload: Workload[Any], training: Training[Any]) -> str:
-    """Describes in a sentence which PyTorch functions in a loss the engine replaces by its own versions."""
-    lanes = Lanes([training], torch.device("cpu"))
-    weights, buffers, template = starting_state(workload, lanes)
-    batch = workload.batches(lanes, range(1))[0]
-    names = forms_in(template, workload.loss, _copy(weights | buffers, 0), _copy(batch, 0)).replaced
-    return f"in the engine's form (docs/modules.md): {', '.join(sorted(names)) or 'none of its functions'}"
 
 
 class _Alone:
@@ -180,44 +168,3 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor, roundings: float = _ROUNDINGS) -> bool:
     most = tolerance + roundings * torch.finfo(loss.dtype).eps * (1 + loss.abs())
     return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
-
-
-_STEPS = 3
-
-
-def deviation_by_place(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> float:
-    """The largest difference that a few steps in one program or alone make to any tensor of a training, relative to the
-    tensor's largest number; 0 if bits do not depend on the place in the pack."""
-    together = _trained(workload, trainings, device)
-    alone = [_trained(workload, [training], device) for training in trainings]
-    deviations = (
-        _relative(values[lane], tensors[name][0])
-        for lane, tensors in enumerate(alone)
-        for name, values in together.items()
-    )
-    return max(deviations, default=0.0)
-
-
-def said_of_places(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> str:
-    """Says in a sentence by how much results depend on the place in a pack."""
-    deviation = deviation_by_place(workload, trainings, device)
-    if deviation == 0.0:
-        return f"bits: after {_STEPS} steps no bit of a training depends on its place in its pack"
-    return (
-        f"bits: after {_STEPS} steps a training alone differs from itself in a pack by up to {deviation:.1e} of a "
-        "tensor's size, because an operation rounds by the place in memory: see docs/trust.md"
-    )
-
-
-def _trained(workload: Workload[P], trainings: Sequence[Training[P]], device: str) -> dict[str, NDArray[np.float64]]:
-    pack = Pack(workload, trainings, device)
-    pack.advance(_STEPS)
-    _, state = pack.final_state(np.arange(len(trainings)))
-    return {name: value.double().numpy(force=True) for name, value in state.items() if value.is_floating_point()}
-
-
-def _relative(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    differs = (one != other) & ~(np.isnan(one) & np.isnan(other))
-    if not differs.any():
-        return 0.0
-    return float(np.abs(one - other)[differs].max() / max(np.abs(other).max(), np.finfo(float).tiny))

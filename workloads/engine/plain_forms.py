@@ -1,21 +1,15 @@
-"""Attention, recurrent layers and layer norms in basic operations, which `vmap` supports; these layer norms allow an
-epsilon per training. Axes: T position in a sequence, B sequence, D channel of a recurrent state."""
+"""Attention and layer norms in basic operations, which `vmap` supports; these layer norms allow an epsilon per
+training."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.functional import dropout, linear
-
-from attnsweep.workloads.errors import SpecError
-
-State = tuple[Tensor, ...]
-"""The state of a recurrent layer: the hidden state h, and for an LSTM also the cell state c."""
-Cell = Callable[[Tensor, State, Sequence[Tensor | None]], State]
+from torch.nn.functional import dropout
 
 
 def attention(
@@ -53,95 +47,9 @@ multi_head_attention: Any = FunctionType(
 multi_head_attention.__kwdefaults__ = _original.__kwdefaults__
 
 
-def lstm_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    h, c = state
-    i, f, g, o = _sum_of_products(x, h, weights).chunk(4, -1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    h = o.sigmoid() * c.tanh()
-    # An odd number of weight tensors means that the LSTM has a projection, whose tensor is the last one.
-    return (h if len(weights) % 2 == 0 else linear(h, _present(weights[-1])), c)
-
-
-def gru_cell(x: Tensor, state: State, weights: Sequence[Tensor | None]) -> State:
-    (h,), (input_weight, state_weight, *biases) = state, weights
-    input_bias, state_bias = biases or (None, None)
-    from_input, from_state = (
-        linear(x, _present(input_weight), input_bias).chunk(3, -1),
-        linear(h, _present(state_weight), state_bias).chunk(3, -1),
-    )
-    r, z = (from_input[0] + from_state[0]).sigmoid(), (from_input[1] + from_state[1]).sigmoid()
-    return ((1 - z) * (from_input[2] + r * from_state[2]).tanh() + z * h,)
-
-
-def _sum_of_products(x: Tensor, h: Tensor, weights: Sequence[Tensor | None]) -> Tensor:
-    input_weight, state_weight, *biases_and_projection = weights
-    biases = biases_and_projection[:2] if len(biases_and_projection) >= 2 else (None, None)
-    return linear(x, _present(input_weight), biases[0]) + linear(h, _present(state_weight), biases[1])
-
-
-def _present(weight: Tensor | None) -> Tensor:
-    assert weight is not None
-    return weight
-
-
-def _recurrent(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    def layer(
-        input: Tensor,
-        hx: Tensor | State,
-        weights: Sequence[Tensor],
-        has_biases: object,
-        num_layers: int,
-        share: float,
-        training: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> tuple[Tensor, ...]:
-        if not isinstance(has_biases, bool):
-            given = "packed sequences of several lengths"
-            expected = "sequences of the same length"
-            fix = "leave out pack_padded_sequence: pad the sequences, and give the padding the weight 0 in the loss"
-            raise SpecError("nn.utils.rnn.pack_padded_sequence", given=given, expected=expected, fix=fix)
-        x_TBD = input.transpose(0, 1) if batch_first else input
-        states, n_directions = [hx] if isinstance(hx, Tensor) else list(hx), 1 + bidirectional
-        n_weights, ends = len(weights) // (num_layers * n_directions), []
-        for number in range(num_layers):
-            outputs = []
-            for at in range(number * n_directions, (number + 1) * n_directions):
-                own_weights = weights[at * n_weights : (at + 1) * n_weights]
-                is_backward = bidirectional and at % 2 == 1
-                start = tuple(state[at] for state in states)
-                output_TBD, end = _run(cell, x_TBD, start, own_weights, is_backward)
-                outputs.append(output_TBD)
-                ends.append(end)
-            x_TBD = torch.cat(outputs, -1)
-            if share and training and number + 1 < num_layers:
-                x_TBD = dropout(x_TBD, share)
-        last = (torch.stack(end_states) for end_states in zip(*ends, strict=True))
-        return x_TBD.transpose(0, 1) if batch_first else x_TBD, *last
-
-    return layer
-
-
-def _run(
-    cell: Cell, x_TBD: Tensor, state: State, weights: Sequence[Tensor | None], is_backward: bool
-) -> tuple[Tensor, State]:
-    steps = list(x_TBD.unbind(0))
-    outputs = []
-    for x_BD in reversed(steps) if is_backward else steps:
-        state = cell(x_BD, state, weights)
-        outputs.append(state[0])
-    return torch.stack(outputs[::-1] if is_backward else outputs), state
-
-
 PLAIN_FORMS: dict[object, Callable[..., Any]] = {
     functional.scaled_dot_product_attention: attention,
     functional.multi_head_attention_forward: multi_head_attention,
-    torch.lstm: _recurrent(lstm_cell),
-    torch.gru: _recurrent(gru_cell),
-    torch.rnn_tanh: _recurrent(lambda x, state, weights: (_sum_of_products(x, state[0], weights).tanh(),)),
-    torch.rnn_relu: _recurrent(lambda x, state, weights: (_sum_of_products(x, state[0], weights).relu(),)),
-    torch.lstm_cell: lambda input, hx, *weights: lstm_cell(input, hx, weights),
-    torch.gru_cell: lambda input, hx, *weights: gru_cell(input, (hx,), weights)[0],
 }
 
 

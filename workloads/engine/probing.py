@@ -20,7 +20,6 @@ from attnsweep.workloads.engine.functional import (
     descent,
     gradients_of,
     in_eval_mode,
-    looked_up,
     n_operations_behind,
     numbers_of,
     one_lane,
@@ -50,7 +49,6 @@ class Objective:
         self._loss = over_lanes(store.problem.template, workload.loss)
         self._loss_of_one = one_lane(store.problem.template, workload.loss)
         self._is_one_by_one: dict[Hashable, bool] = {}
-        self._measured = looked_up(store.problem.template, workload.loss)
         self.n_evaluations = 0
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
@@ -113,7 +111,7 @@ class Objective:
         """Each training's loss on a batch, without gradients, in the type of measurements."""
         store = self._store
         state = map(measurable, (store.parameters, store.buffers, batch))
-        return numbers_of("loss", self._measured(*state))
+        return numbers_of("loss", self._loss(*state))
 
     def program_for(self, batch: Batch) -> Gradients | None:
         """The program of loss and gradient for batches of these shapes; `None` for `vmap`."""
@@ -170,21 +168,10 @@ class Probing:
         self._examine = over_lanes(template, in_eval_mode(partial(examined, workload)))
         self._examine_one = one_lane(template, in_eval_mode(partial(examined, workload)))
         self._eval_batch = workload.eval_batch(store.lanes)
-        if any(isinstance(part, nn.Embedding) for part in template.modules()):
-            self._look_up(objective)
         levels_of = over_lanes(template, in_eval_mode(workload.levels))
         levels = to_numpy(levels_of(*map(measurable, (store.parameters, store.buffers, self._eval_batch))))
         self._least_loss = store.on_device(least_losses(workload, levels))
         self.levels = store.active(levels)
-
-    def _look_up(self, objective: Objective) -> None:
-        """Evaluates both losses once without gradients, which finds indices out of range in all embeddings."""
-        store = self._store
-        batch = self._eval_batch | self._workload.fresh_eval_batch(store.lanes, 0)
-        with torch.no_grad():
-            examine = looked_up(store.problem.template, in_eval_mode(partial(examined, self._workload)))
-            examine(*map(measurable, (store.parameters, store.buffers, batch)))
-            objective.measured(store.batch_at(0))
 
     def select(self, lanes: Tensor) -> None:
         self._least_loss = self._least_loss[lanes]

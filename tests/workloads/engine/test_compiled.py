@@ -47,7 +47,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "extremes": lambda a, b: a.amax(1, keepdim=True) + b.max() - a.min(),
     "diagonal": lambda a, b: a[:, :3].diagonal() + torch.diagonal(b @ b.T),
     "shapes": lambda a, b: torch.cat([a.flatten(), b.T.reshape(-1)]).view(2, -1).unsqueeze(1).squeeze(1),
-    "slices": lambda a, b: a[:, 1:3] + b[::2, -2:].flip(0)[:1] + a.unbind(1)[0][:, None],
+    "slices": lambda a, b: a[:, 1:3] + b[::2, -2:][:1] + a.unbind(1)[0][:, None],
     "axes from the end": lambda a, b: a.cumsum(-1) + (b > 0).any(-1, keepdim=True) + a.select(-1, 2)[:, None],
     "parts": lambda a, b: sum(x * y for x, y in zip(a.chunk(2, -1), b.split([2, 2], 1), strict=True))[1:],
     "stack and pad": lambda a, b: functional.pad(torch.stack([a, b], 1), (1, 2)),
@@ -86,13 +86,8 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "entries of entries": lambda a, b: (
         a.index_put((torch.tensor([0, 2]), torch.tensor([1, -1])), b[0, :2]) + b[torch.tensor([[0, 1], [2, 0]])].sum()
     ),
-    "convolutions": lambda a, b: (
-        functional.conv1d(a[None], b[:, None, :2], b[0, :3], padding=1, groups=3)[0, :, :4]
-        + functional.conv1d(a[None], b.repeat(1, 3).view(4, 3, 3), stride=2, dilation=1)[0, :1]
-    ),
     "sorted": lambda a, b: a.sort(-1).values * b.sort(0, descending=True).values + b.argmax(1)[:, None],
     "largest": lambda a, b: a.topk(2, -1).values + b.max(-1, keepdim=True).values - a.min(0).values[:2],
-    "windows": lambda a, b: a.unfold(1, 2, 1).sum(-1) * b[:, :3],
     "repeated": lambda a, b: a.repeat(2, 1)[1:4] * b.roll(1, 1),
     "functions": lambda a, b: a.sin() + b.cos() + a.abs().log1p() + a.expm1() + b.erf() + a.atan() + (a * a).rsqrt(),
     "whole numbers": lambda a, b: (a * 4).floor().long().remainder(3) + (b * 3).trunc() + a.round(),

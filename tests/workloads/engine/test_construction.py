@@ -84,7 +84,6 @@ STOCK: dict[str, Case] = {
         lambda _: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True),
         lambda module: module(_numbers(2, 5, 4)),
     ),
-    "GRUCell": (lambda _: nn.GRUCell(4, 3), lambda module: module(_numbers(2, 4))),
     "weight_norm": (
         lambda _: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)),
         lambda module: module(_numbers(2, 4)),

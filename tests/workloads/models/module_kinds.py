@@ -107,11 +107,6 @@ def _logits(module: Any, batch: Batch) -> Tensor:
     return answer
 
 
-def _first(module: Any, batch: Batch) -> Tensor:
-    answer: Tensor = module(batch["x"])[0]
-    return answer
-
-
 def _channels(module: Any, batch: Batch) -> Tensor:
     answer: Tensor = module(batch["x"].transpose(1, 2))
     return answer
@@ -128,30 +123,23 @@ def kinds(width: int = 8, n_tokens: int = 4) -> dict[str, Kind]:
             _of_words,
             not_compiled="aten._embedding_bag.default cannot be compiled",
         ),
-        "nn.Conv1d": Kind(lambda: nn.Conv1d(width, 3, 2), _channels),
-        "nn.Conv2d": Kind(
-            lambda: nn.Conv2d(1, 2, 2),
-            lambda module, batch: module(batch["x"].unsqueeze(1)),
+        "nn.Conv1d": Kind(
+            lambda: nn.Conv1d(width, 3, 2), _channels, not_compiled="aten.convolution.default cannot be compiled"
         ),
+        "nn.LSTM": Kind(lambda: nn.LSTM(width, 4), refused="an operation that has no form for many trainings at once"),
         "nn.LayerNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4))),
         "nn.RMSNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.RMSNorm(4))),
         "nn.GroupNorm": Kind(
-            lambda: nn.Sequential(nn.Conv1d(width, 4, 1), nn.GroupNorm(2, 4)),
-            _channels,
+            lambda: nn.Sequential(nn.Linear(width, 4), nn.GroupNorm(2, n_tokens)),
         ),
         "nn.BatchNorm1d": Kind(
-            lambda: nn.Sequential(nn.Conv1d(width, 4, 1), nn.BatchNorm1d(4)),
-            _channels,
+            lambda: nn.Sequential(nn.Linear(width, 4), nn.BatchNorm1d(n_tokens)),
             refused="a change of its values while loss was computed",
         ),
         "nn.BatchNorm1d(track_running_stats=False)": Kind(
-            lambda: nn.Sequential(nn.Conv1d(width, 4, 1), nn.BatchNorm1d(4, track_running_stats=False)),
-            _channels,
+            lambda: nn.Sequential(nn.Linear(width, 4), nn.BatchNorm1d(n_tokens, track_running_stats=False)),
         ),
         "nn.Dropout": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.Dropout(0.3), nn.Linear(4, 2))),
-        "nn.Dropout1d": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.Dropout1d(0.3), nn.Linear(4, 2))),
-        "nn.AlphaDropout": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.AlphaDropout(0.3), nn.Linear(4, 2))),
-        "nn.RReLU": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.RReLU()), refused="a random draw, by nn.RReLU"),
         "torch.randn_like in forward": Kind(
             lambda: _Noisy(width, 4), refused="a random draw, for example by torch.randn_like"
         ),
@@ -164,14 +152,6 @@ def kinds(width: int = 8, n_tokens: int = 4) -> dict[str, Kind]:
         "nn.TransformerEncoder": Kind(
             lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(**transformer), 2, enable_nested_tensor=False)
         ),
-        "nn.TransformerDecoderLayer": Kind(
-            lambda: nn.TransformerDecoderLayer(**transformer), lambda module, batch: module(batch["x"], batch["x"])
-        ),
-        "nn.RNN": Kind(lambda: nn.RNN(width, 4, batch_first=True), _first),
-        "nn.GRU": Kind(lambda: nn.GRU(width, 4, batch_first=True), _first),
-        "nn.LSTM": Kind(lambda: nn.LSTM(width, 4, batch_first=True), _first),
-        "nn.GRUCell": Kind(lambda: nn.GRUCell(width, 4), lambda module, batch: module(batch["x"][0])),
-        "nn.LSTMCell": Kind(lambda: nn.LSTMCell(width, 4), lambda module, batch: module(batch["x"][0])[0]),
         "parametrizations.weight_norm": Kind(lambda: parametrizations.weight_norm(nn.Linear(width, 4))),
         "parametrizations.spectral_norm": Kind(
             lambda: parametrizations.spectral_norm(nn.Linear(width, 4)),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.compiling.emitting import ZERO, Body, Index, Place, Reduction, Stored, Value, extents_of
 from attnsweep.workloads.engine.compiling.operations import in_type, literal
-from attnsweep.workloads.engine.compiling.views import Here, Rule, axis_of, broadcast, flipped, repeated, with_place
+from attnsweep.workloads.engine.compiling.views import Here, Rule, axis_of, broadcast, flipped, with_place
 from attnsweep.workloads.engine.executors import NoRuleError
 
 aten = torch.ops.aten
@@ -351,7 +351,6 @@ ENTRIES: dict[str, Rule] = {
     "arange": _arange,
     "eye": _eye,
     "flip": flipped,
-    "repeat": repeated,
     "embedding": _embedded,
     "gather": _gathered,
     "index": _indexed,
@@ -377,5 +376,5 @@ NESTS: dict[str, Rule] = {
     "cumsum": partial(_cumulated, "+", 0),
     "cumprod": partial(_cumulated, "*", 1),
 }
-IN_MEMORY = {"mm", "bmm", "as_strided", "embedding", "gather", "index", "index_select", "flip", "repeat"}
+IN_MEMORY = {"mm", "bmm", "as_strided", "embedding", "gather", "index", "index_select", "flip"}
 """Operations that read their arguments from memory: again and again, or in another order."""

@@ -1,6 +1,5 @@
 """Traces one training's step, from the forward pass to the update, as a graph of PyTorch's basic operations."""
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -197,39 +196,7 @@ def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
 
-def _convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """As a product: of the windows (groups, batch x places, channels x window) and the weight."""
-    n = weight.dim() - 2
-    stride, dilation = ((each,) * n if isinstance(each, int) else each for each in (stride, dilation))
-    spans = [(size - 1) * step + 1 for size, step in zip(weight.shape[2:], dilation, strict=True)]
-    if isinstance(padding, str):
-        ends = [((span - 1) // 2, span // 2) if padding == "same" else (0, 0) for span in spans]
-    else:
-        ends = [(each, each) for each in ((padding,) * n if isinstance(padding, int) else padding)]
-    x = torch.nn.functional.pad(x, [each for pair in reversed(ends) for each in pair])
-    for axis in range(n):
-        x = x.unfold(2 + axis, spans[axis], stride[axis])[..., :: dilation[axis]]
-    places = x.shape[2 : 2 + n]
-    x = x.unflatten(1, (groups, -1)).movedim(1, 0).movedim(2, 2 + n)
-    windows = x.reshape(groups, x.shape[1] * math.prod(places), -1)
-    out = windows @ weight.reshape(groups, weight.shape[0] // groups, -1).mT
-    out = out.view(groups, -1, *places, out.shape[-1]).movedim(-1, 2).movedim(0, 1).flatten(1, 2)
-    return out if bias is None else out + bias.view(-1, *[1] * n)
-
-
-_TRACEABLE: dict[Any, Callable[..., Any]] = {
-    torch.nn.functional.one_hot: _one_hot,
-    **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), _convolution),
-    **dict.fromkeys((torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d), _convolution),
-}
+_TRACEABLE: dict[Any, Callable[..., Any]] = {torch.nn.functional.one_hot: _one_hot}
 
 
 def _variance_and_mean(
@@ -258,12 +225,18 @@ def _layer_norm(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> tu
     return out if bias is None else out + bias, mean, root
 
 
+def _repeat(value: Tensor, repeats: Sequence[int]) -> Tensor:
+    for axis, n in enumerate(repeats, value.dim() - len(repeats)):
+        value = torch.cat([value] * n, axis) if axis >= 0 else torch.stack([value] * n)
+    return value
+
+
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     further = [
         *(aten.addmm, aten.baddbmm, aten.mv, aten.dot, aten.addcmul, aten.addcdiv, aten.lerp, aten.mse_loss),
         *(aten._softmax, aten._softmax_backward_data, aten._log_softmax, aten._log_softmax_backward_data),
         *(aten.native_layer_norm_backward, aten.native_batch_norm, aten.std, aten.gelu, aten.gelu_backward),
-        *(aten.native_group_norm, aten.native_group_norm_backward, aten.silu, aten.silu_backward, aten.unfold_backward),
+        *(aten.native_group_norm, aten.native_group_norm_backward, aten.silu, aten.silu_backward),
         *(aten.select_backward, aten.slice_backward, aten.diagonal_backward, aten.threshold_backward),
         *(aten.unbind, aten.split, aten.split_with_sizes, aten.stack, aten.t, aten.transpose, aten.trace),
         *(aten.tril, aten.triu, aten.masked_fill, aten.leaky_relu, aten.elu, aten.softplus),
@@ -277,6 +250,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         aten.var_mean.correction: _variance_and_mean,
         aten.linalg_vector_norm.default: _norm,
         aten.native_layer_norm.default: _layer_norm,
+        aten.repeat.default: _repeat,
         torch.ops.prims.squeeze.default: aten.squeeze.dims,
     }
     return table

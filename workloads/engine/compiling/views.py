@@ -150,17 +150,6 @@ def _expanded(here: Here, value: Value, *_: Any, **__: Any) -> Value:
     return here.viewed(value, lambda index: broadcast(index, value.shape), lambda meta: meta.expand(here.shape))
 
 
-def _in_dimensions(here: Here, value: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
-    sizes = [1] * len(shape)
-    for dim, size in zip(dims, value.shape, strict=True):
-        sizes[dim] = size
-    return here.viewed(
-        value,
-        lambda index: broadcast(tuple(index[dim] for dim in dims), value.shape),
-        lambda meta: meta.reshape(sizes).expand(shape),
-    )
-
-
 def axis_of(value: Value, dim: int) -> int:
     return dim % max(len(value.shape), 1)
 
@@ -183,17 +172,6 @@ def _sliced(here: Here, value: Value, dim: int = 0, start: Any = None, end: Any 
         lambda index: with_place(index, axis, index[axis] * step + first),
         lambda meta: aten.slice.Tensor(meta, axis, start, end, step),
     )
-
-
-def _windows(here: Here, value: Value, dim: int, size: int, step: int) -> Value:
-    axis = axis_of(value, dim)
-
-    def places(index: Index) -> Index:
-        *starts, within = index
-        start = starts[axis] * step
-        return with_place(tuple(starts), axis, Place(f"({start.text} + {within.text})", start.varies))
-
-    return here.viewed(value, places, lambda meta: meta.unfold(axis, size, step))
 
 
 def _diagonal(here: Here, value: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
@@ -228,23 +206,13 @@ def flipped(here: Here, value: Value, dims: Sequence[int]) -> Value:
     return here.value(lambda body, index: value.at(body, tuple(turned(n, place) for n, place in enumerate(index))))
 
 
-def repeated(here: Here, value: Value, _: Any) -> Value:
-    def within(place: Place, size: int) -> Place:
-        return ZERO if size == 1 else Place(f"(({place.text}) % {size})", place.varies)
-
-    n_new = len(here.shape) - len(value.shape)
-    return here.value(lambda body, index: value.at(body, tuple(map(within, index[n_new:], value.shape))))
-
-
 VIEWS: dict[str, Rule] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze"), _reshaped),
     **dict.fromkeys(("clone", "alias", "detach", "lift_fresh_copy"), lambda _, value, **__: value),
     "permute": _permuted,
     "expand": _expanded,
-    "broadcast_in_dim": _in_dimensions,
     "select": _selected,
     "slice": _sliced,
-    "unfold": _windows,
     "diagonal": _diagonal,
     "as_strided": _strided,
 }
