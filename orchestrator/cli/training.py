@@ -10,28 +10,19 @@ from typer import Option
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrainingId, opened
 
-Target: TypeAlias = Literal["pt", "safetensors", "hf", "transformer-lens"]
+Target: TypeAlias = Literal["pt", "safetensors", "hf"]
 Redraw: TypeAlias = Literal["data", "noise", "kick"]
 
 
-def replay(
-    directory: SweepDir,
-    training_id: TrainingId,
-    trace: Annotated[
-        bool, Option("--trace", help="Also measure at every step, and write ./trace-TRAINING_ID/curves.parquet.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+def replay(directory: SweepDir, training_id: TrainingId, as_json: AsJson = False) -> None:
     """Train one training again, alone, and compare the result with its rows in the ledger; exit code 1 if they
     differ."""
+    from attnsweep.orchestrator.inspection.replay import print_replay, replay_json
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
 
-    folder = Path(f"trace-{training_id.replace('/', '-')}") if trace else None
-    result = replay_training(opened(directory), training_id, folder)
-    answer(result.print, result.to_json, as_json=as_json)
-    if folder is not None:
-        say(f"trace in {folder}")
-    if not result.deviation.agrees:
+    again = replay_training(opened(directory), training_id)
+    answer(partial(print_replay, again), partial(replay_json, again), as_json=as_json)
+    if not again.deviation.agrees:
         raise typer.Exit(EXIT_FAULT)
 
 

@@ -1,15 +1,15 @@
-"""Measures how far the results of a training that was repeated differ from those in the ledger."""
+"""How far a training that was repeated is from its rows in the ledger."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from attnsweep.orchestrator.training.messages import Rows
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.3}
 """The largest difference at which two losses agree, by floating-point type, relative to the larger of the losses and
-the solved level (the loss below which a training counts as solved).
+the solved level.
 
 On machines of one type, with one version of PyTorch, replays are equal to the last bit. Another processor, a GPU or
 another version rounds differently, and a saddle amplifies the difference: by at most 2e-12 in float64 and 6e-4 in
@@ -20,37 +20,18 @@ hardly for another initialization, batch or step. Below the solved level losses 
 _LOSSES = ("final_loss", "eval_loss")
 
 
-def last_line(error: str) -> str:
+def last_line(error: str | None) -> str:
     """An error's type and message."""
-    return error.rstrip().rpartition("\n")[2]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
-    outcome: str
-    outcome_detail: str | None
-    n_steps: int
-    onset_step: int | None
-    final_loss: float | None
-    eval_loss: float | None
-    grad_norm: float | None
-    device: str | None
-    host: str | None
-    error: str | None
-
-    @property
-    def last_words(self) -> str | None:
-        return last_line(self.error) if self.error else None
+    return (error or "").rstrip().rpartition("\n")[2]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The largest difference between recorded and repeated measurements of one kind.
+    """The largest difference between recorded and repeated numbers of one kind, such as `eval_loss` or `curves`.
 
     Attributes:
-        name: The kind of numbers, such as `eval_loss`, `levels` or `curves`.
         n: How many numbers were measured both times.
-        n_once: How many numbers were measured only once.
+        n_once: How many were measured only once.
         absolute: The largest |a - b|.
         relative: The largest |a - b| / max(|a|, |b|).
         where: The number with the largest absolute difference; empty if all are equal.
@@ -66,23 +47,15 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deviation:
-    """How far a repeated training is from its rows.
+    """A repeated training beside the recorded one, as rows of `trainings`; a difference for each kind of numbers."""
 
-    Attributes:
-        differences: One for each loss and the norm of the gradient, and one each for all levels, all points of curves
-            (by metric and step) and all scores of heads (by step, layer and head).
-        tolerance: The relative tolerance of the losses, from `TOLERANCES`.
-        loss_level: The loss below which a training counts as solved; 0 if unknown.
-    """
-
-    training_id: str
-    trial: int
-    replicate: int
-    recorded: Ending
-    replayed: Ending
+    recorded: Mapping[str, Any]
+    replayed: Mapping[str, Any]
     differences: tuple[Difference, ...]
-    tolerance: float
-    loss_level: float
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCES[self.recorded["param_dtype"]]
 
     @property
     def absolute(self) -> float:
@@ -94,7 +67,7 @@ class Deviation:
 
     @property
     def of_losses(self) -> float:
-        """Of the training and the evaluation loss. A loss that is missing on one side makes it infinite."""
+        """Relative, of the training and the evaluation loss; infinite where one side lacks a loss."""
         return max(self._apart(name) for name in _LOSSES)
 
     @property
@@ -105,41 +78,30 @@ class Deviation:
     def disagreements(self) -> list[str]:
         """The columns in which the ends differ: outcome, detail, steps, losses beyond the tolerance, kind of error."""
         names = ("outcome", "outcome_detail", "n_steps")
-        same = {name: getattr(self.recorded, name) == getattr(self.replayed, name) for name in names}
+        same = {name: self.recorded[name] == self.replayed[name] for name in names}
         same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
-        # Only the types of the errors are compared, because their messages may contain memory addresses and sizes.
+        # Messages may contain memory addresses and sizes.
         same["error"] = _kind(self.recorded) == _kind(self.replayed)
         return [name for name, is_same in same.items() if not is_same]
 
     def _apart(self, name: str) -> float:
-        a: float | None = getattr(self.recorded, name)
-        b: float | None = getattr(self.replayed, name)
+        a, b = self.recorded[name], self.replayed[name]
         if a is None or b is None:
             return 0.0 if a is b else math.inf
-        return abs(a - b) / (max(abs(a), abs(b), self.loss_level) or 1.0)
+        return float(abs(a - b) / (max(abs(a), abs(b), self.recorded["loss_level"] or 0.0) or 1.0))
 
 
 def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Deviation:
     """If the recorded curves are `thinned`, only the remaining probes are compared."""
     (before,), (after,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
-    numbers, replayed_numbers = _numbers(before, recorded), _numbers(after, replayed)
+    numbers, others = _numbers(before, recorded), _numbers(after, replayed)
     if thinned:
-        kept = numbers["curves"]
-        replayed_numbers["curves"] = {at: value for at, value in replayed_numbers["curves"].items() if at in kept}
-    return Deviation(
-        training_id=before["training_id"],
-        trial=before["trial"],
-        replicate=before["replicate"],
-        recorded=_ending(before),
-        replayed=_ending(after),
-        differences=tuple(_difference(name, numbers[name], replayed_numbers[name]) for name in numbers),
-        tolerance=TOLERANCES[before["param_dtype"]],
-        loss_level=before["loss_level"] or 0.0,
-    )
+        others["curves"] = {at: value for at, value in others["curves"].items() if at in numbers["curves"]}
+    differences = tuple(_difference(name, numbers[name], others[name]) for name in numbers)
+    return Deviation(recorded=before, replayed=after, differences=differences)
 
 
 def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
-    """By kind, such as losses and scores of heads."""
     scores = {
         f"{name} of layer {head['layer']}, head {head['head']} at step {head['step']}": value
         for head in (() if rows.heads is None else rows.heads.to_pylist())
@@ -156,20 +118,16 @@ def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
 
 def _difference(name: str, a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
     gaps = {key: abs(a[key] - b[key]) for key in a.keys() & b.keys()}
-    largest = max(gaps, key=lambda key: gaps[key], default=None)
+    largest = max(gaps, key=lambda key: gaps[key], default="")
     return Difference(
         name=name,
         n=len(gaps),
         n_once=len(a.keys() ^ b.keys()),
-        absolute=max(gaps.values(), default=0.0),
+        absolute=gaps.get(largest, 0.0),
         relative=max((gap / max(abs(a[key]), abs(b[key])) for key, gap in gaps.items() if gap), default=0.0),
-        where=largest if largest is not None and gaps[largest] else "",
+        where=largest if gaps.get(largest) else "",
     )
 
 
-def _ending(row: Mapping[str, Any]) -> Ending:
-    return Ending(**{field.name: row[field.name] for field in fields(Ending)})
-
-
-def _kind(ending: Ending) -> str | None:
-    return ending.last_words and ending.last_words.partition(":")[0]
+def _kind(row: Mapping[str, Any]) -> str:
+    return last_line(row["error"]).partition(":")[0]

@@ -1,42 +1,94 @@
-"""What the heads of a training attend to at its end."""
+"""What the heads of a training attend to at its end: maps on one sentence, roles, scores, and the family of matrices
+that each map is nearest to."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from matplotlib.figure import Figure
+from torch import Tensor
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer, json_line
-from attnsweep.orchestrator.inspection.head import Head, heads_of_layer
-from attnsweep.orchestrator.inspection.heads_figure import heads_figure
+from attnsweep.orchestrator.analysis.answer import json_line
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
 from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.workloads.engine.contract import Training, Workload
+from attnsweep.workloads.diagnostics.matrices import MatrixScores, score_matrices
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps
 from attnsweep.workloads.lenses import head_maps, lenses_of
 from attnsweep.workloads.user_code import users_code
 
-_EXPECTED, _FIX = "a workload whose heads can be looked at", "see attnsweep.check_workload"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FEWEST_TOKENS = 3
+"""With two tokens every map is near to all structures."""
+_NEARER_THAN_CHANCE = -2.0
+_FIX = "see attnsweep.check_workload"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class Heads(DrawnAnswer):
-    """All heads of one training at its end: maps on one sentence, roles, scores, nearest structures.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Structure:
+    """The family of matrices that an attention map is nearest to.
 
     Attributes:
-        layer_names: The names of its layers; a layer without a name is shown by its number.
+        family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/roles.md; `none` if no family is nearer than
+            chance.
+        window, num_pos: The width w and the number p of blocks for which the distances are computed.
+        distance, z: By family: the exact distance per token; how far it is from the mean of the shuffles, in their
+            standard deviations.
+        blocks: (first row, column) of each block of the nearest member of S3.
+    """
+
+    family: str
+    window: int
+    num_pos: int
+    distance: Mapping[str, float]
+    z: Mapping[str, float]
+    blocks: tuple[tuple[int, int], ...]
+
+    @property
+    def label(self) -> str:
+        """The family with its sizes."""
+        arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
+        return self.family + arguments.get(self.family, "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Head:
+    """One head, numbered as in the ledger.
+
+    Attributes:
+        role: At the last probe; `None` if heads were not scored.
+        scores: At the last probe, by name, without those that the layer does not have.
+        structure: The nearest structure; `None` if the map is not a square matrix of shares.
+    """
+
+    layer: int
+    head: int
+    role: str | None
+    scores: Mapping[str, float]
+    structure: Structure | None
+    weights_QK: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Heads:
+    """All heads of one training at its end.
+
+    Attributes:
+        row: The training's row of `trainings`.
+        layer_names: By the layers' numbers.
         note: Empty, or why the maps may not be those of the recorded training.
     """
 
     row: Mapping[str, Any]
     maps: SentenceMaps
-    layer_names: tuple[str, ...]
+    layer_names: Mapping[int, str]
     heads: tuple[Head, ...]
     note: str
 
@@ -45,37 +97,27 @@ class Heads(DrawnAnswer):
         """TRIAL/REPLICATE."""
         return f"{self.row['trial']}/{self.row['replicate']}"
 
-    def layer_title(self, layer: int) -> str:
-        """`layer N` if it has no name."""
-        return self.layer_names[layer] if layer < len(self.layer_names) else f"layer {layer}"
-
     def of_layer(self, layer: LayerMaps) -> list[Head]:
         return [head for head in self.heads if head.layer == layer.number]
-
-    def _in_words(self) -> str:
-        return f"{self.name} {self.row['outcome']}, sentence {self.maps.number}: {self.maps.text}"
 
     def to_arrow(self) -> pa.Table:
         """A row for each head: role, scores, structure."""
         rows = []
         for head in self.heads:
             near = head.structure
-            z = None if near is None else near.z.get(near.family)
-            place = {"layer": head.layer, "layer_name": self.layer_title(head.layer), "head": head.head}
-            nearest = {"role": head.role, "nearest": None if near is None else near.label, "z": z}
-            rows.append(place | nearest | {f"score_{name}": value for name, value in head.scores.items()})
+            rows.append(
+                {"layer": head.layer, "layer_name": self.layer_names[head.layer], "head": head.head, "role": head.role}
+                | {"nearest": near and near.label, "z": near and near.z.get(near.family)}
+                | {f"score_{name}": value for name, value in head.scores.items()}
+            )
         names = list(dict.fromkeys(name for row in rows for name in row))
         return pa.table({name: [row.get(name) for row in rows] for name in names})
 
-    def _shown(self) -> pa.Table:
-        return self.to_arrow().select(["layer_name", "head", "role", "nearest", "z"])
-
-    def plot(self) -> Figure:
+    def plot(self) -> "Figure":
         """The maps, with the tokens beside them."""
-        title = f"{self.name}: {self.maps.text}"
-        return heads_figure(
-            title, [(self.layer_title(layer.number), layer, self.of_layer(layer)) for layer in self.maps.layers]
-        )
+        from attnsweep.orchestrator.inspection.heads_figure import heads_figure
+
+        return heads_figure(self)
 
     def to_json(self) -> str:
         """One line, for scripts."""
@@ -83,17 +125,12 @@ class Heads(DrawnAnswer):
         layers = [
             {
                 "layer": layer.number,
-                "name": self.layer_title(layer.number),
+                "name": self.layer_names[layer.number],
                 "queries": layer.queries,
                 "keys": layer.keys,
                 "heads": [
-                    {
-                        "head": head.head,
-                        "role": head.role,
-                        "scores": head.scores,
-                        "structure": head.structure,
-                        "weights": head.weights_QK.tolist(),
-                    }
+                    {name: getattr(head, name) for name in ("head", "role", "scores", "structure")}
+                    | {"weights": head.weights_QK.tolist()}
                     for head in self.of_layer(layer)
                 ],
             }
@@ -106,7 +143,7 @@ class Heads(DrawnAnswer):
 
 
 def trained_heads(directory: PlaceName, training: str, sentence: int | None = None) -> Heads:
-    """Returns the heads of a training at its end: maps on one sentence, roles, scores, nearest structures.
+    """Returns the heads of a training at its end, which is trained again where its weights were not kept.
 
     Args:
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
@@ -123,30 +160,70 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
     """As `trained_heads`."""
     workload = load_workload_of(directory)
     row, rows, training = ended_training(directory, workload, name, "from trainings where outcome = 'solved'")
-    # `looked_at` raises an error if the model has no attention heads, or the data have no such sentence. Therefore it
-    # is called first, without trained weights: `ends_of` repeats the training, which takes long.
-    looked_at(workload, training, {}, sentence)
+
+    def maps_with(state: State) -> SentenceMaps:
+        with training_settings(), users_code(workload.name, "a workload whose heads can be looked at", _FIX):
+            return head_maps(workload, training, state, sentence)
+
+    # First without trained weights: a model without heads, or a sentence that does not exist, is refused at once.
+    maps_with({})
     (end,) = ends_of(directory, [row["training_id"]])
-    maps = looked_at(workload, training, end.state, sentence)
-    return joined(workload, row, maps, [] if rows.heads is None else rows.heads.to_pylist(), end.difference)
-
-
-def looked_at(
-    workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
-) -> SentenceMaps:
-    with training_settings(), users_code(workload.name, _EXPECTED, _FIX):
-        return head_maps(workload, training, state, sentence)
-
-
-def joined(
-    workload: Workload[Any],
-    row: Mapping[str, Any],
-    maps: SentenceMaps,
-    scored: Sequence[Mapping[str, Any]],
-    note: str = "",
-) -> Heads:
-    """Joins maps with the roles and scores that were recorded last."""
+    maps = maps_with(end.state)
+    scored = [] if rows.heads is None else rows.heads.to_pylist()
     last = max((scores["step"] for scores in scored), default=None)
     at_last = {(scores["layer"], scores["head"]): scores for scores in scored if scores["step"] == last}
-    heads = tuple(head for layer in maps.layers for head in heads_of_layer(layer, at_last))
-    return Heads(row=row, maps=maps, layer_names=lenses_of(workload).layer_names, heads=heads, note=note)
+    names = lenses_of(workload).layer_names
+    numbers = [layer.number for layer in maps.layers]
+    return Heads(
+        row=row,
+        maps=maps,
+        layer_names={number: names[number] if number < len(names) else f"layer {number}" for number in numbers},
+        heads=tuple(head for layer in maps.layers for head in _heads_of_layer(layer, at_last)),
+        note=end.difference,
+    )
+
+
+def _heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
+    """`scored` has rows of `heads` at the last probe, by layer and head; a head without a row was not scored."""
+    structures = _structures(layer)
+    heads = []
+    for index, weights_QK in enumerate(layer.weights_HQK):
+        row = scored.get((layer.number, index), {})
+        scores = {name.removeprefix("score_"): value for name, value in row.items() if name.startswith("score_")}
+        heads.append(
+            Head(
+                layer=layer.number,
+                head=index,
+                role=row.get("role"),
+                scores={name: value for name, value in scores.items() if value is not None},
+                structure=structures[index],
+                weights_QK=weights_QK,
+            )
+        )
+    return heads
+
+
+def _structures(layer: LayerMaps) -> list[Structure | None]:
+    weights_HQK = layer.weights_HQK
+    is_share = bool((weights_HQK >= 0).all())
+    if not layer.is_square or not is_share or len(layer.keys) < _FEWEST_TOKENS:
+        return [None] * len(weights_HQK)
+    is_causal = not bool(weights_HQK.triu(1).any())
+    scored = score_matrices(weights_HQK, is_causal=is_causal)
+    return [_structure(scored, head, len(layer.keys)) for head in range(len(weights_HQK))]
+
+
+def _structure(scored: MatrixScores, head: int, n_tokens: int) -> Structure:
+    families = {"S1": "sigma_1", "S2": "sigma_2", "S3": "sigma_3"}
+    z = {family: float(scored.scores[f"{name}_z"][head]) for family, name in families.items()}
+    # Where the entries of each row are equal, all shuffles equal the map, and its z-scores are not finite.
+    known = {family: value for family, value in z.items() if math.isfinite(value)}
+    nearest = min(known, key=lambda family: known[family], default="none")
+    return Structure(
+        family=nearest if known.get(nearest, 0.0) < _NEARER_THAN_CHANCE else "none",
+        window=int(scored.window[head]),
+        num_pos=int(scored.num_pos[head]),
+        distance={family: float(scored.scores[name][head]) / n_tokens for family, name in families.items()},
+        z=known,
+        blocks=tuple(zip(scored.starts[head], scored.columns[head], strict=True)),
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,20 +11,14 @@ from matplotlib.patches import Rectangle
 
 from attnsweep.orchestrator.analysis.figures import figure_text, house_style
 from attnsweep.orchestrator.analysis.labels import GREY, VERMILION, role_colour
-from attnsweep.orchestrator.inspection.head import Head, Structure
+from attnsweep.orchestrator.inspection.heads import Head, Heads, Structure
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.head_maps import LayerMaps
 
-TitledLayer: TypeAlias = tuple[str, LayerMaps, Sequence[Head]]
-"""A layer's title, its maps, and its heads."""
-
 _MOST_COLUMNS = 8
 _MOST_LABELS = 32
-"""The largest number of tokens along a side that are labelled."""
 _PANEL, _TALLEST = 1.55, 1.9
-"""The width of a panel without its labels, and its largest height, in inches."""
 _LETTER, _MOST_LETTERS = 0.06, 14
-"""The width of a token's letter in inches, and the largest number of letters shown."""
 _THIN = 0.8
 
 
@@ -36,11 +30,10 @@ def check_format(out: Path) -> None:
 
 
 @house_style()
-def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
+def heads_figure(heads: Heads) -> Figure:
     """A row for each layer, or one row for all layers if each has one head."""
-    layers = [layer for _, layer, _ in titled]
-    names = {layer.number: name for name, layer, _ in titled}
-    rows = _rows(titled)
+    layers, names = heads.maps.layers, heads.layer_names
+    rows = _rows(heads)
     n_columns = max(map(len, rows))
     longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
     room = _LETTER * min(longest, _MOST_LETTERS)
@@ -51,7 +44,7 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
     top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
     is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
-    roles = [head.role for _, _, heads in titled for head in heads if head.role]
+    roles = [head.role for head in heads.heads if head.role]
     image = None
     for panels, row in zip(grid, rows, strict=True):
         left = None
@@ -66,7 +59,8 @@ def heads_figure(title: str, titled: Sequence[TitledLayer]) -> Figure:
             left = layer
     assert image is not None
     figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, label="weight" if is_signed else "attention weight")
-    figure.suptitle(figure_text(title, 20 + 26 * n_columns), fontsize=8)
+    title = figure_text(f"{heads.name}: {heads.maps.text}", 20 + 26 * n_columns)
+    figure.suptitle(title, fontsize=8)
     return figure
 
 
@@ -77,11 +71,15 @@ def save_figure(figure: Figure, path: Path, suffix: str) -> None:
     figure.savefig(path, format=form, metadata=metadata)
 
 
-def _rows(titled: Sequence[TitledLayer]) -> list[list[tuple[LayerMaps, Head]]]:
-    by_layer = [[(layer, head) for head in heads] for _, layer, heads in titled]
-    if all(len(heads) == 1 for heads in by_layer):
-        by_layer = [[heads[0] for heads in by_layer]]
-    return [heads[first : first + _MOST_COLUMNS] for heads in by_layer for first in range(0, len(heads), _MOST_COLUMNS)]
+def _rows(heads: Heads) -> list[list[tuple[LayerMaps, Head]]]:
+    by_layer = [[(layer, head) for head in heads.of_layer(layer)] for layer in heads.maps.layers]
+    if all(len(of_layer) == 1 for of_layer in by_layer):
+        by_layer = [[of_layer[0] for of_layer in by_layer]]
+    return [
+        of_layer[first : first + _MOST_COLUMNS]
+        for of_layer in by_layer
+        for first in range(0, len(of_layer), _MOST_COLUMNS)
+    ]
 
 
 def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: bool) -> AxesImage:

@@ -55,9 +55,7 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # The rows of each file are sorted by trial, so Arrow, given the wanted trials, skips each row group (part of a
-    # file) that contains none of them. Training ids are filtered only afterwards, because Arrow would copy the long
-    # list of ids for each row group.
+    # By trial, Arrow skips the row groups that contain none of them; for a list of ids it would copy it for each group.
     near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
     return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
 
@@ -68,8 +66,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
             row["trial"],
             row["replicate"],
             Training(workload.parameters.recorded(row), row["seed"]),
-            # Rows that were written before attnsweep had pruning lack the column `pruned_step`.
-            pruned_step=row.get("pruned_step"),
+            pruned_step=row["pruned_step"],
         )
         for row in trainings.to_pylist()
     ]
@@ -77,8 +74,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 def has_end(row: Mapping[str, Any]) -> bool:
     """From a row of `trainings`: whether it ended with finite weights."""
-    # A training may have diverged before it was pruned, which its outcome does not show. So `diverged_step` is tested
-    # too.
+    # A training may have diverged before it was pruned, which its outcome does not show.
     return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
 
 

@@ -1,94 +1,80 @@
-"""Trains a recorded training again, alone in this process, on request with more measurements."""
+"""Trains a recorded training again, alone in this process."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from attnsweep.orchestrator.analysis.answer import Record
-from attnsweep.orchestrator.inspection.deviation import Deviation, Difference
+from attnsweep.orchestrator.analysis.answer import json_line
+from attnsweep.orchestrator.inspection.deviation import Deviation, Difference, last_line
 from attnsweep.orchestrator.inspection.recorded import find_training
-from attnsweep.orchestrator.inspection.retraining import retrain
+from attnsweep.orchestrator.inspection.retraining import Retrained, retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import Rows
-from attnsweep.workloads.engine.schedule import dense_probe_steps
+
+_SHOWN = ("outcome", "outcome_detail", "n_steps", "onset_step", "final_loss", "eval_loss", "grad_norm")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replay(Record):
-    """How far a training that was trained again, alone, differs from the ledger.
+def replay(directory: SweepDirectory, name: str) -> Retrained:
+    """Raises UserError if there is no such training, or the workload is gone."""
+    (again,) = retrain(directory, [find_training(Ledger(directory.place), name)])
+    return again
 
-    Attributes:
-        notes: Changes since the recording that may change last digits: the device, the version of PyTorch.
-    """
 
-    json_keys = (
-        "sweep",
-        "agrees=deviation.agrees",
-        "disagrees_in=deviation.disagreements",
-        "**deviation",
-        "absolute=deviation.absolute",
-        "relative=deviation.relative",
-        "notes",
+def replay_json(again: Retrained) -> str:
+    deviation = again.deviation
+
+    def ending(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: row[name] for name in (*_SHOWN, "device", "host", "error")}
+
+    return json_line(
+        {name: deviation.recorded[name] for name in ("sweep", "training_id", "trial", "replicate")}
+        | {
+            "agrees": deviation.agrees,
+            "disagrees_in": deviation.disagreements,
+            "recorded": ending(deviation.recorded),
+            "replayed": ending(deviation.replayed),
+            "differences": deviation.differences,
+            "tolerance": deviation.tolerance,
+            "absolute": deviation.absolute,
+            "relative": deviation.relative,
+            "notes": again.notes,
+        }
     )
 
-    sweep: str
-    deviation: Deviation
-    notes: tuple[str, ...]
 
-    def print(self, console: Console) -> None:
-        deviation = self.deviation
-        training = f"trial {deviation.trial}, replicate {deviation.replicate}"
-        lines = [f"{deviation.training_id}: {training} of {self.sweep}", *self.notes]
-        for line in lines:
-            console.print(line, soft_wrap=True, markup=False)
-        console.print(_table(deviation))
-        for name, ending in (("recorded", deviation.recorded), ("replayed", deviation.replayed)):
-            if ending.last_words:
-                console.print(f"{name} error: {ending.last_words}", soft_wrap=True, markup=False)
-        verdict = (
-            f"agrees: same outcome and steps, losses within {deviation.tolerance:g}"
-            if deviation.agrees
-            else f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)"
-        )
-        console.print(verdict, soft_wrap=True, markup=False)
+def print_replay(again: Retrained, console: Console) -> None:
+    for line in _lines_before(again):
+        console.print(line, soft_wrap=True, markup=False)
+    console.print(_table(again.deviation))
+    for line in _lines_after(again.deviation):
+        console.print(line, soft_wrap=True, markup=False)
 
 
-def replay(directory: SweepDirectory, name: str, trace: Path | None = None) -> Replay:
-    """Trains one training of a sweep again, alone, and compares it with the ledger.
-
-    Args:
-        trace: A folder for `curves.parquet` and, if there are heads, `heads.parquet`: measurements at every step, or at
-            about 2,000 steps of a longer training, with the columns of the ledger's tables. The additional measurements
-            do not change how the training ends.
-
-    Raises:
-        UserError: If there is no such training, the workload is gone, or the folder cannot be written.
-    """
-    training_id = find_training(Ledger(directory.place), name)
-    (again,) = retrain(directory, [training_id], None if trace is None else dense_probe_steps)
-    if trace is not None:
-        _write_trace(again.traced, trace)
-    return Replay(sweep=directory.sweep, deviation=again.deviation, notes=again.notes)
+def _lines_before(again: Retrained) -> Iterator[str]:
+    row = again.deviation.recorded
+    yield f"{row['training_id']}: trial {row['trial']}, replicate {row['replicate']} of {row['sweep']}"
+    yield from again.notes
 
 
-def _write_trace(traced: Rows, folder: Path) -> None:
-    make_folder(folder, "--trace")
-    for name, rows in (("curves", traced.curves), ("heads", traced.heads)):
-        if rows is not None:
-            with writing_file(folder / f"{name}.parquet", "--trace") as path:
-                pq.write_table(rows, path)
+def _lines_after(deviation: Deviation) -> Iterator[str]:
+    for name, row in (("recorded", deviation.recorded), ("replayed", deviation.replayed)):
+        if error := last_line(row["error"]):
+            yield f"{name} error: {error}"
+    if not deviation.agrees:
+        yield f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)"
+    elif deviation.absolute == 0:
+        yield "agrees: every number is equal to the last bit"
+    else:
+        yield f"agrees: same outcome and steps, losses within {deviation.tolerance:g}"
 
 
 def _table(deviation: Deviation) -> Table:
     table = Table("", "recorded", "replayed", "deviation", "relative", "largest", box=None, header_style="bold")
     differences = {difference.name: difference for difference in deviation.differences}
-    for name in ("outcome", "outcome_detail", "n_steps", "onset_step", "final_loss", "eval_loss", "grad_norm"):
-        words = [_word(getattr(ending, name)) for ending in (deviation.recorded, deviation.replayed)]
+    for name in _SHOWN:
+        words = [_word(row[name]) for row in (deviation.recorded, deviation.replayed)]
         table.add_row(name, *words, *(_numbers(differences[name])[:2] if name in differences else ()))
     for name in ("levels", "curves", "heads"):
         difference = differences[name]

@@ -7,14 +7,14 @@ such device or compiler, the next best is used, and a note says so. A note also 
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
-from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
+from attnsweep.orchestrator.inspection.deviation import Deviation, deviation, last_line
 from attnsweep.orchestrator.inspection.recorded import Place, by_training, recorded_rows, recorded_tasks
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.environment import Engine, versions
@@ -22,7 +22,7 @@ from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import Rows
-from attnsweep.orchestrator.training.rows import PackContext, curve_rows, ended_rows, failed_rows, head_rows
+from attnsweep.orchestrator.training.rows import PackContext, ended_rows, failed_rows
 from attnsweep.orchestrator.training.tasks import Shape, Task
 from attnsweep.orchestrator.training.trainer import STOPS, machine_of, text_of
 from attnsweep.workloads.engine.compiling import executors_on
@@ -35,9 +35,6 @@ from attnsweep.workloads.engine.probing import probe_steps_of
 from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.errors import UserError
 
-ExtraProbes: TypeAlias = Callable[[int], Sequence[int]]
-"""A function from a training's number of steps to additional steps at which to measure."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Retrained:
@@ -45,7 +42,6 @@ class Retrained:
 
     Attributes:
         notes: Why the last digits may differ: another device, engine, type of machine or version of PyTorch.
-        traced: The rows of the repeated training, with the additional probes.
         state: The parameters and buffers at its end, or at the requested step, by name, on the CPU; `None` if it
             raised.
     """
@@ -53,13 +49,11 @@ class Retrained:
     training: Training[Any]
     deviation: Deviation
     notes: tuple[str, ...]
-    traced: Rows
     state: State | None
 
     @property
     def name(self) -> str:
-        """TRIAL/REPLICATE."""
-        return f"{self.deviation.trial}/{self.deviation.replicate}"
+        return f"{self.deviation.recorded['trial']}/{self.deviation.recorded['replicate']}"
 
     @property
     def difference(self) -> str:
@@ -67,7 +61,7 @@ class Retrained:
         if self.deviation.agrees:
             return ""
         if self.state is None:
-            return f"trained again it fails: {self.deviation.replayed.last_words}"
+            return f"trained again it fails: {last_line(self.deviation.replayed['error'])}"
         why = f" ({'; '.join(self.notes)})" if self.notes else ""
         return f"trained again it ends otherwise than recorded, in {', '.join(self.deviation.disagreements)}{why}"
 
@@ -75,7 +69,7 @@ class Retrained:
     def ended(self) -> State:
         """Raises UserError if it raised."""
         if self.state is None:
-            given = f"a training that fails when it is repeated: {self.deviation.replayed.last_words}"
+            given = f"a training that fails when it is repeated: {last_line(self.deviation.replayed['error'])}"
             fix = "correct the cause of the error, or choose another training"
             raise UserError(self.name, given=given, expected="a training that can be repeated to its end", fix=fix)
         return self.state
@@ -91,12 +85,7 @@ class Setting:
     width: int | None
 
 
-def retrain(
-    directory: SweepDirectory,
-    training_ids: Sequence[str],
-    extra_probes: ExtraProbes | None = None,
-    at_step: int | None = None,
-) -> list[Retrained]:
+def retrain(directory: SweepDirectory, training_ids: Sequence[str], at_step: int | None = None) -> list[Retrained]:
     """Trains trainings again to their end; returns them in the given order.
 
     Args:
@@ -109,97 +98,65 @@ def retrain(
     """
     workload, ledger = load_workload_of(directory), Ledger(directory.place)
     rows, every = recorded_rows(ledger, training_ids), ledger.curves_every()
-    recorded = by_training(rows)
-    records = rows.trainings.to_pylist()
+    recorded, records = by_training(rows), rows.trainings.to_pylist()
     tasks = recorded_tasks(workload, rows.trainings)
+    settings = [setting_of(directory, row, task) for row, task in zip(records, tasks, strict=True)]
     alike: dict[Setting, list[Task]] = defaultdict(list)
-    for row, task in zip(records, tasks, strict=True):
-        alike[setting_of(directory, row, task)].append(task)
-    ended: dict[Place, _Ended] = {}
+    for setting, task in zip(settings, tasks, strict=True):
+        alike[setting].append(task)
+    ended: dict[Place, tuple[Rows, State | None]] = {}
     for setting, group in alike.items():
-        programs = executors_on(setting.device, setting.engine)
-        repetition = _Repetition(workload, directory.sweep, setting, programs, extra_probes, at_step)
         size = setting.width or len(group)
+        context = PackContext(directory.sweep, "replay", setting.device, platform.node())
+        executors = executors_on(setting.device, setting.engine)
         for first in range(0, len(group), size):
-            ended |= repetition.pack(group[first : first + size])
+            ended |= _trained(workload, group[first : first + size], setting, executors, context, at_step)
     retrained = {}
-    for row, task in zip(records, tasks, strict=True):
-        end = ended[task.trial, task.replicate]
+    for row, task, setting in zip(records, tasks, settings, strict=True):
+        place = task.trial, task.replicate
+        replayed, state = ended[place]
         retrained[row["training_id"]] = Retrained(
             training=task.training,
-            deviation=deviation(recorded[task.trial, task.replicate], end.rows, thinned=every > 1),
-            notes=notes_on(directory, row, setting_of(directory, row, task), every),
-            traced=end.traced,
-            state=end.state,
+            deviation=deviation(recorded[place], replayed, thinned=every > 1),
+            notes=notes_on(directory, row, setting, every),
+            state=state,
         )
     return [retrained[training_id] for training_id in training_ids]
 
 
-@dataclass(frozen=True)
-class _Ended:
-    rows: Rows
-    traced: Rows
-    state: State | None
-
-
-@dataclass(frozen=True)
-class _Repetition:
-    """Trains again on one device with one engine."""
-
-    workload: Workload[Any]
-    sweep: str
-    setting: Setting
-    programs: Executors | None
-    extra_probes: ExtraProbes | None
-    at_step: int | None
-
-    def pack(self, tasks: Sequence[Task]) -> Mapping[Place, _Ended]:
-        context = PackContext(self.sweep, "replay", self.setting.device, platform.node())
-        try:
-            with training_settings():
-                return self._trained(tasks, context)
-        except STOPS:
-            raise
-        except NoCompilerError as error:
-            raise PoolError(str(error)) from error
-        except BaseException as error:  # noqa: BLE001  # Whatever a training raises becomes its outcome, as in a trainer.
-            if len(tasks) > 1:
-                return {place: end for task in tasks for place, end in self.pack([task]).items()}
-            rows = failed_rows(self.workload, tasks, text_of(error), context)
-            return {(tasks[0].trial, tasks[0].replicate): _Ended(rows, rows, None)}
-
-    def _trained(self, tasks: Sequence[Task], context: PackContext) -> Mapping[Place, _Ended]:
-        parameters = tasks[0].training.parameters
-        extra_steps = () if self.extra_probes is None else self.extra_probes(parameters.n_steps)
-        pack = Pack(
-            self.workload,
-            [task.training for task in tasks],
-            self.setting.device,
-            [*extra_steps, *([] if self.at_step is None else [self.at_step])],
-            self.programs,
-            width=self.setting.width,
-            prune_at=[task.pruned_step for task in tasks],
-        )
-        early_state = None
-        if self.at_step is not None:
-            while not pack.done and pack.step < self.at_step:
+def _trained(
+    workload: Workload[Any],
+    tasks: Sequence[Task],
+    setting: Setting,
+    executors: Executors | None,
+    context: PackContext,
+    at_step: int | None,
+) -> Mapping[Place, tuple[Rows, State | None]]:
+    """Whatever a training raises becomes its outcome, as in a trainer."""
+    steps = [] if at_step is None else [at_step]
+    trainings, prune_at = [task.training for task in tasks], [task.pruned_step for task in tasks]
+    try:
+        with training_settings():
+            pack = Pack(workload, trainings, setting.device, steps, executors, width=setting.width, prune_at=prune_at)
+            while at_step is not None and not pack.done and pack.step < at_step:
                 pack.advance(1, 1)
-            early_state = _state(pack, len(tasks))
-        result = pack.train_to_end(1)
-        rows = ended_rows(self.workload, tasks, pack, result.at(probe_steps_of(self.workload, parameters)), context)
-        with_extra = Rows(
-            rows.trainings, curve_rows(self.workload, tasks, result), head_rows(self.workload, tasks, result)
-        )
-        by_place, traced = by_training(rows), by_training(with_extra)
-        state = early_state or _state(pack, len(tasks))
-        return {
-            (task.trial, task.replicate): _Ended(
-                by_place[task.trial, task.replicate],
-                traced[task.trial, task.replicate],
-                {name: value[lane] for name, value in state.items()},
-            )
-            for lane, task in enumerate(tasks)
-        }
+            early = None if at_step is None else _state(pack, len(tasks))
+            result = pack.train_to_end(1).at(probe_steps_of(workload, trainings[0].parameters))
+            rows = by_training(ended_rows(workload, tasks, pack, result, context))
+            state = early or _state(pack, len(tasks))
+    except STOPS:
+        raise
+    except NoCompilerError as error:
+        raise PoolError(str(error)) from error
+    except BaseException as error:  # noqa: BLE001  # A user's code raises anything.
+        if len(tasks) > 1:
+            alone = (_trained(workload, [task], setting, executors, context, at_step) for task in tasks)
+            return {place: end for ended in alone for place, end in ended.items()}
+        return {(tasks[0].trial, tasks[0].replicate): (failed_rows(workload, tasks, text_of(error), context), None)}
+    places = [(task.trial, task.replicate) for task in tasks]
+    return {
+        place: (rows[place], {name: value[lane] for name, value in state.items()}) for lane, place in enumerate(places)
+    }
 
 
 def _state(pack: Pack[Any], n_lanes: int) -> State:
@@ -214,9 +171,7 @@ def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) ->
     try:
         versions(engine)
     except UserError:
-        # The engine that is recorded for this training does not run on this machine, so the basic engine `eager` is
-        # used.
-        engine = "eager"
+        engine = "eager"  # the recorded one does not run on this machine
     return Setting(task.shape, device, engine, width_on(device, row["pack_size"] or 1))
 
 

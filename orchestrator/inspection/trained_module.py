@@ -1,10 +1,7 @@
-"""Loads a recorded training as a module, at its end or at a step, and writes it for other libraries.
+"""Loads a recorded training as a module, at its end or at a step, and writes it for other libraries."""
 
-The other libraries are safetensors, Hugging Face's transformers and TransformerLens.
-"""
-
-import importlib
 import importlib.metadata
+import importlib.util
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -82,8 +79,7 @@ def load(module: nn.Module, state: State) -> None:
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
-        # The state may contain a buffer that exists only for the steps at which an intervention clamps (fixes) an
-        # attention head. A module that is built for another step lacks this buffer, so it is skipped.
+        # A buffer of a clamp exists only for the steps at which it acts.
         if name in tensors:
             tensors[name].data = value
 
@@ -98,17 +94,13 @@ def _at(directory: SweepDirectory, row: Mapping[str, Any], step: int) -> End:
 
 
 _TORCH_FILE, _WEIGHTS_FILE = "model.pt", "model.safetensors"
-_TOKENS = 8
-"""The largest number of tokens of a sequence on which logits are compared."""
-_TOLERANCE = 1e-4
 
 
 def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
     """Writes a trained module to a folder for another library; returns a line of Python that loads it.
 
     Args:
-        to: `pt`, `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`; `transformer-lens`: the same
-            folder, after TransformerLens has computed the same logits from it.
+        to: `pt`, `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`.
         out: A new or an empty folder.
         step: The number of steps after which to take the weights; by default the training's end.
 
@@ -116,14 +108,11 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         UserError: As `trained_module`; or if an intervention fixes (clamps) or scales heads at that step, the other
             library has no such module, a library is not installed, or the folder cannot be written.
     """
-    write, needs = _TARGETS[to]
-    for module, extra in needs:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            given = f"the library {module.partition('.')[0]} cannot be imported ({error})"
-            fix = f"install it with: pip install 'attnsweep[{extra}]', or export the weights with --to pt"
-            raise UserError(f"--to {to}", given=given, expected="an installed library", fix=fix) from error
+    write, library, extra = _TARGETS[to]
+    if library is not None and importlib.util.find_spec(library) is None:
+        fix = f"install it with: pip install 'attnsweep[{extra}]', or export the weights with --to pt"
+        given = f"the library {library}, which is not installed"
+        raise UserError(f"--to {to}", given=given, expected="an installed library", fix=fix)
     _check_heads(directory, name, step)
     with writing_folder(out) as folder:
         return write(trained_module(directory, name, step), folder).format(out)
@@ -134,9 +123,7 @@ def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None
     (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
     at = row["n_steps"] if step is None else step
     if row["n_steps"] is None or at > row["n_steps"]:
-        # The training does not have this step. Nothing is checked here, because `trained_module` raises an error for
-        # such a step.
-        return
+        return  # `trained_module` refuses such a step
     interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
     held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]
     if held:
@@ -174,27 +161,6 @@ def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
 
 
 def _write_hugging_face(trained: TrainedModule, folder: Path) -> str:
-    _save_pretrained(trained, folder)
-    return 'transformers.GPT2LMHeadModel.from_pretrained("{}")'
-
-
-def _write_transformer_lens(trained: TrainedModule, folder: Path) -> str:
-    from transformer_lens.model_bridge import TransformerBridge
-
-    model = _save_pretrained(trained, folder)
-    bridge = TransformerBridge.boot_transformers(str(folder), dtype=model.dtype, device="cpu")
-    config, words = model.config, torch.Generator().manual_seed(0)
-    n_tokens = min(config.n_positions, _TOKENS)
-    token_BT = torch.randint(config.vocab_size, (2, n_tokens), generator=words)
-    with torch.no_grad():
-        expected, given = model(token_BT).logits, bridge(token_BT)
-    if not (expected - given).abs().max() <= _TOLERANCE * expected.abs().max():
-        given, subject = "a TransformerLens bridge whose logits differ from those of its model", "--to transformer-lens"
-        raise UserError(subject, given=given, expected="those of the Hugging Face model", fix="export with --to hf")
-    return 'TransformerBridge.boot_transformers("{}")'
-
-
-def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
@@ -205,13 +171,12 @@ def _save_pretrained(trained: TrainedModule, folder: Path) -> Any:
     model: Any = as_gpt2(trained.training.parameters, trained.module)
     model.config.attnsweep = _about(trained)
     model.save_pretrained(folder)
-    return model
+    return 'transformers.GPT2LMHeadModel.from_pretrained("{}")'
 
 
-_TARGETS: dict[str, tuple[Callable[[TrainedModule, Path], str], list[tuple[str, str]]]] = {
-    "pt": (_write_pt, []),
-    "safetensors": (_write_safetensors, [("safetensors", "safetensors")]),
-    "hf": (_write_hugging_face, [("transformers", "hf")]),
-    "transformer-lens": (_write_transformer_lens, [("transformers", "hf"), ("transformer_lens", "lens")]),
+_TARGETS: dict[str, tuple[Callable[[TrainedModule, Path], str], str | None, str]] = {
+    "pt": (_write_pt, None, ""),
+    "safetensors": (_write_safetensors, "safetensors", "safetensors"),
+    "hf": (_write_hugging_face, "transformers", "hf"),
 }
-"""For each target its writer, and the modules that it needs with the extras of attnsweep that install them."""
+"""For each target its writer, and the module that it needs with the extra of attnsweep that installs it."""

@@ -64,18 +64,14 @@ class Why:
     predicted_escape: float | None
 
     @property
-    def name(self) -> str:
-        return f"{self.row['trial']}/{self.row['replicate']}"
-
-    @property
     def replay_command(self) -> str:
-        return f"attnsweep replay {as_argument(self.sweep)} {self.name}"
+        return f"attnsweep replay {as_argument(self.sweep)} {self.row['trial']}/{self.row['replicate']}"
 
     def lines(self) -> Iterator[str]:
         row = self.row
         detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
         loss = "" if row["eval_loss"] is None else f", loss {row['eval_loss']:.4g} after {row['n_steps']} steps"
-        yield f"{self.name}  {row['outcome']}{detail}{loss}"
+        yield f"{row['trial']}/{row['replicate']}  {row['outcome']}{detail}{loss}: {self._verdict()}"
         if self.difference:
             yield f"another ending: {self.difference}; what follows is about that ending"
         yield f"gradient: {self._gradient()}"
@@ -83,6 +79,23 @@ class Why:
         yield f"kicks: {self._kicks()}"
         yield f"forecast: {self._forecast()}"
         yield f"certificate: {self._certificate()}"
+
+    def _verdict(self) -> str:
+        if not self.row["stuck"]:
+            return "not stuck"
+        if math.isfinite(predicted := self._escape) and predicted >= self.row["n_steps"]:
+            return "slow, not stuck"
+        if self.is_freed:
+            return "held at a saddle, which a small kick frees"
+        return "confirmed by its certificate" if self.row["certified"] else "no small kick frees it"
+
+    @property
+    def is_freed(self) -> bool:
+        return self.freed_by is not None and self.freed_by <= MOST_TELLING
+
+    @property
+    def _escape(self) -> float:
+        return math.inf if self.predicted_escape is None else self.predicted_escape
 
     def _gradient(self) -> str:
         total = math.hypot(*self.gradients.values())
@@ -104,20 +117,20 @@ class Why:
         change = f"loss {self.loss:.4g} to {self.kicked:.4g}"
         if self.freed_by is None:
             return f"not even noise as large as the weights frees it ({change})"
-        told = "" if self.freed_by <= MOST_TELLING else ", which is a new start and tells nothing"
+        told = "" if self.is_freed else ", which is a new start and tells nothing"
         return f"noise of {self.freed_by:.0%} of the weights frees it{told} ({change})"
 
     def _forecast(self) -> str:
-        predicted, n_steps = self.predicted_escape, self.row["n_steps"]
-        if predicted is None:
+        n_steps = self.row["n_steps"]
+        if self.predicted_escape is None:
             return (
                 "no law for this start (a law needs plain gradient descent, a small init_sigma, and a loss that is the "
                 "same at each step)"
             )
-        if not math.isfinite(predicted):
+        if not math.isfinite(self.predicted_escape):
             return "by the law of its start it never leaves"
-        verdict = "so it has left its start" if predicted < n_steps else "so it is slow, not stuck"
-        return f"by the law of its start it leaves at step {predicted:.0f}; it trained {n_steps} steps, {verdict}"
+        left = "so it has left its start" if self.predicted_escape < n_steps else "so it is slow, not stuck"
+        return f"by the law of its start it leaves at step {self.predicted_escape:.0f}; it trained {n_steps}, {left}"
 
     def _certificate(self) -> str:
         if self.row["certified"] is None:
@@ -131,6 +144,7 @@ class Why:
         return json_line(
             {name: self.row[name] for name in names}
             | {
+                "verdict": self._verdict(),
                 "difference": self.difference,
                 "predicted_escape_step": self.predicted_escape,
                 "norms": self.weights,

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from attnsweep.orchestrator.inspection.head import Head
-from attnsweep.orchestrator.inspection.heads import Heads, heads_of
+from attnsweep.orchestrator.inspection.heads import Head, Heads, heads_of
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
@@ -55,10 +54,10 @@ def _row(translator: Heads, layer: int) -> ComparedValue:
     heads = [head for head in translator.heads if head.layer == layer]
     n_heads = f"{len(heads)} head" + "s" * (len(heads) > 1)
     roles = Counter((head.role or "not scored").replace("_", " ") for head in heads)
-    is_published = len(heads) > 1 and translator.layer_title(layer) == "encoder_self"
+    is_published = len(heads) > 1 and translator.layer_names[layer] == "encoder_self"
     ours = ", ".join(f"{role} {n}" for role, n in roles.most_common())
     published = "positional, syntactic, rare words" if is_published else None
-    return value_row(f"{n_heads}, {translator.layer_title(layer)}: roles", ours, published)
+    return value_row(f"{n_heads}, {translator.layer_names[layer]}: roles", ours, published)
 
 
 def _table(translator: Heads) -> tuple[str, list[list[str]]]:
@@ -75,4 +74,4 @@ def _cells(translator: Heads, head: Head) -> list[str]:
     near = head.structure
     nearest = ["-", "-"] if near is None or near.family == "none" else [near.label, f"{near.z[near.family]:.1f}"]
     scores = [f"{head.scores[name]:.2f}" if name in head.scores else "-" for name in _SHOWN]
-    return [translator.layer_title(head.layer), str(head.head), (head.role or "-").replace("_", " "), *nearest, *scores]
+    return [translator.layer_names[head.layer], str(head.head), (head.role or "-").replace("_", " "), *nearest, *scores]

@@ -24,8 +24,7 @@ from rich.console import Console
 
 from attnsweep.orchestrator.analysis.figures import group_style, house_style, scale_shares
 from attnsweep.orchestrator.analysis.labels import VERMILION
-from attnsweep.orchestrator.inspection.continuation import Change
-from attnsweep.orchestrator.inspection.fork import forks
+from attnsweep.orchestrator.inspection.fork import Change, fork
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
@@ -108,10 +107,10 @@ def committors(directory: SweepDirectory, case: "Case", console: Console) -> Com
         name, ended = f"0/{row['replicate']}", row["outcome"]
         console.print(f"{name}: {n} continuations from each of {len(case.steps)} steps ...")
         steps = [step for step in case.steps if step < row["n_steps"]]
-        several = forks(directory, name, steps=steps, redraw=case.redraw, n=n, size=case.size)
-        differences += [f"{name} {fork.difference}" for fork in several if fork.difference]
+        several = [fork(directory, name, step=step, redraw=case.redraw, n=n, size=case.size) for step in steps]
+        differences += [f"{name} {forked.difference}" for forked in several if forked.difference]
         k_of = dict.fromkeys(case.steps, n * (ended == "solved")) | {
-            fork.step: fork.rate("solved").k for fork in several
+            forked.step: forked.rate("solved").k for forked in several
         }
         found += [Committor(row["replicate"], ended, step, k, n) for step, k in k_of.items()]
     of_step = {step: [each.k for each in found if each.step == step] for step in case.steps}

@@ -3,7 +3,6 @@
 import math
 
 _PER_OCTAVE = (4, 2, 1)
-_MOST_INTERVALS = 2_000
 TAIL = 0.8
 """Whether a loss is still `moving` is judged on the steps after this share of all steps (docs/outcomes.md)."""
 
@@ -31,12 +30,6 @@ def _apart(n_steps: int, least: int) -> set[int]:
         steps.update(round(octave * 2 ** (part / n)) for part in range(n))
         octave *= 2
     return {step for step in steps if step <= n_steps}
-
-
-def dense_probe_steps(n_steps: int) -> tuple[int, ...]:
-    """Every step from 0 to `n_steps`, or about 2,000 evenly spaced ones."""
-    n_intervals = min(n_steps, _MOST_INTERVALS)
-    return tuple(n_steps * interval // max(n_intervals, 1) for interval in range(n_intervals + 1))
 
 
 def tail_start(step: int) -> int:

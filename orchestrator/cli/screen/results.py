@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.comparison import SweepComparison
     from attnsweep.orchestrator.analysis.difference import RateDifference
     from attnsweep.orchestrator.analysis.rates.intervals import Rate
-    from attnsweep.orchestrator.inspection.head import Head
-    from attnsweep.orchestrator.inspection.heads import Heads
+    from attnsweep.orchestrator.inspection.heads import Head, Heads
     from attnsweep.orchestrator.inspection.why import Why
 
 
@@ -123,7 +122,7 @@ def print_heads(heads: "Heads", console: Console) -> None:
     table = Table("layer", "head", "role", "nearest", "D/n", "z", *names, box=None, header_style="bold")
     for head in heads.heads:
         table.add_row(
-            heads.layer_title(head.layer),
+            heads.layer_names[head.layer],
             str(head.head),
             head.role or "-",
             *_structure(head),

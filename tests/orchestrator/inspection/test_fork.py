@@ -7,8 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from attnsweep import Sweep
-from attnsweep.orchestrator.inspection.continuation import Source
-from attnsweep.orchestrator.inspection.fork import fork
+from attnsweep.orchestrator.inspection.fork import Source, fork
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
@@ -85,7 +84,7 @@ def test_a_planted_committor_is_found_before_the_coin_falls_and_the_training_kno
         assert not found.difference
         _, low, high = found.rate("solved").interval or (0, 0, 0)
         assert low < P_HEADS < high < 0.4
-        assert found.trainings.num_rows == found.n == sum(each.rate.k for each in found.shares) == 400
+        assert found.trainings.num_rows == found.n == sum(rate.k for rate in found.shares.values()) == 400
         assert set(found.curves["replicate"].to_pylist()) == set(range(1, 401))
 
 
@@ -98,7 +97,7 @@ def test_forks_of_other_trainings_have_draws_of_their_own(coins: SweepDirectory)
 def test_once_it_has_fallen_or_where_the_start_decides_nothing_is_open(coins: SweepDirectory) -> None:
     for decided_by, replicate, step in (("coin", 0, COIN_AT + 1), ("start", 0, 0), ("start", 1, COIN_AT)):
         found = fork(coins, _name(coins, decided_by, replicate), step=step, n=30)
-        assert found.rate(found.origin.recorded).k == 30
+        assert found.rate(found.origin["outcome"]).k == 30
 
 
 def test_kicked_rows_have_the_escape_that_the_law_predicts_for_their_weights(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_a_kick_of_nothing_leaves_the_training_and_a_kick_is_the_same_twice(pair
 @pytest.mark.parametrize("replicate", range(4))
 def test_the_training_itself_is_among_its_continuations(replicate: int, coins: SweepDirectory) -> None:
     source = Source(coins, _name(coins, "coin", replicate), "data", 0.01)
-    rows = source.continued(source.states([4]), 4, range(3)).rows
+    rows = source.continued(source.state(4), 4, range(3))
     own, recorded = (
         rows.trainings.slice(0, 1).to_pylist()[0],
         records(coins, param_decided_by="coin", replicate=replicate)[0],

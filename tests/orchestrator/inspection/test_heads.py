@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnsweep import Categorical, Ledger, Sweep, role_rates
+from attnsweep import Categorical, Ledger, Sweep, open_sweep, role_rates
 from attnsweep.orchestrator.inspection.heads import heads_of
-from attnsweep.orchestrator.inspection.kept_weights import keep_weights, trained_weights
+from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.engine.contract import Lanes, Training
@@ -50,10 +50,11 @@ def traced(sweep: SweepDirectory, name: str) -> list[torch.Tensor]:
     (row,) = records(sweep, trial=trial, replicate=replicate)
     training = Training(GPTParameters.recorded(row), row["seed"])
     lanes = Lanes([training], torch.device("cpu"))
-    module = GPTWorkload().build(training.parameters).to(lanes.dtype)
-    module.load_state_dict(trained_weights(str(sweep.place), name), strict=False)
+    module = open_sweep(sweep.place).module(name)
     with torch.no_grad():
-        weights: list[torch.Tensor] = module.states(GPTWorkload().eval_batch(lanes)["token"][0])[1]
+        weights: list[torch.Tensor] = module.states(  # type: ignore[operator]
+            GPTWorkload().eval_batch(lanes)["token"][0]
+        )[1]
     return weights
 
 

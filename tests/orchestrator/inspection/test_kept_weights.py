@@ -8,12 +8,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from attnsweep import Categorical, Ledger, UserError, trained_weights
+from attnsweep import Categorical, Ledger, UserError, open_sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from tests.fault import sweeps
 from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import smallest_sweep
@@ -42,10 +41,8 @@ def test_kept_weights_have_the_loss_of_their_training(sweep: SweepDirectory) -> 
         row["training_id"] for (trial, _), row in rows.items() if trial == 1
     )
     for (trial, replicate), row in rows.items():
-        weights = trained_weights(str(sweep.place), f"{trial}/{replicate}")
-        module = PositionsOnly(3, row["param_n_positions"], softmax=False).double()
-        module.load_state_dict(weights)
-        assert module.population_loss().item() == pytest.approx(row["final_loss"], rel=1e-12)
+        module = open_sweep(sweep.place).module(f"{trial}/{replicate}")
+        assert module.population_loss().item() == pytest.approx(row["final_loss"], rel=1e-12)  # type: ignore[operator]
     assert len(said) == 1
 
 
@@ -55,14 +52,14 @@ def test_what_is_kept_already_is_not_trained_again(sweep: SweepDirectory) -> Non
     said: list[str] = []
     keep_weights(sweep, [0], said.append)
     before = [(path, path.stat().st_mtime_ns) for path in kept_files(sweep)]
-    again = {f"0/{replicate}": trained_weights(str(sweep.place), f"0/{replicate}") for replicate in range(3)}
+    again = {f"0/{replicate}": open_sweep(sweep.place).module(f"0/{replicate}").state_dict() for replicate in range(3)}
     keep_weights(sweep, [0, 1], said.append)
     assert len(said) == 2
     assert {*before} < {(path, path.stat().st_mtime_ns) for path in kept_files(sweep)}
     for path in kept_files(sweep):
         path.unlink()
     for name, weights in again.items():
-        trained = trained_weights(str(sweep.place), name)
+        trained = open_sweep(sweep.place).module(name).state_dict()
         assert all(torch.equal(trained[each], value) for each, value in weights.items())
 
 
@@ -72,7 +69,7 @@ def test_a_damaged_file_is_refused_by_name(sweep: SweepDirectory) -> None:
     for path in kept_files(sweep):
         path.write_bytes(path.read_bytes()[:-9] + b"X" + path.read_bytes()[-8:])
     with pytest.raises(UserError, match=r"weights/.*parquet: got 'a weights file whose bytes differ from those that"):
-        trained_weights(str(sweep.place), "0/0")
+        open_sweep(sweep.place).module("0/0")
 
 
 def test_run_refuses_to_keep_weights_that_there_will_not_be_before_it_begins(

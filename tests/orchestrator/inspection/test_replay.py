@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
-from attnsweep.orchestrator.inspection.deviation import TOLERANCES, Deviation, deviation
+from attnsweep.orchestrator.inspection.deviation import TOLERANCES, Deviation, deviation, last_line
 from attnsweep.orchestrator.inspection.kept_weights import ended_lanes
 from attnsweep.orchestrator.inspection.recorded import find_training, recorded_rows, to_replay
 from attnsweep.orchestrator.inspection.replay import replay
@@ -62,10 +61,11 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
     found = replay(whole, row["training_id"])
     assert found.notes == ()
     assert row["pack_size"] > 1
-    assert (found.deviation.trial, found.deviation.replicate) == (row["trial"], row["replicate"])
+    assert found.name == f"{row['trial']}/{row['replicate']}"
     assert found.deviation.agrees
     assert found.deviation.absolute == found.deviation.relative == found.deviation.of_losses == 0
-    assert replace(found.deviation.replayed, host=None) == replace(found.deviation.recorded, host=None)
+    ending = itemgetter("outcome", "outcome_detail", "n_steps", "onset_step", "final_loss", "eval_loss", "grad_norm")
+    assert ending(found.deviation.replayed) == ending(found.deviation.recorded)
     compared = _compared(found.deviation)
     n_points = recorded_rows(Ledger(whole.place), [row["training_id"]]).curves.num_rows
     assert compared["curves"] == (n_points, 0)
@@ -73,22 +73,6 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
     assert compared["levels"][0] > 1
     assert compared["eval_loss"] == (0 if row["eval_loss"] is None else 1, 0)
     assert compared["heads"] == (0, 0)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_trace_measures_every_step_and_changes_nothing(spec: Sweep, tmp_path: Path) -> None:
-    longer = spec.fix({"n_steps": 300, "stop_when_solved": False, "raises": False}).but(trials=1)
-    whole = trained_sweep(tmp_path / "s", longer)
-    row = records(whole)[0]
-    found = replay(whole, row["training_id"], tmp_path / "trace")
-    assert found.deviation.absolute == 0
-    assert found.deviation.agrees
-    traced = pq.read_table(tmp_path / "trace" / "curves.parquet").to_pylist()
-    assert {each["step"] for each in traced} == set(range(301))
-    recorded = recorded_rows(Ledger(whole.place), [row["training_id"]]).curves.to_pylist()
-    assert all(each in traced for each in recorded)
-    assert len(traced) > len(recorded)
 
 
 @pytest.mark.scale
@@ -161,8 +145,8 @@ def test_only_the_same_end_agrees(
     )
     found = deviation(one, other)
     assert (found.disagreements, found.agrees) == (disagrees, not disagrees)
-    if "eval_loss" in recorded and None not in (a := found.recorded.eval_loss, b := found.replayed.eval_loss):
-        assert found.of_losses >= abs(a - b) / max(a, b, found.loss_level)  # type: ignore[operator,type-var]
+    if "eval_loss" in recorded and None not in (a := found.recorded["eval_loss"], b := found.replayed["eval_loss"]):
+        assert found.of_losses >= abs(a - b) / max(a, b, found.recorded["loss_level"])
         assert _compared(found)["eval_loss"] == (1, 0)
     elif "eval_loss" in disagrees:
         assert math.isinf(found.of_losses)
@@ -172,10 +156,9 @@ def test_only_the_same_end_agrees(
 def test_a_training_that_failed_raises_again(whole: SweepDirectory) -> None:
     found = _replayed(whole, outcome="failed")
     assert found.agrees
-    assert found.replayed.outcome == "failed"
-    assert found.replayed.last_words == found.recorded.last_words == "in two lines"
-    assert found.replayed.error is not None
-    assert "ZeroDivisionError: planted" in found.replayed.error
+    assert found.replayed["outcome"] == "failed"
+    assert last_line(found.replayed["error"]) == last_line(found.recorded["error"]) == "in two lines"
+    assert "ZeroDivisionError: planted" in found.replayed["error"]
 
 
 def test_a_training_is_found_by_its_place_or_the_beginning_of_its_id(whole: SweepDirectory) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnsweep import Categorical, trained_weights
+from attnsweep import Categorical, open_sweep
 from attnsweep.orchestrator.inspection import retraining
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.inspection.recorded import find_training
@@ -110,4 +110,4 @@ def test_a_training_that_fails_when_trained_again_takes_no_other_with_it(tmp_pat
     assert one.ended.keys() == {"q_MK", "v_NN"}
     assert "ZeroDivisionError: planted" in other.difference
     with refused("0/0", UserError):
-        trained_weights(str(sweep.place), f"{bad['trial']}/0")
+        open_sweep(sweep.place).module(f"{bad['trial']}/0")

@@ -22,7 +22,7 @@ from attnsweep.workloads.engine.contract import Batch, Training, Workload
 from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.probing import probe_steps_of
-from attnsweep.workloads.engine.schedule import dense_probe_steps, probe_steps, tail_start
+from attnsweep.workloads.engine.schedule import probe_steps, tail_start
 from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
 from attnsweep.workloads.formal_languages import FormalLanguages
 from attnsweep.workloads.formal_languages.encoder import Encoder
@@ -97,7 +97,7 @@ def test_a_training_looked_at_at_every_step_ends_as_one_that_is_not(name: str, s
     undisturbed, n_evaluations = _undisturbed(name)
     workload, trainings = _case(name)
     shared = trainings[0].parameters
-    pack = Pack(workload, trainings, extra_probe_steps=dense_probe_steps(shared.n_steps))
+    pack = Pack(workload, trainings, extra_probe_steps=range(shared.n_steps + 1))
     n_slices = 0
     while not pack.advance(slice_evaluations):
         n_slices += 1
