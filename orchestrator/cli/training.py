@@ -70,7 +70,7 @@ def heads(
     """Draw what each attention head of a training attends to at its end, and print each head's role and scores."""
     from attnsweep.orchestrator.cli.screen.results import print_heads
     from attnsweep.orchestrator.inspection.heads import heads_of
-    from attnsweep.orchestrator.inspection.heads_figure import check_format, save_figure
+    from attnsweep.orchestrator.inspection.heads_figure import check_format, heads_figure, save_figure
     from attnsweep.orchestrator.storage.output_file import check_output, writing_file
 
     file = out or Path(f"heads-{training_id.replace('/', '-')}.png")
@@ -78,7 +78,7 @@ def heads(
     check_output(file)
     result = heads_of(opened(directory), training_id, sentence)
     with writing_file(file) as path:
-        save_figure(result.plot(), path, file.suffix)
+        save_figure(heads_figure(result), path, file.suffix)
     answer(partial(print_heads, result), result.to_json, as_json=as_json)
     say(f"maps in {file}")
 

@@ -4,7 +4,7 @@ that each map is nearest to."""
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from torch import Tensor
@@ -21,9 +21,6 @@ from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps
 from attnsweep.workloads.lenses import head_maps, lenses_of
 from attnsweep.workloads.user_code import users_code
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _FEWEST_TOKENS = 3
 """With two tokens every map is near to all structures."""
@@ -112,12 +109,6 @@ class Heads:
             )
         names = list(dict.fromkeys(name for row in rows for name in row))
         return pa.table({name: [row.get(name) for row in rows] for name in names})
-
-    def plot(self) -> "Figure":
-        """The maps, with the tokens beside them."""
-        from attnsweep.orchestrator.inspection.heads_figure import heads_figure
-
-        return heads_figure(self)
 
     def to_json(self) -> str:
         """One line, for scripts."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from attnsweep.orchestrator.inspection.heads import Head, Heads, heads_of
+from attnsweep.orchestrator.inspection.heads_figure import heads_figure
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
@@ -34,7 +35,7 @@ def compare(sweep: SweepDirectory, directory: Path, sentence: int) -> Comparison
     figures = [
         path
         for number, heads in enumerate(translators, 1)
-        for path in save_figure(heads.plot(), directory, f"conti-fig{number}")
+        for path in save_figure(heads_figure(heads), directory, f"conti-fig{number}")
     ]
     return Comparison(
         title="conti-heads: what the heads of a trained translator look at, with 1 head a layer and with 8",

@@ -4,6 +4,7 @@ from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.role_results import role_rates as role_rates
 from .orchestrator.analysis.role_results import role_rates_by as role_rates_by
 from .orchestrator.inspection.heads import trained_heads as trained_heads
+from .orchestrator.inspection.heads_figure import heads_figure as heads_figure
 from .orchestrator.inspection.opened_sweep import OpenedSweep as OpenedSweep
 from .orchestrator.inspection.opened_sweep import open_sweep as open_sweep
 from .orchestrator.ledger.reader import Ledger as Ledger

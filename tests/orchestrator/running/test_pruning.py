@@ -204,7 +204,7 @@ def test_a_pruned_training_is_replayed_to_its_step_and_agrees(trained: SweepDire
     found = replay(trained, row["training_id"])
     assert found.deviation.agrees
     assert found.deviation.absolute == 0.0
-    assert found.deviation.replayed.n_steps == 19
+    assert found.deviation.replayed["n_steps"] == 19
 
 
 def _problems(directory: SweepDirectory) -> str:
