@@ -38,7 +38,7 @@ class Structure:
         window, num_pos: The width w and the number p of blocks for which the distances are computed.
         distance, z: By family: the exact distance per token; how far it is from the mean of the shuffles, in their
             standard deviations.
-        blocks: (first row, column) of each block of the nearest member of S3.
+        starts: The first rows of the blocks of the nearest member of S3, which are also the columns they attend.
     """
 
     family: str
@@ -46,7 +46,7 @@ class Structure:
     num_pos: int
     distance: Mapping[str, float]
     z: Mapping[str, float]
-    blocks: tuple[tuple[int, int], ...]
+    starts: tuple[int, ...]
 
     @property
     def label(self) -> str:
@@ -216,5 +216,5 @@ def _structure(scored: MatrixScores, head: int, n_tokens: int) -> Structure:
         num_pos=int(scored.num_pos[head]),
         distance={family: float(scored.scores[name][head]) / n_tokens for family, name in families.items()},
         z=known,
-        blocks=tuple(zip(scored.starts[head], scored.columns[head], strict=True)),
+        starts=scored.starts[head],
     )

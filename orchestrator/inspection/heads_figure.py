@@ -121,10 +121,9 @@ def _draw_structure(panel: Axes, structure: Structure, n_tokens: int) -> None:
             for shift in (-beside, beside):
                 panel.plot([-0.5, last], [-0.5 + shift, last + shift], color=VERMILION, linewidth=_THIN)
         case "S3":
-            for first, column in structure.blocks:
-                corner = column - 0.5, first - 0.5
+            for start in (start - 0.5 for start in structure.starts):
                 panel.add_patch(
-                    Rectangle(corner, 1, structure.window, fill=False, edgecolor=VERMILION, linewidth=_THIN)
+                    Rectangle((start, start), 1, structure.window, fill=False, edgecolor=VERMILION, linewidth=_THIN)
                 )
     panel.set_xlim(-0.5, last)
     panel.set_ylim(last, -0.5)

@@ -26,7 +26,7 @@ from torch import Tensor
 from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.rows import value_row
 from attnsweep.reproduction.trained import one_thread
-from attnsweep.workloads.diagnostics.shuffles import permutation_test
+from attnsweep.workloads.diagnostics.matrices import permutation_test
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
     best_blocks,
@@ -289,11 +289,9 @@ def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tenso
         "S1": distances_to_diagonal(heads),
         "S2": distances_to_bands(heads)[..., window],
         "S3": distances_to_blocks(heads)[..., window - 1, num_pos],
-        "S3 any column": distances_to_blocks(heads, any_column=True)[..., window - 1, num_pos],
         "S1 + E": support_with_free_entries(heads, band_support(T, 0), T)[..., -1],
         "S2 + E": support_with_free_entries(heads, band_support(T, window), T)[..., -1],
         "S3 + E": blocks_with_free_entries(heads, window, num_pos, T)[..., -1],
-        "S3 any column + E": blocks_with_free_entries(heads, window, num_pos, T, any_column=True)[..., -1],
     }
     nearest = torch.stack([distances["S1 + E"], distances["S2 + E"], distances["S3 + E"]]).amin(0)
     return distances | {"nearest": nearest}
@@ -310,10 +308,8 @@ def blocks_figure(heads: Tensor, window: int, num_pos: int) -> Figure:
     for number, (panel, head) in enumerate(zip(panels, heads, strict=True)):
         image = panel.imshow(head.numpy(), cmap="Greys", vmin=0.0, vmax=heads.max().item(), interpolation="nearest")
         outside = set(range(head.shape[0]))
-        for start, column in zip(best.starts[number].tolist(), best.columns[number].tolist(), strict=True):
-            panel.add_patch(
-                Rectangle((column - 0.5, start - 0.5), 1, window, fill=False, edgecolor="C3", linewidth=1.4)
-            )
+        for start in best.starts[number].tolist():
+            panel.add_patch(Rectangle((start - 0.5, start - 0.5), 1, window, fill=False, edgecolor="C3", linewidth=1.4))
             outside -= set(range(start, start + window))
         panel.plot(sorted(outside), sorted(outside), ".", color="C0", markersize=3)
         panel.set_title(f"head {number + 1}: distance {best.distance[number].item():.2f}", fontsize=8)

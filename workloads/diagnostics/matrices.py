@@ -1,6 +1,12 @@
-"""Scores attention matrices by their weights alone; those that need tokens are in
-`attnsweep.workloads.diagnostics.roles`. Axes: H head, T token, W half-width of a band."""
+"""Scores attention matrices by their weights alone, and tests whether they are nearer to structured matrices than their
+own shuffled versions are. Axes: H head, T token, W half-width of a band, P number of blocks.
 
+Structured are the identity (Sigma_1), bands (Sigma_2), and the identity with p blocks of w rows that attend to one
+column (Sigma_3). They are nested and of different sizes, so distances to different families cannot be compared
+directly. A shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they attend to.
+"""
+
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,38 +18,78 @@ from torch import Tensor
 from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import POSITIONAL_SHARE, role_scores
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
-from attnsweep.workloads.diagnostics.shuffles import permutation_test
 from attnsweep.workloads.diagnostics.structure import (
-    band_support,
     best_blocks,
-    blocks_with_free_entries,
-    check_blocks_fit,
     checked_attention,
     distances_to_bands,
     distances_to_blocks,
     distances_to_diagonal,
-    support_with_free_entries,
 )
-from attnsweep.workloads.errors import SpecError, UserError
+from attnsweep.workloads.engine.streams import Streams
+from attnsweep.workloads.errors import UserError
 
+N_PERMUTATIONS = 100
+_SEED = 0
+_ELEMENTS_AT_ONCE = 2**24
 _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previous_token", "previous_token_uniform")
+
+
+@dataclass(frozen=True, slots=True)
+class PermutationTest:
+    """The `mean` and `deviation` of the distances of each matrix's shuffles, and z = (distance - mean) / deviation: far
+    below 0 means nearer than chance; NaN if shuffling changes nothing."""
+
+    distance: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    @property
+    def z(self) -> Tensor:
+        least = 1e-9 * self.mean.abs().clamp_min(1.0)
+        return torch.where(self.deviation > least, (self.distance - self.mean) / self.deviation, torch.nan)
+
+
+def permutation_test(
+    attention: Tensor, distance: Callable[[Tensor], Tensor], *, is_causal: bool = False
+) -> PermutationTest:
+    """Compares the distance of each matrix to a structure with those of its shuffles, by the same permutations in all
+    calls. `distance` itself chooses the nearest of several families, so that it is chosen for each shuffle too. With
+    `is_causal` the entries j <= i of row i are shuffled: moved elsewhere they would make any matrix look structured."""
+    T = attention.shape[-1]
+    n_at_once = max(1, _ELEMENTS_AT_ONCE // attention.numel())
+    distances = []
+    for first in range(0, N_PERMUTATIONS, n_at_once):
+        steps = range(first, min(first + n_at_once, N_PERMUTATIONS))
+        places = torch.stack([_places(T, step, is_causal=is_causal) for step in steps])
+        shape = (len(places), *attention.shape)
+        places = places.view(-1, *[1] * (attention.ndim - 2), T, T).expand(shape).to(attention.device)
+        distances.append(distance(attention.expand(shape).gather(-1, places)))
+    shuffled = torch.cat(distances)
+    return PermutationTest(distance(attention), shuffled.mean(0), shuffled.std(0))
+
+
+@functools.lru_cache(maxsize=4096)
+def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
+    order_TT = Streams(torch.tensor([_SEED])).uniform("structure.permutation", (T, T), step)[0]
+    if is_causal:
+        # By sorting numbers from 0 to 1; keys after a query, in causal attention, get increasing ones above 1.
+        order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
+    return order_TT.argsort(-1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """Scores of attention matrices that need no tokens: those for roles such as `previous_token`, and the distances to
-    Sigma_1 (the identity), Sigma_2 (bands) and Sigma_3 (the identity with blocks of rows that attend to one column).
+    """Scores of attention matrices that need no tokens.
 
     Attributes:
-        scores: One number per matrix, by name; NaN if not defined. Distances are exact, in the entrywise L1 norm; `_z`
-            compares one with those of the matrix's shuffles (far below 0 is nearer than chance), `_plus_e` is that to
-            the family with free entries.
+        scores: One number per matrix, by name; NaN if not defined. The distances `sigma_1`, `sigma_2`, `sigma_3` are
+            exact, in the entrywise L1 norm; `_z` compares one with those of the matrix's shuffles.
         is_positional: Whether the positional role holds.
-        window, num_pos: The w and p at which distances are measured: Sigma_3 has p blocks of w rows, and Sigma_2 the
-            half-width w.
-        bands: The distance to the band of each half-width from 0, (n_matrices, n_tokens).
-        starts, columns: The first rows of the blocks of the nearest member of Sigma_3, and the columns that they
-            attend.
+        window, num_pos: The w and p of the nearest member of Sigma_3, p blocks of w >= 2 rows; w is also the half-width
+            of `sigma_2`.
+        bands, blocks: The distance to the band of each half-width w, (n_matrices, n_tokens), and to each family
+            Sigma_3(w, p), at [:, w - 1, p].
+        starts: The first rows of the blocks of the nearest member of Sigma_3; these are also the columns they attend.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -51,109 +97,56 @@ class MatrixScores:
     window: NDArray[np.int64]
     num_pos: NDArray[np.int64]
     bands: NDArray[np.float64]
+    blocks: NDArray[np.float64]
     starts: tuple[tuple[int, ...], ...]
-    columns: tuple[tuple[int, ...], ...]
 
 
 def score_matrices(
-    matrices: Tensor | NDArray[np.generic],
-    *,
-    window: int | None = None,
-    num_pos: int | None = None,
-    free_entries: int | None = None,
-    any_row_sum: bool = False,
-    is_causal: bool = False,
-    subject: str = "attention",
+    matrices: Tensor | NDArray[np.generic], *, any_row_sum: bool = False, is_causal: bool = False
 ) -> MatrixScores:
     """Computes the scores of attention matrices that need no tokens.
 
     Args:
         matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
-        window, num_pos: The w and p of the family Sigma_3: p blocks of w rows, each of which attends one column.
-            `None`: the value at which the family is nearest, chosen for each head, and again for each shuffle of a
-            head; blocks then have at least two rows.
-        free_entries: Also measure distances to each family if so many further entries anywhere in the matrix are free.
         any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
         is_causal: Whether each query could see only the keys up to itself, among which entries are then shuffled.
-
-    Raises:
-        UserError: If the matrices are not attention matrices, or the blocks or the free entries do not fit into them.
     """
-    attention = checked_attention(matrices, any_row_sum=any_row_sum, subject=subject)
+    attention = checked_attention(matrices, any_row_sum=any_row_sum)
     if attention.ndim != 3:
-        expected = "an array of the shape (n_heads, n_tokens, n_tokens)"
-        fix = "combine layers and heads into the first axis"
-        raise UserError(subject, given=f"an array of the shape {tuple(attention.shape)}", expected=expected, fix=fix)
+        expected, fix = "an array of the shape (n_heads, n_tokens, n_tokens)", "combine layers and heads into one axis"
+        raise UserError("attention", given=f"the shape {tuple(attention.shape)}", expected=expected, fix=fix)
     T = attention.shape[-1]
-    if free_entries is not None and not 0 <= free_entries <= T * T:
-        expected = f"a number from 0 to {T * T}, the number of entries of the matrix"
-        fix = f"set free_entries for example to the number of tokens, {T}"
-        raise SpecError("free_entries", given=free_entries, expected=expected, fix=fix)
-    allowed = _allowed(T, window, num_pos)
-    distances_HWP = distances_to_blocks(attention).masked_fill(~allowed, torch.inf)
-    best_place = distances_HWP.flatten(1).argmin(1)
-    at_window, at_num_pos = best_place // distances_HWP.shape[-1] + 1, best_place % distances_HWP.shape[-1]
-    bands = distances_to_bands(attention)
+    blocks_HWP, bands_HW = distances_to_blocks(attention), distances_to_bands(attention)
+    # Blocks have two rows at least, where two fit: blocks of one are the identity.
+    first_row = min(1, T - 1)
+    best = blocks_HWP[:, first_row:, 1:].flatten(1).argmin(1)
+    window, num_pos = best // T + first_row + 1, best % T + 1
+    at_window = window.clamp_max(T - 1)
     distances: dict[str, Callable[[Tensor], Tensor]] = {
         "sigma_1": distances_to_diagonal,
-        "sigma_2": lambda weights: _at_window(distances_to_bands(weights), at_window),
-        "sigma_3": lambda weights: distances_to_blocks(weights).masked_fill(~allowed, torch.inf).flatten(-2).amin(-1),
+        "sigma_2": lambda weights: _at(distances_to_bands(weights), at_window),
+        "sigma_3": lambda weights: distances_to_blocks(weights)[..., first_row:, 1:].flatten(-2).amin(-1),
     }
-    all_tokens = torch.ones(1, attention.shape[-1], dtype=torch.bool)
+    all_tokens = torch.ones(1, T, dtype=torch.bool)
     of_roles = role_scores(count_roles(attention.unsqueeze(1), Sentences(queries=all_tokens, keys=all_tokens)))
     scores = {name: of_roles[name] for name in _MEASURED}
     for name, distance in distances.items():
         test = permutation_test(attention, distance, is_causal=is_causal)
         scores |= {name: test.distance.numpy(), f"{name}_z": test.z.numpy()}
-    placements = [
-        best_blocks(head, w, p) for head, w, p in zip(attention, at_window.tolist(), at_num_pos.tolist(), strict=True)
+    nearest = [
+        best_blocks(head.unsqueeze(0), w, p)
+        for head, w, p in zip(attention, window.tolist(), num_pos.tolist(), strict=True)
     ]
-    any_column = distances_to_blocks(attention, any_column=True).flatten(1)
-    scores["sigma_3_any_column"] = any_column.gather(1, best_place.unsqueeze(1)).squeeze(1).numpy()
-    if free_entries is not None:
-        scores |= _plus_free_entries(attention, at_window.tolist(), at_num_pos.tolist(), free_entries)
     return MatrixScores(
         scores=scores,
         is_positional=scores["positional_share"] >= POSITIONAL_SHARE,
-        window=at_window.numpy(),
-        num_pos=at_num_pos.numpy(),
-        bands=bands.numpy(),
-        starts=tuple(tuple(placement.starts.tolist()) for placement in placements),
-        columns=tuple(tuple(placement.columns.tolist()) for placement in placements),
+        window=window.numpy(),
+        num_pos=num_pos.numpy(),
+        bands=bands_HW.numpy(),
+        blocks=blocks_HWP.numpy(),
+        starts=tuple(tuple(placement.starts[0].tolist()) for placement in nearest),
     )
 
 
-def _allowed(T: int, window: int | None, num_pos: int | None) -> Tensor:
-    """Whether p blocks of w rows are allowed, at [w - 1, p] (Sigma_3)."""
-    check_blocks_fit(T, window if window is not None else 1, num_pos if num_pos is not None else 0)
-    w, p = torch.arange(1, T + 1).unsqueeze(1), torch.arange(T + 1).unsqueeze(0)
-    fits = w * p <= T
-    by_window = w == window if window is not None else (w >= 2) | (T == 1)
-    by_num_pos = p == num_pos if num_pos is not None else p >= 1
-    allowed = fits & by_window & by_num_pos
-    if not allowed.any():
-        # With no room for blocks of two rows, blocks of one row are allowed; they are the identity.
-        allowed = fits & by_num_pos & (by_window if window is not None else w == 1)
-    return allowed
-
-
-def _plus_free_entries(
-    attention: Tensor, windows: list[int], num_pos: list[int], n_free: int
-) -> dict[str, NDArray[np.float64]]:
-    T = attention.shape[-1]
-    distances: dict[str, list[Tensor]] = {}
-    for head, w, p in zip(attention, windows, num_pos, strict=True):
-        head_distances = {
-            "sigma_1": support_with_free_entries(head, band_support(T, 0), n_free),
-            "sigma_2": support_with_free_entries(head, band_support(T, min(w, T - 1)), n_free),
-            "sigma_3": blocks_with_free_entries(head, w, p, n_free),
-            "sigma_3_any_column": blocks_with_free_entries(head, w, p, n_free, any_column=True),
-        }
-        for name, distance_F in head_distances.items():
-            distances.setdefault(f"{name}_plus_e", []).append(distance_F[-1])
-    return {name: torch.stack(values).numpy() for name, values in distances.items()}
-
-
-def _at_window(bands: Tensor, window_H: Tensor) -> Tensor:
-    index = window_H.clamp_max(bands.shape[-1] - 1).unsqueeze(-1)
-    return bands.gather(-1, index.expand(*bands.shape[:-1], 1)).squeeze(-1)
+def _at(bands: Tensor, window_H: Tensor) -> Tensor:
+    return bands.gather(-1, window_H.unsqueeze(-1).expand(*bands.shape[:-1], 1)).squeeze(-1)

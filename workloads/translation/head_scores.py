@@ -20,8 +20,8 @@ from torch import Tensor
 from attnsweep.workloads.diagnostics.roles.counts import Looks, RoleCounts, count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, score_names
 from attnsweep.workloads.diagnostics.roles.sentences import Arcs, Sentences, fit_offsets
-from attnsweep.workloads.diagnostics.shuffles import SCORES as STRUCTURE_SCORES
-from attnsweep.workloads.diagnostics.shuffles import PooledStructure
+from attnsweep.workloads.diagnostics.structure import SCORES as STRUCTURE_SCORES
+from attnsweep.workloads.diagnostics.structure import PooledStructure
 from attnsweep.workloads.engine.contract import Batch, HeadScores
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.layout import selected

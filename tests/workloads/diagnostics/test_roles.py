@@ -191,17 +191,15 @@ def test_causal_queries_have_no_later_candidates(heads: Tensor, sentences: Sente
     counts, both_ways = count_roles(heads, causal), count_roles(heads, sentences)
     arcs = causal.arcs
     assert arcs is not None
-    assert counts.n_arcs is not None
-    assert both_ways.n_arcs is not None
     for direction, (look, find) in enumerate(zip(*arcs.ends(), strict=True)):
         of_relation = [int(((find <= look) & (arcs.relation == r)).sum()) for r in range(2)]
-        assert counts.n_arcs[direction].tolist() == of_relation
-    assert (counts.n_arcs < both_ways.n_arcs).all()
+        assert counts.sums["n_arcs"][direction].tolist() == of_relation
+    assert (counts.sums["n_arcs"] < both_ways.sums["n_arcs"]).all()
     scores = role_scores(counts)
     planted = list(PLANTED).index("subject to governor")
     assert scores["accuracy_subject_to_governor"][planted] == 1.0
     assert scores["positional_offset"][list(PLANTED).index("three back")] == -3
-    assert not counts.reach[T:].any()
+    assert not counts.sums["reach"][T:].any()
 
 
 LANES = Lanes([Training(TrainingParameters(), seed) for seed in range(2)], torch.device("cpu"))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnsweep.workloads.diagnostics.roles.scores import label_patterns
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.outcomes import Evidence
@@ -116,12 +115,6 @@ def test_levels_are_losses_of_reference_predictors_on_the_evaluation_batch() -> 
     shares = table.flatten().bincount(minlength=4) / 16
     expected = -shares[targets].log().mean()
     torch.testing.assert_close(batch["level/constant"][0], expected)
-
-
-def test_roles_follow_scores() -> None:
-    scores = {"previous_token": np.array([[[0.6], [0.3]]]), "induction": np.array([[[0.1], [0.7]]])}
-    assert label_patterns(scores).tolist() == [[["previous_token"], ["induction"]]]
-    assert label_patterns({name: value / 2 for name, value in scores.items()}).tolist() == [[["none"], ["none"]]]
 
 
 @pytest.mark.scale

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
-from attnsweep.workloads.diagnostics.shuffles import SCORES as STRUCTURE_SCORES
+from attnsweep.workloads.diagnostics.structure import SCORES as STRUCTURE_SCORES
 from attnsweep.workloads.diagnostics.structure import distances_to_diagonal
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
@@ -201,7 +201,6 @@ def test_structure_is_of_self_attention_alone(scores: Scores) -> None:
     itself = scores["encoder_self"]["itself"]
     uniform = scores["encoder_self"]["uniform"]
     assert itself["sigma_1"] < 0.5 * uniform["sigma_1"]
-    assert itself["sigma_1_z"] < -10
     assert scores["encoder_self"]["previous"]["sigma_2_w1"] < 0.5 * uniform["sigma_2_w1"]
     assert scores["encoder_self"]["rarest"]["sigma_3"] < uniform["sigma_3"]
     assert np.isnan([scores["cross"]["uniform"][name] for name in STRUCTURE_SCORES]).all()

@@ -4,6 +4,7 @@ score that was not measured is NaN.
 Axes: L training, N layer, H head, B sequence, T token, P pattern, R relation, D direction.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -26,27 +27,18 @@ MIN_ARCS = 100
 NULL_QUANTILE = 0.95
 """A rare-token head exceeds this quantile of its scores under permuted frequency ranks. Our choice."""
 DIRECTIONS = ("to_governor", "to_dependent")
+PATTERN_SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS))
+"""The names of the scores that `score_patterns` returns. A workload may use them as its `head_score_names`."""
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
     """The names of all role scores, in the order of `role_scores`; each grammatical relation adds its own."""
+    of_relations = itertools.product(relations, DIRECTIONS, ("accuracy", "gain"))
     return (
-        "positional_offset",
-        "positional_share",
-        "positional_mass",
-        *PATTERNS,
-        *(f"{pattern}_uniform" for pattern in PATTERNS),
-        "rare_token",
-        "rare_token_null",
-        "syntactic_accuracy",
-        "syntactic_baseline",
-        "syntactic_gain",
-        *(
-            f"{kind}_{relation}_{direction}"
-            for relation in relations
-            for direction in DIRECTIONS
-            for kind in ("accuracy", "gain")
-        ),
+        *("positional_offset", "positional_share", "positional_mass"),
+        *PATTERN_SCORE_NAMES,
+        *("rare_token", "rare_token_null", "syntactic_accuracy", "syntactic_baseline", "syntactic_gain"),
+        *(f"{kind}_{relation}_{direction}" for relation, direction, kind in of_relations),
     )
 
 
@@ -64,55 +56,42 @@ def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
       gain, the accuracy of the head, that of the best fixed offset, and the difference. `accuracy_...` and `gain_...`
       have the accuracy and gain of each relation and direction.
     """
-    scores = _positional(counts)
+    sums = counts.sums
+    scores = _positional(sums, counts.first_offset)
     for index, pattern in enumerate(PATTERNS):
-        scores[pattern] = counts.pattern[..., index] / counts.total
-    for index, pattern in enumerate(PATTERNS):
-        scores[f"{pattern}_uniform"] = (counts.uniform[index] / counts.n_queries).expand_as(counts.total)
-    scores |= _rare(counts)
-    scores |= _syntactic(counts)
-    return {name: scores[name].cpu().numpy() for name in score_names(counts.relations)}
+        scores[pattern] = sums["pattern"][..., index] / sums["total"]
+        scores[f"{pattern}_uniform"] = (sums["uniform"][index] / sums["n_queries"]).expand_as(sums["total"])
+    if "n_rare" in sums:
+        scores["rare_token"] = sums["rare_hits"] / sums["n_rare"]
+        scores["rare_token_null"] = (sums["permuted_hits"] / sums["n_rare"]).quantile(NULL_QUANTILE, dim=-1)
+    if "n_arcs" in sums:
+        scores |= _syntactic(sums, counts.relations)
+    missing = torch.full_like(sums["total"], torch.nan)
+    return {name: scores.get(name, missing).cpu().numpy() for name in score_names(counts.relations)}
 
 
-def _positional(counts: RoleCounts) -> dict[str, Tensor]:
-    share = torch.where(counts.reach >= COVERAGE * counts.n_queries, counts.hits / counts.reach, -1.0)
+def _positional(sums: Mapping[str, Tensor], first_offset: int) -> dict[str, Tensor]:
+    share = torch.where(sums["reach"] >= COVERAGE * sums["n_queries"], sums["hits"] / sums["reach"], -1.0)
     best = share.argmax(-1, keepdim=True)
-    offset = (best.squeeze(-1) + counts.first_offset).double()
     picked = share.gather(-1, best).squeeze(-1)
-    mass = (counts.mass / counts.reach).gather(-1, best).squeeze(-1)
+    mass = (sums["mass"] / sums["reach"]).gather(-1, best).squeeze(-1)
     return {
-        "positional_offset": torch.where(picked > 0, offset, torch.nan),
+        "positional_offset": torch.where(picked > 0, (best.squeeze(-1) + first_offset).double(), torch.nan),
         "positional_share": picked.clamp_min(0.0),
         "positional_mass": torch.where(picked > 0, mass, torch.nan),
     }
 
 
-def _rare(counts: RoleCounts) -> dict[str, Tensor]:
-    if counts.rare_hits is None or counts.permuted_hits is None or counts.n_rare is None:
-        missing = torch.full_like(counts.total, torch.nan)
-        return {"rare_token": missing, "rare_token_null": missing}
-    return {
-        "rare_token": counts.rare_hits / counts.n_rare,
-        "rare_token_null": (counts.permuted_hits / counts.n_rare).quantile(NULL_QUANTILE, dim=-1),
-    }
-
-
-def _syntactic(counts: RoleCounts) -> dict[str, Tensor]:
-    missing = torch.full_like(counts.total, torch.nan)
-    scores = dict.fromkeys(("syntactic_accuracy", "syntactic_baseline", "syntactic_gain"), missing)
-    if counts.arc_hits is None or counts.offset_hits is None or counts.n_arcs is None:
-        return scores
-    n_arcs = torch.where(counts.n_arcs >= MIN_ARCS, counts.n_arcs, torch.nan)
-    accuracy = counts.arc_hits / n_arcs
-    baseline = (counts.offset_hits / n_arcs).expand_as(accuracy)
-    gain = accuracy - baseline
-    for r, relation in enumerate(counts.relations):
-        for d, direction in enumerate(DIRECTIONS):
-            scores[f"accuracy_{relation}_{direction}"] = accuracy[..., d, r]
-            scores[f"gain_{relation}_{direction}"] = gain[..., d, r]
-    best = gain.nan_to_num(-torch.inf).flatten(-2).argmax(-1, keepdim=True)
-    for name, values_DR in (("accuracy", accuracy), ("baseline", baseline), ("gain", gain)):
-        scores[f"syntactic_{name}"] = values_DR.flatten(-2).gather(-1, best).squeeze(-1)
+def _syntactic(sums: Mapping[str, Tensor], relations: Sequence[str]) -> dict[str, Tensor]:
+    n_arcs = torch.where(sums["n_arcs"] >= MIN_ARCS, sums["n_arcs"], torch.nan)
+    accuracy = sums["arc_hits"] / n_arcs
+    baseline = (sums["offset_hits"] / n_arcs).expand_as(accuracy)
+    measured, scores = {"accuracy": accuracy, "baseline": baseline, "gain": accuracy - baseline}, {}
+    best = measured["gain"].nan_to_num(-torch.inf).flatten(-2).argmax(-1, keepdim=True)
+    for kind, values_DR in measured.items():
+        scores[f"syntactic_{kind}"] = values_DR.flatten(-2).gather(-1, best).squeeze(-1)
+        for (d, direction), (r, relation) in itertools.product(enumerate(DIRECTIONS), enumerate(relations)):
+            scores[f"{kind}_{relation}_{direction}"] = values_DR[..., d, r]
     return scores
 
 
@@ -151,9 +130,6 @@ def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
     return np.select(cases, ["positional", "rare_token", "syntactic"], NO_ROLE)
 
 
-PATTERN_SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS))
-"""The names of the scores that `score_patterns` returns. A workload may use them as its `head_score_names`."""
-
 ROLE_SHARE = 0.5
 """A head has the role of a token pattern above this share of its attention. Our choice."""
 
@@ -166,8 +142,8 @@ def score_patterns(
     """Scores causal attention heads on token patterns, and labels their roles; a workload's `score_heads`.
 
     A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, summed over
-    the queries that count. The score `<pattern>_uniform` is the same for attention that is uniform over the tokens that
-    a query sees. The role is `previous_token` or `induction` if that score is above `ROLE_SHARE`, else `none`.
+    the queries that count; `<pattern>_uniform` is that of uniform attention. The role is `previous_token` or, failing
+    that, `induction` if that score is above `ROLE_SHARE`, else `none`.
 
     Args:
         attention: From one training's module and tokens (n_sequences, n_tokens) the attention weights (n_layers,
@@ -184,19 +160,10 @@ def score_patterns(
     read = {name: batch[name] for name in ("token", "counts", "needs_previous")}
     with torch.no_grad():
         mass_LNHP, uniform_LP = over_lanes(template, masses)(*parted(template, state), read)
-    scores: dict[str, NDArray[np.float64]] = {
-        pattern: mass_LNHP[..., index].cpu().numpy() for index, pattern in enumerate(PATTERNS)
-    }
-    for index, pattern in enumerate(PATTERNS):
-        uniform_L11 = uniform_LP[:, index].view(-1, 1, 1)
-        scores[f"{pattern}_uniform"] = uniform_L11.expand(mass_LNHP.shape[:3]).cpu().numpy()
-    return HeadScores(scores=scores, role=label_patterns(scores))
-
-
-def label_patterns(scores: dict[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """`previous_token` if its score is above `ROLE_SHARE` (with one-token segments both can be), else `induction` or
-    `none`."""
-    return np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE)
+    uniform_LNHP = uniform_LP[:, None, None].expand_as(mass_LNHP)
+    values = (*mass_LNHP.cpu().numpy().transpose(3, 0, 1, 2), *uniform_LNHP.cpu().numpy().transpose(3, 0, 1, 2))
+    scores = dict(zip(PATTERN_SCORE_NAMES, values, strict=True))
+    return HeadScores(scores=scores, role=np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE))
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

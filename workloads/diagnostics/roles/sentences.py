@@ -35,15 +35,13 @@ class Sentences:
     Attributes:
         queries: The queries that count, bool (n_sentences, n_queries): all but PAD.
         keys: The keys that count, bool (n_sentences, n_keys): all but EOS and PAD.
-        is_causal: Whether queries see only keys up to their own position. Then positive offsets are not considered, and
-            arcs to later positions do not count.
-        query_tokens: The query tokens, int64, for the duplicate-token and induction scores; `None`, as for
-            cross-attention, whose queries are of another language, leaves these unmeasured.
-        key_tokens: The key tokens, int64, for the duplicate-token, induction and rare-token scores.
+        is_causal: Whether queries see only keys up to their own position; then no later position counts.
+        query_tokens, key_tokens: int64; without those of the queries, as in cross-attention, the duplicate-token and
+            induction scores are not measured.
         rarity: The frequency rank of each token of the vocabulary in training, int64, 0 the most frequent; `None`
             leaves the rare-token score unmeasured.
-        n_frequent: A sentence counts for the rare-token score if the rank of its rarest token is at least this. Voita
-            et al. 2019, section 5.3, use 500 for vocabularies of tens of thousands; use less for a smaller vocabulary.
+        n_frequent: A sentence counts for the rare-token score if the rank of its rarest token is at least this (Voita
+            et al. 2019, section 5.3); use less for a small vocabulary.
         arcs: The gold arcs; `None` leaves the syntactic scores unmeasured.
         offsets: The best fixed offset of each direction and relation, int64 (2, n_relations), from `fit_offsets` on
             training sentences.
@@ -60,12 +58,10 @@ class Sentences:
     offsets: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.rarity is not None and self.key_tokens is None:
-            raise _missing("key_tokens", "rarity")
-        if self.query_tokens is not None and self.key_tokens is None:
-            raise _missing("key_tokens", "query_tokens")
-        if (self.arcs is None) != (self.offsets is None):
-            raise _missing("offsets", "arcs")
+        for needed, other in (("key_tokens", "rarity"), ("key_tokens", "query_tokens"), ("offsets", "arcs")):
+            if getattr(self, needed) is None and getattr(self, other) is not None:
+                expected = f"a tensor, because {other} is given"
+                raise UserError(needed, given=None, expected=expected, fix="give both, or neither of them")
 
     def allowed(self) -> Tensor:
         """Which pairs count, (n_sentences, n_queries, n_keys): neither is padding, and no mask hides the key."""
@@ -78,21 +74,12 @@ class Sentences:
         arcs = self.arcs
         if arcs is not None:
             is_inside = (arcs.sentence >= first) & (arcs.sentence < past)
-            arcs = Arcs(
-                relations=arcs.relations,
-                sentence=arcs.sentence[is_inside] - first,
-                relation=arcs.relation[is_inside],
-                dependent=arcs.dependent[is_inside],
-                governor=arcs.governor[is_inside],
-            )
-        return replace(
-            self,
-            queries=self.queries[first:past],
-            keys=self.keys[first:past],
-            query_tokens=None if self.query_tokens is None else self.query_tokens[first:past],
-            key_tokens=None if self.key_tokens is None else self.key_tokens[first:past],
-            arcs=arcs,
-        )
+            columns = ("sentence", "relation", "dependent", "governor")
+            arcs = replace(arcs, **{name: getattr(arcs, name)[is_inside] for name in columns})
+            arcs = replace(arcs, sentence=arcs.sentence - first)
+        by_sentence = {name: getattr(self, name) for name in ("queries", "keys", "query_tokens", "key_tokens")}
+        few = {name: None if value is None else value[of] for name, value in by_sentence.items()}
+        return replace(self, **few, arcs=arcs)
 
 
 R = TypeVar("R")
@@ -125,9 +112,3 @@ def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor
     nearest_first = offset.abs().argsort(stable=True)
     chosen: Tensor = offset[nearest_first][count[..., nearest_first].argmax(-1)]
     return chosen.to(arcs.sentence.device)
-
-
-def _missing(subject: str, other: str) -> UserError:
-    return UserError(
-        subject, given=None, expected=f"a tensor, because {other} is given", fix="give both, or neither of them"
-    )
