@@ -1,6 +1,5 @@
 """What `attnsweep heads` and `attnsweep why` ask of a workload beyond its contract; any workload works without."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,8 +40,7 @@ class Lenses:
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
     """What a workload declares about its models; else the defaults."""
-    declared = workload.lenses
-    lenses = importlib.import_module(declared).LENSES if isinstance(declared, str) else declared or Lenses()
+    lenses = workload.lenses or Lenses()
     if not isinstance(lenses, Lenses):
         fix = "assign attnsweep.Lenses(...) to the workload's attribute `lenses`"
         raise SpecError(f"{workload.name}.lenses", given=lenses, expected="attnsweep.Lenses(...)", fix=fix)

@@ -1,10 +1,10 @@
 """Prepared corpora: Parquet files that `attnsweep prepare-corpus` makes and that trainings read.
 
 A row is a sentence or a document. It has columns with lists of int32 (indices into the vocabulary) and the column
-`part` (such as training). The vocabulary, the version of the format and the digest of the content are in the file's
-metadata.
+`part` (such as training). Vocabulary, version of the format and digest of the content are in the file's metadata.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,18 +23,31 @@ from attnsweep.workloads.files import given_file
 from attnsweep.workloads.parameters import Value
 
 _WORDS_KEY, _DIGEST_KEY = "words", "digest"
-_VERSION = "1"
+_VERSION = "2"
 
 
 class Digested(Protocol):
-    """The content of a prepared corpus file, and a digest that reveals whether the file was changed."""
+    """The content of a prepared file; two have the same `digest` if and only if they are equal."""
 
     @property
-    def digest(self) -> str:
-        """A hash of the file's content. Two contents are equal if and only if their digests are."""
+    def digest(self) -> str: ...
 
 
 C = TypeVar("C", bound=Digested)
+
+
+def digest_of(*parts: Sequence[str] | NDArray[Any]) -> str:
+    """A hash of texts and arrays, whose numbers are little-endian on every machine."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            array = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
+            kind, content = f"{array.dtype.str} {array.shape}", array.tobytes()
+        else:
+            kind, content = "texts", json.dumps(part).encode()
+        # With kind and size, moving a boundary between two parts changes the hash.
+        digest.update(f"{kind} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -88,37 +101,23 @@ class Format(Generic[C]):
         content: C = _read(self, str(file), state.st_mtime_ns, state.st_size)
         return content
 
-    def refused(self, given: str, expected: str, fix: str) -> UserError:
-        """The error for a file that cannot be used; its fix ends with the command that prepares such files."""
-        return UserError("corpus", given=given, expected=expected, fix=f"{fix}: {self.prepare}")
-
 
 @lru_cache(maxsize=8)
 def _read(kind: Format[Any], path: str, mtime_ns: int, size: int) -> Any:
     del mtime_ns, size
-    noun, again = f"a {kind.noun}", "prepare the corpus again"
+    given = f"{path}, not a {kind.noun} of version {_VERSION}"
     try:
         table = pq.read_table(path, partitioning=None)
-    except (OSError, pa.ArrowInvalid) as error:
-        given = f"the file {path}, which cannot be read as Parquet"
-        raise kind.refused(given, noun, "prepare the corpus with this command") from error
-    metadata = {key.decode(errors="replace"): value for key, value in (table.schema.metadata or {}).items()}
-    if kind.version_key not in metadata:
-        given = f"the file {path}, which attnsweep has not prepared"
-        raise kind.refused(given, noun, "prepare the corpus with this command")
-    if (version := metadata[kind.version_key].decode(errors="replace")) != _VERSION:
-        raise kind.refused(
-            f"the file {path} of the format version {version}", f"a file of the format version {_VERSION}", again
-        )
-    try:
-        content = kind.assembled(table.select(kind.schema.names).cast(kind.schema), json.loads(metadata[_WORDS_KEY]))
-        recorded = metadata[_DIGEST_KEY].decode()
-    except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise kind.refused(path, f"a {kind.noun} with all columns and metadata of this format", again) from error
-    if content.digest != recorded:
-        given, expected = f"{path}, digest {content.digest}", f"the digest it was written with, {recorded}"
-        raise kind.refused(given, expected, f"the file was changed after its preparation: {again}")
-    return content
+        metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        if metadata.get(kind.version_key) == _VERSION:
+            columns, words = table.select(kind.schema.names).cast(kind.schema), json.loads(metadata[_WORDS_KEY])
+            content = kind.assembled(columns, words)
+            if content.digest == metadata[_DIGEST_KEY]:
+                return content
+            given = f"{path}, which was changed after its preparation (digest {content.digest})"
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        given = f"{path}, which cannot be read as a {kind.noun} ({error})"
+    raise UserError("corpus", given=given, expected=f"a {kind.noun}", fix=f"prepare it again: {kind.prepare}")
 
 
 def checked_rows(table: pa.Table, column: str, words: Sequence[str], specials: tuple[str, ...]) -> pa.ListArray:

@@ -1,10 +1,12 @@
 """The category-pairs problem: data, losses and outcomes of systems P and C (attention alone) and of the full models."""
 
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.certificates import certify
@@ -17,6 +19,8 @@ from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_b
 from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
+from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
+from attnsweep.workloads.lenses import Lenses
 
 System = PositionsOnly | CategoriesOnly
 
@@ -24,6 +28,24 @@ _EVAL_TEXTS = 2048
 """The number of texts on which systems P and C are evaluated if the loss over all texts has no closed formula."""
 _FULL_EVAL_TEXTS = 256
 """The number of texts on which full models are evaluated: 12,544 predicted positions with 50 positions a text."""
+
+
+def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:
+    """`None` for attention alone. At the first position nothing is predicted. Axes: M position, N category, S token
+    row."""
+    if not isinstance(model, FullModel):
+        return None
+    text_BM = workload.eval_batch(lanes)["text"][0]
+    number = chosen(sentence, len(text_BM))
+    category_MN = one_hot(text_BM[number], model.n_categories).to(model.v_VV)
+    position_MM = torch.eye(model.n_positions).to(model.v_VV)
+    by_variant = {"solution_2": category_MN, "combined": torch.cat([category_MN, position_MM], dim=1)}
+    token_MS = by_variant.get(model.variant, position_MM)
+    logit_MM = token_MS @ model.logits() @ token_MS.T
+    weight_MM = logit_MM.softmax(0) if lanes.shared.attention_activation == "softmax" else logit_MM
+    keys = tuple(str(category + 1) for category in text_BM[number].tolist())
+    layer = LayerMaps.of(0, keys[1:], keys, weight_MM.T[None, 1:])
+    return SentenceMaps(number=number, n_sentences=len(text_BM), text=" ".join(keys), layers=(layer,))
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
@@ -37,7 +59,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
     )
 
     head_score_names = SCORE_NAMES
-    lenses: ClassVar[object] = "attnsweep.workloads.category_pairs.lenses"
+    lenses: ClassVar[object] = Lenses(maps=_maps)
     level_names = ("zero", "mean", "centred_shift", "valley", "marginal", "cur", "prev", "additive", "unordered")
     verdicts = VERDICTS
 

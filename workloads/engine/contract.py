@@ -137,8 +137,7 @@ class Workload(ABC, Generic[P]):
     """The scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for models without heads."""
     lenses: ClassVar[object] = None
     """The `attnsweep.Lenses` that help `heads` and `why` to read a trained model whose attention or tokens they cannot
-    find by themselves. Or the name of a module with a constant `LENSES`: changing that module does not count as a
-    change of the code that trains."""
+    find by themselves."""
     files: ClassVar[tuple[str, ...]] = ()
     """Files that the user's code reads, by path from its folder. Wherever it trains, they are beside `__file__`."""
 

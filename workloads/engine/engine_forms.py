@@ -36,7 +36,7 @@ class Site:
 
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
     """Adds to a step's batch the masks, (n_trainings, ...), of the given calls of dropout."""
-    drawn = lanes.streams.kept(DROPOUT, [(site.shape, site.n_dropped) for site in sites], step)
+    drawn = lanes.streams.kept("dropout", [(site.shape, site.n_dropped) for site in sites], step)
     return batch | prefixed(DROPOUT, {str(number): mask for number, mask in enumerate(drawn)})
 
 

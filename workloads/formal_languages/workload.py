@@ -2,14 +2,14 @@
 
 import functools
 import math
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from attnsweep.workloads.engine.contract import Batch, HeadScores, Workload
+from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.initialization import draw_parameters
 from attnsweep.workloads.engine.optimizers import State
@@ -24,8 +24,10 @@ from attnsweep.workloads.formal_languages.data import (
     training_batches,
 )
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, torchs_law
-from attnsweep.workloads.formal_languages.language import Tokens
+from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
+from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
+from attnsweep.workloads.lenses import Lenses
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 SCORE_NAMES = ("first_attention", "attention_entropy")
@@ -33,6 +35,7 @@ POSITIONAL = 0.5
 """A head is `positional` if CLS gives position 1 more than this share of its attention, on average over strings."""
 
 _N_STRINGS = 32
+_SYMBOLS = ("0", "1", "CLS")
 
 
 def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
@@ -92,6 +95,31 @@ VERDICTS = VerdictTable(
 _NAT = 1.0 / math.log(2.0)
 
 
+def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
+    del workload
+    number = chosen(sentence, _N_STRINGS)
+    batch = {name: value[0] for name, value in looked_at_batch(lanes, _N_STRINGS).items()}
+    tokens = tokens_of(batch)
+    attention = cast(Encoder, encoder).trace(tokens)[1]
+    keys, is_there_T = _symbols(tokens, number)
+    layers = (
+        LayerMaps.of(layer, ("CLS",), keys, weight_BHT[number][:, None, is_there_T])
+        for layer, weight_BHT in enumerate(attention)
+    )
+    return SentenceMaps(number=number, n_sentences=_N_STRINGS, text=", ".join(keys), layers=tuple(layers))
+
+
+def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
+    counts_T = tokens.log_count_BT[number].double().exp().round().long()
+    symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
+    named = [
+        _SYMBOLS[symbol] + (f" ×{count}" if count > 1 else "")
+        for symbol, count in zip(symbols_T.tolist(), counts_T.tolist(), strict=True)
+        if count
+    ]
+    return tuple(named), counts_T > 0
+
+
 class FormalLanguages(Workload[FormalLanguagesParameters]):
     """Small post-norm encoders that learn to recognize the strings of a formal language."""
 
@@ -100,7 +128,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
     summary = "encoders that learn FIRST or PARITY, and what they make of longer strings (Chiang & Cholak 2022)"
 
     head_score_names = SCORE_NAMES
-    lenses: ClassVar[object] = "attnsweep.workloads.formal_languages.lenses"
+    lenses: ClassVar[object] = Lenses(maps=_maps, least_examples=512)
     level_names = ("zero", "constant", "count")
     verdicts = VERDICTS
 

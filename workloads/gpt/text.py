@@ -1,8 +1,6 @@
 """A user's text as token numbers, and the Parquet file that `attnsweep prepare-corpus --unit` writes, whose column
 `tokens` has the words or characters of each row."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.workloads.prepared_files import Format, checked_rows, part_numbers
+from attnsweep.workloads.prepared_files import Format, checked_rows, digest_of, part_numbers
 
 SPECIALS = ("<end>", "<unk>")
 END, UNK = range(2)
@@ -38,11 +36,7 @@ class Text:
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
     """Makes a text from rows of word numbers, lists of int32; `is_held_out` is (n_rows,)."""
     train, held_out = (_joined(rows.filter(pa.array(mask))) for mask in (~is_held_out, is_held_out))
-    head = json.dumps([words, len(train), len(held_out)]).encode()
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in (f"{len(head)} ".encode(), head, train.astype("<i8").tobytes(), held_out.astype("<i8").tobytes()):
-        digest.update(piece)
-    return Text(words=words, train=train, held_out=held_out, digest=digest.hexdigest())
+    return Text(words=words, train=train, held_out=held_out, digest=digest_of(words, train, held_out))
 
 
 def _assembled(table: pa.Table, words: list[str]) -> Text:

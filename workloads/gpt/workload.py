@@ -22,6 +22,8 @@ from attnsweep.workloads.engine.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.gpt.model import GPT
 from attnsweep.workloads.gpt.parameters import GPTParameters
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, OwnText, Sequences
+from attnsweep.workloads.gpt.text import read_text
+from attnsweep.workloads.lenses import Lenses
 
 GPTLanes = Lanes[GPTParameters]
 
@@ -71,6 +73,10 @@ VERDICTS = VerdictTable(
 )
 
 
+def _vocabulary(parameters: GPTParameters) -> tuple[str, ...]:
+    return () if parameters.corpus is None else read_text(parameters.corpus).words
+
+
 class GPTWorkload(Workload[GPTParameters]):
     """The workload of minimal GPTs on small languages whose entropies are known, or on a user's text."""
 
@@ -79,7 +85,7 @@ class GPTWorkload(Workload[GPTParameters]):
     summary = "minimal GPTs: when does attention begin to select, and induction heads emerge? (Boue 2025)"
 
     head_score_names = PATTERN_SCORE_NAMES
-    lenses: ClassVar[object] = "attnsweep.workloads.gpt.lenses"
+    lenses: ClassVar[object] = Lenses(vocabulary=_vocabulary)
     level_names = ("zero", "constant", "current", "context")
     verdicts = VERDICTS
 

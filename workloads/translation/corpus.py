@@ -4,9 +4,6 @@
 Axes: N sentence pair, S source token, T target token, V word of a vocabulary, A arc.
 """
 
-import dataclasses
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.workloads.prepared_files import Format, checked_rows, part_numbers
+from attnsweep.workloads.prepared_files import Format, checked_rows, digest_of, part_numbers
 
 SPECIALS = ("<pad>", "<sos>", "<eos>", "<unk>")
 PAD, SOS, EOS, UNK = range(4)
@@ -81,36 +78,6 @@ def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)
 
 
-def corpus_digest(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None) -> str:
-    """Hashes a corpus. Every piece is preceded by its kind and size, so that moving a boundary between two pieces
-    changes the hash. Numbers are little-endian on every machine."""
-    digest = hashlib.blake2b(digest_size=16)
-    for side in (source, target):
-        _add_words(digest, side.words)
-        _add_array(digest, side.tokens)
-        _add_array(digest, side.lengths)
-    _add_array(digest, part)
-    _add_words(digest, ("no gold",) if gold is None else ("gold", *gold.relations))
-    if gold is not None:
-        for field in dataclasses.fields(Gold):
-            if field.name != "relations":
-                _add_array(digest, getattr(gold, field.name))
-    return digest.hexdigest()
-
-
-def _add_words(digest: hashlib.blake2b, words: Sequence[str]) -> None:
-    encoded = [word.encode() for word in words]
-    digest.update(f"words {len(encoded)}\n".encode())
-    for word in encoded:
-        digest.update(f"{len(word)} ".encode() + word)
-
-
-def _add_array(digest: hashlib.blake2b, array: NDArray[np.int64] | NDArray[np.float64]) -> None:
-    little_endian = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    digest.update(f"array {little_endian.dtype.str} {little_endian.shape}\n".encode())
-    digest.update(little_endian.tobytes())
-
-
 PART_NAMES = ("train", "valid", "test")
 """The names of the parts, in the order of `corpus.TRAIN`, `VALID`, `TEST`."""
 
@@ -125,7 +92,10 @@ def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
 
 
 def make_corpus(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None = None) -> Corpus:
-    digest = corpus_digest(source, target, part, gold)
+    arrays = [] if gold is None else [gold.relations, gold.source_arcs, gold.target_arcs, gold.alignment]
+    nats = [] if gold is None else [gold.token_nats, gold.target_nats]
+    sides = [piece for side in (source, target) for piece in (side.words, side.tokens, side.lengths)]
+    digest = digest_of(*sides, part, *arrays, *nats)
     return Corpus(source=source, target=target, part=part, gold=gold, digest=digest)
 
 

@@ -30,7 +30,6 @@ from attnsweep.workloads.translation.corpus import (
 )
 from attnsweep.workloads.translation.grammar import grammar_corpus
 from attnsweep.workloads.translation.parameters import TranslationParameters
-from attnsweep.workloads.translation.translator import masks
 
 _HELD_OUT_LEAST = 500
 """Sentences of the grammar's validation and test parts, unless the parameters need more."""
@@ -167,14 +166,12 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """The batches of the first of these steps, each training's in its own order: none beyond the current pass, and only
-    one if there is dropout, whose masks are much larger than words."""
+    """The batches of the first of these steps, none beyond the current pass, each training's in its own order."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
     turn = steps[0] // passes.steps
-    end = steps[0] if shared.dropout else steps[-1]
-    batch_steps = range(steps[0], min(end + 1, (turn + 1) * passes.steps))
+    batch_steps = range(steps[0], min(steps[-1] + 1, (turn + 1) * passes.steps))
     drawn_LN = lanes.streams.uniform("batch", (len(studied.train),), turn, used_from=turn * passes.steps)
     order = _orders(passes, drawn_LN)
     batches = []
@@ -182,8 +179,7 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
         bucket, used = passes.bucket_at(step)
         first = used * shared.batch_size
         pairs_LB = order[bucket][:, first : first + shared.batch_size]
-        words = pairs_of(studied, pairs_LB, passes.buckets[bucket])
-        batches.append(words | masks(lanes, step, words))
+        batches.append(pairs_of(studied, pairs_LB, passes.buckets[bucket]))
     return batches
 
 

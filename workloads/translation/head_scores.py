@@ -7,10 +7,9 @@ Axes: L lane, H head, B sentence, S source token, T target token, Q query, K key
 """
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add
-from typing import NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -52,38 +51,15 @@ class Alignment:
     offset: int
 
 
-class AlignmentCounts(NamedTuple):
-    """Counts of queries whose next word has an aligned word.
-
-    Attributes:
-        hits: (...) those whose strongest key it is.
-        by_offset: Those at whose position plus the fixed offset it is.
-    """
-
-    hits: NDArray[np.float64]
-    by_offset: int
-    n_queries: int
-
-
-def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> AlignmentCounts:
-    """Counts on one batch how often each head's strongest key, (..., n_sentences, n_queries), is the aligned word."""
+def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> NDArray[np.float64]:
+    """Of the queries whose next word has an aligned word: all, those at whose position plus the offset it is, and for
+    each head those whose strongest key, (..., n_sentences, n_queries), it is: (3, ...)."""
     place_BQ = alignment.place_BQ
-    counts_BQ = sentences.queries & (place_BQ >= 0)
-    counts_BQ = counts_BQ & sentences.keys.gather(1, place_BQ.clamp(min=0))
+    counts_BQ = sentences.queries & (place_BQ >= 0) & sentences.keys.gather(1, place_BQ.clamp(min=0))
+    by_offset_BQ = torch.arange(place_BQ.shape[1], device=place_BQ.device) + alignment.offset == place_BQ
     hits = ((strongest == place_BQ) & counts_BQ).sum((-2, -1))
-    query_Q = place_BQ.new_tensor(range(place_BQ.shape[1]))
-    by_offset = ((query_Q + alignment.offset == place_BQ) & counts_BQ).sum()
-    return AlignmentCounts(hits.double().cpu().numpy(), int(by_offset), int(counts_BQ.sum()))
-
-
-def alignment_scores(counts: Sequence[AlignmentCounts]) -> dict[str, NDArray[np.float64]]:
-    """The shares of queries whose strongest key is the aligned word, or at whose fixed offset it is (baseline)."""
-    n_queries = sum(batch.n_queries for batch in counts)
-    hits = np.sum([batch.hits for batch in counts], axis=0)
-    return {
-        "alignment": hits / n_queries,
-        "alignment_baseline": np.full_like(hits, sum(batch.by_offset for batch in counts) / n_queries),
-    }
+    counts = [counts_BQ.sum().expand_as(hits), (by_offset_BQ & counts_BQ).sum().expand_as(hits), hits]
+    return np.asarray(torch.stack(counts).double().cpu().numpy())
 
 
 _BUCKETS = 8
@@ -128,12 +104,31 @@ class _Fits:
         self.gold = gold
         train = np.flatnonzero(corpus.part == TRAIN)
         longest = max(corpus.source.tokens.shape[1], corpus.target.tokens.shape[1] + 1)
-        self.source_offsets = fit_offsets(_arcs(gold, gold.source_arcs, train, 0), longest)
-        self.target_offsets = fit_offsets(_arcs(gold, gold.target_arcs, train, 1), longest, is_causal=True)
+        source, target = self._arcs(train)
+        self._offsets = fit_offsets(source, longest), fit_offsets(target, longest, is_causal=True)
         place = gold.alignment[train]
         offsets = (place - np.arange(place.shape[1]))[place >= 0]
         values, counts = np.unique(offsets, return_counts=True)
         self.alignment_offset = int(values[counts.argmax()])
+
+    def of(self, pairs: NDArray[np.int64], device: torch.device) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arcs of these pairs, numbered in their order, and the offsets, of source and of target."""
+        both = zip(self._arcs(pairs, device), self._offsets, strict=True)
+        source, target = ({"arcs": arcs, "offsets": offsets.to(device)} for arcs, offsets in both)
+        return source, target
+
+    def _arcs(self, pairs: NDArray[np.int64], device: torch.device | None = None) -> tuple[Arcs, Arcs]:
+        place = np.full(len(self.gold.alignment), -1)
+        place[pairs] = np.arange(len(pairs))
+        made = []
+        # The tokens that the decoder reads begin with SOS, so positions move by one.
+        for arcs_A4, shift in ((self.gold.source_arcs, 0), (self.gold.target_arcs, 1)):
+            chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]
+            columns = [place[chosen[:, 0]], chosen[:, 1], chosen[:, 2] + shift, chosen[:, 3] + shift]
+            sentence, relation, dependent, governor = (torch.as_tensor(column, device=device) for column in columns)
+            ends = {"dependent": dependent, "governor": governor}
+            made.append(Arcs(relations=self.gold.relations, sentence=sentence, relation=relation, **ends))
+        return made[0], made[1]
 
 
 def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, device: torch.device) -> LookedAt:
@@ -141,37 +136,17 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
     batch = {name: value[0] for name, value in words.items()}
     source, read = batch["source"], batch["read"]
     source_words, read_words = (source != PAD) & (source != EOS), (read != PAD) & (read != SOS)
-    source_side, target_side = (
-        functools.partial(
-            Sentences,
-            rarity=torch.as_tensor(rarity, device=device),
-            n_frequent=_n_frequent(side.tokens[studied.train]),
-        )
-        for side, rarity in (
-            (studied.corpus.source, studied.source_rarity),
-            (studied.corpus.target, studied.target_rarity),
-        )
+    corpus = studied.corpus
+    of_source, of_target = (
+        {"rarity": torch.as_tensor(rarity, device=device), "n_frequent": _n_frequent(side.tokens[studied.train])}
+        for side, rarity in ((corpus.source, studied.source_rarity), (corpus.target, studied.target_rarity))
     )
-    sentences = {
-        "encoder_self": source_side(
-            queries=source != PAD,
-            keys=source_words,
-            query_tokens=source,
-            key_tokens=source,
-            arcs=None if fits is None else _arcs(fits.gold, fits.gold.source_arcs, bucket.pairs, 0, device),
-            offsets=None if fits is None else fits.source_offsets.to(device),
-        ),
-        "decoder_self": target_side(
-            queries=read_words,
-            keys=read_words,
-            is_causal=True,
-            query_tokens=read,
-            key_tokens=read,
-            arcs=None if fits is None else _arcs(fits.gold, fits.gold.target_arcs, bucket.pairs, 1, device),
-            offsets=None if fits is None else fits.target_offsets.to(device),
-        ),
-        "cross": source_side(queries=read != PAD, keys=source_words, key_tokens=source),
-    }
+    source_arcs, target_arcs = ({}, {}) if fits is None else fits.of(bucket.pairs, device)
+    own: dict[str, Any] = {"query_tokens": source, "key_tokens": source, **of_source, **source_arcs}
+    sentences = {"encoder_self": Sentences(queries=source != PAD, keys=source_words, **own)}
+    own = {"query_tokens": read, "key_tokens": read, **of_target, **target_arcs}
+    sentences["decoder_self"] = Sentences(queries=read_words, keys=read_words, is_causal=True, **own)
+    sentences["cross"] = Sentences(queries=read != PAD, keys=source_words, key_tokens=source, **of_source)
     n_tokens = {"encoder_self": (source != PAD).sum(1).cpu(), "decoder_self": (read != PAD).sum(1).cpu()}
     if fits is None:
         return LookedAt(batch, sentences, n_tokens, None)
@@ -184,17 +159,6 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
     words = tokens[tokens > UNK]
     seen = np.sort(np.bincount(words))[::-1]
     return int(np.searchsorted(np.cumsum(seen), FREQUENT_COVERAGE * words.size)) + 1
-
-
-def _arcs(
-    gold: Gold, arcs_A4: NDArray[np.int64], pairs: NDArray[np.int64], shift: int, device: torch.device | None = None
-) -> Arcs:
-    place = np.full(len(gold.alignment), -1)
-    place[pairs] = np.arange(len(pairs))
-    chosen = arcs_A4[place[arcs_A4[:, 0]] >= 0]
-    columns = [place[chosen[:, 0]], chosen[:, 1], chosen[:, 2] + shift, chosen[:, 3] + shift]
-    sentence, relation, dependent, governor = (torch.as_tensor(column, device=device) for column in columns)
-    return Arcs(relations=gold.relations, sentence=sentence, relation=relation, dependent=dependent, governor=governor)
 
 
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
@@ -235,7 +199,7 @@ class _Measures:
     def __init__(self, layer: str, longest: int) -> None:
         self._layer = layer
         self._roles: list[RoleCounts] = []
-        self._alignments: list[AlignmentCounts] = []
+        self._aligned: list[NDArray[np.float64]] = []
         self._structure = PooledStructure(longest)
 
     def add(self, attention_LHBQK: Tensor, part: LookedAt) -> None:
@@ -243,20 +207,19 @@ class _Measures:
         looks = Looks.of(attention_LHBQK, sentences)
         self._roles.append(count_roles(attention_LHBQK, sentences, looks))
         if self._layer != "cross":
-            self._add_structure(attention_LHBQK, part.n_tokens[self._layer])
+            n_tokens_B = part.n_tokens[self._layer]
+            for n in sorted(set(n_tokens_B.tolist())):
+                of_length = (n_tokens_B == n).nonzero()[::_STRUCTURE_STRIDE, 0]
+                self._structure.add(attention_LHBQK[:, :, of_length, :n, :n])
         elif part.alignment is not None:
-            self._alignments.append(count_aligned(looks.strongest, sentences, part.alignment))
+            self._aligned.append(count_aligned(looks.strongest, sentences, part.alignment))
 
     def scores(self) -> dict[str, NDArray[np.float64]]:
         roles = role_scores(functools.reduce(add, self._roles))
         scores = dict.fromkeys(SCORE_NAMES, np.full_like(roles["positional_share"], np.nan)) | roles
         if self._layer != "cross":
             scores |= {name: value.double().cpu().numpy() for name, value in self._structure.scores().items()}
-        if self._alignments:
-            scores |= alignment_scores(self._alignments)
+        if self._aligned:
+            n_queries, by_offset, hits = np.sum(self._aligned, axis=0)
+            scores |= {"alignment": hits / n_queries, "alignment_baseline": by_offset / n_queries}
         return scores
-
-    def _add_structure(self, attention_LHBQK: Tensor, n_tokens_B: Tensor) -> None:
-        for n in sorted(set(n_tokens_B.tolist())):
-            sentences_of_length = (n_tokens_B == n).nonzero()[::_STRUCTURE_STRIDE, 0]
-            self._structure.add(attention_LHBQK[:, :, sentences_of_length, :n, :n])

@@ -19,7 +19,7 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS
 from attnsweep.workloads.translation.data import StudiedCorpus
 from attnsweep.workloads.translation.parameters import TranslationParameters
-from attnsweep.workloads.translation.translator import Translator, TranslatorShape, masks_of
+from attnsweep.workloads.translation.translator import Translator, TranslatorShape
 
 
 class Structure(nn.Module):
@@ -111,17 +111,18 @@ class TranslationModel(nn.Module):
             eps_inside_root=parameters.layer_norm_convention == "inside_root",
             qk=parameters.qk,
             qk_rank=parameters.qk_rank,
+            dropout=parameters.dropout,
         )
         self.translator = Translator(shape, parameters.attention_scale, parameters.layer_norm_eps)
         self.structure = Structure(parameters, longest)
         self.label_smoothing = per_lane(parameters.label_smoothing)
 
     def forward(self, batch: Batch) -> Tensor:
-        logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
+        logit_BTV: Tensor = self.translator(batch["source"], batch["read"], self._sights(batch))
         return logit_BTV
 
     def attention(self, batch: Batch) -> dict[str, Tensor]:
-        return self.translator.attention(batch["source"], batch["read"], self._sights(batch), masks_of(batch))
+        return self.translator.attention(batch["source"], batch["read"], self._sights(batch))
 
     def _sights(self, batch: Batch) -> dict[str, Sight]:
         return sights(self.structure, batch, self.translator.scale.dtype)

@@ -1,6 +1,6 @@
 """The translator: a pre-norm encoder-decoder with one block each, and dropout.
 
-Axes: L lane, B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D model, H
+Axes: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D model, H
 head, C channel of a head's queries and keys, E keys and values of all heads, W feed-forward, V word of a vocabulary.
 
     x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN once more at the end of encoder and decoder
@@ -13,7 +13,6 @@ added, and the sums of embeddings and positions).
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -21,50 +20,9 @@ from torch.nn.functional import embedding, pad
 
 from attnsweep.workloads.attention.attention import HoldableHeads, LogitScale, Sight, attended, by_head, logit_scale
 from attnsweep.workloads.attention.layers import LayerNorm, sinusoids
-from attnsweep.workloads.engine.contract import Batch, Lanes
 from attnsweep.workloads.interventions import BY_POSITION, PATTERNS
-from attnsweep.workloads.translation.parameters import TranslationParameters
-
-SITES = {
-    "source": "source",
-    "encoder_self": "source",
-    "encoder_ffn": "source",
-    "target": "read",
-    "decoder_self": "read",
-    "cross": "read",
-    "decoder_ffn": "read",
-}
-"""The places where dropout is applied, and for each the words of the batch that have a row there."""
-
-_VALUES = 2**16
-"""Dropout is decided by a random integer below this: its share is rounded to a multiple of 1 / 65,536."""
-
-
-def masks(lanes: Lanes[TranslationParameters], step: int, words: Batch) -> Batch:
-    """Draws the dropout masks of one step, by the place where they apply as `keep_<site>` (n_trainings, n_sentences,
-    n_tokens, d_model), 0 or 1 / (1 - dropout); none without dropout. `words` has `source` and `read`."""
-    dropped = round(lanes.shared.dropout * _VALUES)
-    if not dropped:
-        return {}
-    shapes = [(*words[word_name].shape[1:], lanes.shared.d_model) for word_name in SITES.values()]
-    kept = lanes.streams.kept("dropout", [(shape, dropped) for shape in shapes], step)
-    factor = _VALUES / (_VALUES - dropped)
-    return {f"keep_{site}": mask.to(lanes.dtype) * factor for site, mask in zip(SITES, kept, strict=True)}
-
-
-def masks_of(batch: Batch) -> Mapping[str, Tensor]:
-    """The masks of one training's batch, (n_sentences, n_tokens, d_model), by site; none for evaluation."""
-    return {site: batch[f"keep_{site}"] for site in SITES if f"keep_{site}" in batch}
-
-
-def masked(x_RD: Tensor, masks_BTD: Mapping[str, Tensor], site: str) -> Tensor:
-    """`x_RD`, (n_rows, d_model), times the mask of the site, if there is one."""
-    return x_RD * masks_BTD[site].reshape(x_RD.shape) if site in masks_BTD else x_RD
-
 
 Sights = Mapping[str, Sight]
-Masks = Mapping[str, Tensor]
-NO_MASKS: Masks = MappingProxyType({})
 
 LAYERS = ("encoder_self", "decoder_self", "cross")
 """The attention layers, in the order of the `heads` table's column `layer`."""
@@ -95,6 +53,7 @@ class TranslatorShape:
     eps_inside_root: bool = True
     qk: str = "factored"
     qk_rank: int | None = None
+    dropout: float = 0.0
 
     @property
     def value_width(self) -> int:
@@ -204,47 +163,45 @@ class Translator(nn.Module):
             ("has_log_n", built.has_log_n),
         ):
             self.register_buffer(name, value)
+        self.dropout = nn.Dropout(shape.dropout) if shape.dropout else nn.Identity()
         self.shape = shape
 
-    def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS) -> Tensor:
+    def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights) -> Tensor:
         """The logits (n_sentences, n_target_tokens, n_words) of the word after each target word; these start with
         SOS."""
-        x_RD, _ = self._attended(source_BS, target_BT, sights, masks)
-        x_RD = x_RD + masked(self.decoder_ffn(self._normal("decoder_ffn", x_RD)), masks, "decoder_ffn")
+        x_RD, _ = self._attended(source_BS, target_BT, sights)
+        x_RD = x_RD + self.dropout(self.decoder_ffn(self._normal("decoder_ffn", x_RD)))
         logit_RV = torch.addmm(self.word_bias_V, self._normal("decoder_end", x_RD), self.word_weight_DV)
         return logit_RV.view(*target_BT.shape, -1)
 
-    def attention(
-        self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks = NO_MASKS
-    ) -> dict[str, Tensor]:
+    def attention(self, source_BS: Tensor, target_BT: Tensor, sights: Sights) -> dict[str, Tensor]:
         """The attention weights (n_sentences, n_heads, n_queries, n_keys) of each of `LAYERS`."""
-        return self._attended(source_BS, target_BT, sights, masks)[1]
+        return self._attended(source_BS, target_BT, sights)[1]
 
-    def _attended(
-        self, source_BS: Tensor, target_BT: Tensor, sights: Sights, masks: Masks
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def _attended(self, source_BS: Tensor, target_BT: Tensor, sights: Sights) -> tuple[Tensor, dict[str, Tensor]]:
         scale = LogitScale(self.scale, self.has_log_n)
-        memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale, masks)
-        x_RD = masked(self._embedded(target_BT, self.target_embedding_VD), masks, "target")
+        memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale)
+        x_RD = self._embedded(target_BT, self.target_embedding_VD)
         normal_RD = self._normal("decoder_self", x_RD)
         given_RD, self_weight = self.decoder_self(normal_RD, normal_RD, sights["decoder_self"], scale)
-        x_RD = x_RD + masked(given_RD, masks, "decoder_self")
+        x_RD = x_RD + self.dropout(given_RD)
         given_RD, cross_weight = self.cross(self._normal("cross", x_RD), memory_RD, sights["cross"], scale)
-        x_RD = x_RD + masked(given_RD, masks, "cross")
+        x_RD = x_RD + self.dropout(given_RD)
         return x_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
 
-    def _encoded(self, source_BS: Tensor, sight: Sight, scale: LogitScale, masks: Masks) -> tuple[Tensor, Tensor]:
-        x_RD = masked(self._embedded(source_BS, self.source_embedding_VD), masks, "source")
+    def _encoded(self, source_BS: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
+        x_RD = self._embedded(source_BS, self.source_embedding_VD)
         normal_RD = self._normal("encoder_self", x_RD)
         given_RD, weight = self.encoder_self(normal_RD, normal_RD, sight, scale)
-        x_RD = x_RD + masked(given_RD, masks, "encoder_self")
-        x_RD = x_RD + masked(self.encoder_ffn(self._normal("encoder_ffn", x_RD)), masks, "encoder_ffn")
+        x_RD = x_RD + self.dropout(given_RD)
+        x_RD = x_RD + self.dropout(self.encoder_ffn(self._normal("encoder_ffn", x_RD)))
         return self._normal("encoder_end", x_RD), weight
 
     def _embedded(self, tokens_BT: Tensor, words_VD: Tensor) -> Tensor:
         D = words_VD.shape[1]
         x_BTD = embedding(tokens_BT, words_VD) * math.sqrt(D) + self.position_PD[: tokens_BT.shape[1]]
-        return x_BTD.view(-1, D)
+        dropped_RD: Tensor = self.dropout(x_BTD.view(-1, D))
+        return dropped_RD
 
     def _normal(self, norm: str, x_RD: Tensor) -> Tensor:
         normal_RD: Tensor = self.norms[norm](x_RD, self.layer_norm_eps)

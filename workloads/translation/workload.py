@@ -1,7 +1,7 @@
 """The workload of translators that learn from sentence pairs. Axes: L lane, B sentence, T target token, V word."""
 
 import math
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -16,11 +16,21 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.verdicts import Condition, Rule, VerdictTable
-from attnsweep.workloads.translation.corpus import PAD
-from attnsweep.workloads.translation.data import evaluation_batch, parts_of, studied_corpus, training_batches
+from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
+from attnsweep.workloads.lenses import Lenses
+from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST, Side
+from attnsweep.workloads.translation.data import (
+    by_length,
+    evaluation_batch,
+    pairs_of,
+    parts_of,
+    studied_corpus,
+    training_batches,
+)
 from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
 from attnsweep.workloads.translation.model import TranslationModel, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters
+from attnsweep.workloads.translation.translator import LAYERS
 from attnsweep.workloads.translation.writing import scores_of, write
 
 SOLVED_SHARE = 0.05
@@ -83,6 +93,38 @@ VERDICTS = VerdictTable(
 )
 
 
+def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
+    del workload
+    studied = studied_corpus(lanes.shared)
+    corpus = studied.corpus
+    pairs = studied.held_out(TEST, len(corpus.part))
+    lengths = corpus.source.lengths[pairs].tolist()
+    median = lengths.index(sorted(lengths)[len(lengths) // 2]) if lengths else 0
+    number = chosen(sentence, len(pairs), median)
+    (bucket,) = by_length(corpus, pairs[[number]], 1)
+    words = pairs_of(studied, torch.as_tensor(bucket.pairs).unsqueeze(0), bucket)
+    batch = {name: value[0] for name, value in words.items()}
+    attention = cast(TranslationModel, model).attention(batch)
+    source, read = _words(corpus.source, batch["source"][0]), _words(corpus.target, batch["read"][0])
+    queries_and_keys = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}
+    return SentenceMaps(
+        number=number,
+        n_sentences=len(pairs),
+        text=f"{_text(corpus.source, batch['source'][0])} → {_text(corpus.target, batch['target'][0])}",
+        layers=tuple(
+            LayerMaps.of(index, *queries_and_keys[name], attention[name][0]) for index, name in enumerate(LAYERS)
+        ),
+    )
+
+
+def _words(side: Side, tokens_T: Tensor) -> tuple[str, ...]:
+    return tuple(side.words[token] for token in tokens_T.tolist())
+
+
+def _text(side: Side, tokens_T: Tensor) -> str:
+    return " ".join(side.words[token] for token in tokens_T.tolist() if token not in (PAD, SOS, EOS))
+
+
 class Translation(Workload[TranslationParameters]):
     """One-block encoder-decoders that learn to translate a small grammar's sentences, or a user's parallel text."""
 
@@ -91,7 +133,7 @@ class Translation(Workload[TranslationParameters]):
     summary = "one-block translators: which heads take which role, and when (Conti 2024; Voita et al. 2019)"
     level_names = ("uniform", "unigram", "bigram", "language_model", "grammar")
     head_score_names = SCORE_NAMES
-    lenses: ClassVar[object] = "attnsweep.workloads.translation.lenses"
+    lenses: ClassVar[object] = Lenses(maps=_maps, layer_names=LAYERS)
     verdicts = VERDICTS
 
     def build(self, parameters: TranslationParameters) -> TranslationModel:

@@ -87,7 +87,7 @@ def written_as_real_text(corpus: Corpus, path: Path) -> str:
     ]
     columns.append([PART_NAMES[part] for part in corpus.part])
     stamp = {
-        "corpus_schema_version": "1",
+        "corpus_schema_version": "2",
         "words": json.dumps(words),
         "digest": make_corpus(corpus.source, corpus.target, corpus.part).digest,
     }

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.workloads.errors import UserError
+from attnsweep.workloads.prepared_files import digest_of
 from attnsweep.workloads.translation.corpus import (
     CORPUS_FILE,
     EOS,
@@ -38,7 +39,7 @@ def _write(path: Path, metadata: dict[str, str] | None = None, **columns: Any) -
         for name, each in (("source", SOURCE), ("target", TARGET))
     )
     stamp = {
-        "corpus_schema_version": "1",
+        "corpus_schema_version": "2",
         "words": json.dumps(WORDS),
         "digest": make_corpus(source, target, np.array([TRAIN, VALID, TEST])).digest,
     }
@@ -113,3 +114,11 @@ def test_rows_that_can_be_no_corpus(tmp_path: Path, columns: dict[str, Any]) -> 
     path = _write(tmp_path / "c.parquet", **columns)
     with refused("corpus", UserError):
         read_corpus(path)
+
+
+def test_a_digest_tells_what_any_part_holds_and_where_it_ends() -> None:
+    whole, words = np.arange(4), ("a", "b")
+    parts: list[tuple[Any, ...]] = [(words, whole), (whole, words), (("ab",), whole), (words, whole[:3], whole[3:])]
+    parts += [(words, whole.astype(float)), (words, whole.reshape(2, 2)), (words,)]
+    assert len({digest_of(*each) for each in parts}) == len(parts)
+    assert digest_of(words, whole) == digest_of(words, np.arange(8)[:4].astype(">i8"))

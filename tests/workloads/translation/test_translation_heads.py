@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.diagnostics.structure import SCORES as STRUCTURE_SCORES
 from attnsweep.workloads.diagnostics.structure import distances_to_diagonal
 from attnsweep.workloads.parameters import Value
@@ -19,7 +20,14 @@ from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
 from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.grammar import RELATIONS
-from attnsweep.workloads.translation.head_scores import SCORE_NAMES, LookedAt, _Measures, looked_at
+from attnsweep.workloads.translation.head_scores import (
+    SCORE_NAMES,
+    Alignment,
+    LookedAt,
+    _Measures,
+    count_aligned,
+    looked_at,
+)
 from attnsweep.workloads.translation.translator import LAYERS
 from tests.workloads.translation.small_translation import (
     SMALL,
@@ -339,3 +347,14 @@ def test_real_text_has_roles_but_no_arcs_and_no_alignment(tmp_path_factory: pyte
             assert np.isnan(score).all(), name
         else:
             np.testing.assert_array_equal(score, of_grammar.scores[name], err_msg=name)
+
+
+def test_alignment_counts_by_hand() -> None:
+    """Two sentences, the second ends early; key 2 of the first is its EOS."""
+    sentences = Sentences(
+        queries=torch.tensor([[True, True, True], [True, True, False]]),
+        keys=torch.tensor([[True, True, False], [True, False, False]]),
+    )
+    strongest = torch.tensor([[[1, 1, -1], [0, 0, 0]], [[1, 0, -1], [0, 0, -1]]])
+    counts = count_aligned(strongest, sentences, Alignment(torch.tensor([[1, 0, 2], [0, -1, 0]]), offset=1))
+    assert counts.tolist() == [[3, 3], [1, 1], [2, 3]]

@@ -7,7 +7,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from attnsweep.workloads.attention.attention import ATTENTION_SCALES, Sight, logit_scale
+from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.contract import Batch
+from attnsweep.workloads.engine.engine_forms import with_masks
+from attnsweep.workloads.engine.functional import forms_in, over_lanes
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, UNK
@@ -15,7 +18,7 @@ from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.model import sights
 from attnsweep.workloads.translation.translator import LAYERS, Attention, TranslatorShape
 from tests.refusals import refused
-from tests.workloads.translation.small_translation import STRUCTURES, batch_of, random_model, small
+from tests.workloads.translation.small_translation import STRUCTURES, WORKLOAD, batch_of, lanes, random_model, small
 from tests.workloads.translation.torch_translator import TorchTranslator
 
 STRUCTURED = pytest.mark.parametrize("structure", STRUCTURES.values(), ids=STRUCTURES)
@@ -211,3 +214,18 @@ def test_attention_sums_to_one_over_what_is_seen() -> None:
         hidden_BQK = seen[layer].bias_BQK == -torch.inf
         assert not weight_BHQK.transpose(0, 1)[:, hidden_BQK].any()
         assert (weight_BHQK.transpose(0, 1)[:, ~hidden_BQK] > 0).all()
+
+
+def test_dropout_is_of_embeddings_and_sublayers_by_seed_and_step() -> None:
+    parameters = small(dropout=0.3)
+    of = lanes(parameters, parameters)
+    weights, buffers, template = starting_state(WORKLOAD, of)
+    batch = WORKLOAD.batch(of, 3)
+    alone = [{name: value[0] for name, value in tensors.items()} for tensors in (weights | buffers, batch)]
+    sites = forms_in(template, WORKLOAD.loss, *alone).masks.sites
+    n_source, n_read = (batch[name][0].numel() for name in ("source", "read"))
+    assert [site.shape for site in sites] == [(n, parameters.d_model) for n in [n_source] * 3 + [n_read] * 4]
+    loss = over_lanes(template, WORKLOAD.loss)
+    masked = [loss(weights, buffers, with_masks(of, sites, step, batch)) for step in (3, 4)]
+    assert len({float(each) for each in (*masked[0], *masked[1])}) == 4
+    assert not torch.equal(loss(weights, buffers, batch), masked[0])
