@@ -18,9 +18,9 @@ from attnsweep.orchestrator.running.study_storage import has_study, read_trials
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.record import DamagedRecordError
-from attnsweep.orchestrator.storage.run_records import REPLAYS
+from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
-from attnsweep.orchestrator.storage.sweep_directory import COURSE, STUDY_FILE, SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.mlflow_store import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri
@@ -41,12 +41,14 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", [Problem.of(damage)])
         return Audit(directory=str(where), sweep=None, finished=None, trials={}, checks=[check])
     unread: list[Check] = []
-    known: bool | None = None
+    progress = Progress()
     try:
-        known = directory.finished
+        progress = PROGRESS.read(directory.place)
+    except FileNotFoundError:
+        pass
     except DamagedRecordError as damage:
-        unread = [Check(f"{COURSE.name} cannot be read", [Problem.of(damage)])]
-    finished, store = bool(known), tracking_uri(uri)
+        unread = [Check(f"{PROGRESS.name} cannot be read", [Problem.of(damage)])]
+    finished, store = progress.finished, tracking_uri(uri)
     subject = f"MLflow ({without_credentials(store)})"
     logged = _attempt(subject, "start it, or give another --tracking-uri", lambda: look_up(directory, store))
     n_logged = None if isinstance(logged, Problem) else len(logged.finished)
@@ -59,8 +61,8 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
     if isinstance(logged, Problem):
         checks.append(Check("MLflow: ?", [logged]))
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    checks += [spec, *unread, check_files(directory, finished=finished)]
-    checks += _replayed(directory, finished=finished)
+    checks += [spec, *unread, check_files(directory, finished=finished), *_replayed(progress)]
+    known = None if unread else finished
     return Audit(directory=str(directory.place), sweep=directory.sweep, finished=known, trials=trials, checks=checks)
 
 
@@ -92,13 +94,10 @@ def _compared(
         return books.counts, check_results(books)
 
 
-def _replayed(directory: SweepDirectory, *, finished: bool) -> list[Check]:
-    try:
-        replays = REPLAYS.read_if_there(directory.place)
-    except DamagedRecordError as damage:
-        return [Check(f"{REPLAYS.name} cannot be read", [Problem.of(damage)])]
+def _replayed(progress: Progress) -> list[Check]:
+    replays, none = progress.replays, Check("replayed no training", [Problem("no training was replayed", RESUME)])
     if replays is None:
-        return [Check("replayed no training", [Problem("no training was replayed", RESUME)])] if finished else []
+        return [none] if progress.finished else []
     problems = [
         Problem(
             f"{training_id} ends differently when trained again ({', '.join(columns)})",

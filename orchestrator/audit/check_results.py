@@ -164,7 +164,7 @@ def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
         yield "trainings beyond those that their trial needs", COPIED, f"{number}/{replicate}"
     # A trial that has ended may still have untrained replicates: those that were added later, and failed ones that are
     # trained again. They do not count as missing.
-    due = wanted if books.finished or not directory.more_replicates else range(directory.stages[0])
+    due = wanted if books.finished or len(directory.stages) < 2 else range(directory.stages[0])
     retried = frozenset().union(*directory.retried_of(number)) if not books.finished else frozenset()
     n_missing = len({*due} - ended.by_replicate.keys() - retried)
     if state == TrialState.RUNNING:
@@ -287,7 +287,7 @@ def _logged(books: Books) -> Iterator[Fault]:
         yield "trials with several runs", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
     # While the sweep adds replicates or repeats failed trainings, a complete trial becomes incomplete again. That
     # MLflow already has a run of this trial is no error.
-    changing = (directory.more_replicates or directory.retried) and not books.finished
+    changing = (len(directory.stages) > 1 or directory.retried) and not books.finished
     before = {trial.number for trial in books.asked} if changing else set()
     for trial in sorted(runs.keys() - trials - before):
         yield "runs of incomplete trials", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"

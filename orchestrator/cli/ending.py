@@ -49,14 +49,11 @@ def conclude(
 ) -> None:
     """Prints the summary, calls the user's shell commands, keeps weights, draws the report, and exits. `began`: by the
     monotonic clock."""
-    from attnsweep.orchestrator.storage.run_records import record_seconds
-
     summary.print(console(stderr=True), report=report)
     try:
         _finish(replace(summary, seconds=time.monotonic() - began), keep_weights, on_finish, on_failure, report=report)
     finally:
         summary = replace(summary, seconds=time.monotonic() - began)
-        record_seconds(summary.directory.place, summary.seconds)
         say(summary.pace)
         if as_json:
             tell(summary.to_json())

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
 from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_snapshot, require_ledger
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
-from attnsweep.orchestrator.storage.sweep_directory import COURSE
+from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
@@ -52,7 +52,7 @@ def compact(where: PlaceName) -> None:
         for names in snapshot.by_thinning().values():
             if len(names) > 1:
                 merge(snapshot.only(names))
-        if (course := COURSE.read_if_there(place)) is not None and course.finished:
+        if (progress := PROGRESS.read_if_sound(place)) is not None and progress.finished:
             place.remove(
                 CHECKPOINTS, [*place.unfinished(CHECKPOINTS), *(f"{name}.parquet" for name in place.names(CHECKPOINTS))]
             )

@@ -35,7 +35,6 @@ from attnsweep.orchestrator.report.regions import Regions, read_diagram, read_re
 from attnsweep.orchestrator.report.trials import read_trials
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.run_records import earlier_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import measured
 from attnsweep.search_spaces.replication import most_wanted
@@ -89,7 +88,7 @@ class SweepReport:
     @property
     def fault(self) -> str | None:
         """What the self-check found wrong; `None` if nothing."""
-        faults = (replays.fault for part in self.parts if (replays := earlier_replays(part)) is not None)
+        faults = (replays.fault for part in self.parts if (replays := part.progress.replays) is not None)
         return next(filter(None, faults), None)
 
     @property

@@ -1,12 +1,8 @@
 """Chooses the engine of a new sweep."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
 from math import ceil, prod
 from typing import Any, Literal
-
-from rich.console import Console
 
 from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.training.trainer import STOPS
@@ -29,45 +25,37 @@ _MARGIN = 2.0
 _TOO_SHORT = "its steps would not repay compiling"
 
 
-@dataclass(frozen=True)
-class EngineChoice:
-    """A sweep's engine; `reason` is a clause, empty if none was recorded."""
-
-    engine: Engine
-    reason: str = ""
-
-    @property
-    def notice(self) -> str | None:
-        """A line that explains the long pause before training; `None` if training begins at once."""
-        if self.engine == "eager":
-            return None
-        return "training in compiled steps: compiling takes some seconds, once for each shape and machine"
-
-
 def engine_for(
-    spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], console: Console
-) -> EngineChoice:
+    spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], say: Callable[[str], object]
+) -> tuple[Engine, str]:
     """Chooses `compiled` if the sweep is long enough to repay compiling and this machine can compile, else `eager`.
 
     Args:
-        console: Prints a line if compiled steps were asked for, or would be faster, but are not possible.
+        say: Gets a line if compiled steps were asked for, or would be faster, but are not possible.
+
+    Returns:
+        The engine, and why, as a clause.
     """
-    say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
-    obstacle = _impossible(spec, workload) if wanted == "compiled" else None
-    if wanted != "auto" and obstacle is None:
-        return EngineChoice(wanted, "--engine asks for it")
-    obstacle = obstacle or _no_gain(spec, workload)
-    if obstacle is None:
-        try:
+    if wanted == "eager":
+        return "eager", "--engine asks for it"
+    training = _first_training(spec, workload)
+    try:
+        pack = Pack(workload, [training])
+        if wanted == "compiled":
+            obstacle, _ = None, pack.trace()
+        elif (obstacle := _no_gain(pack, _steps_of_a_shape(spec, workload, training))) is None:
             _compiled_engine()
-        except NoCompilerError as error:
-            obstacle = f"compiled steps would be several times faster, but {error}"
-            say(f"this sweep trains eagerly: {obstacle}")
-    elif wanted == "compiled":
-        say(f"this sweep trains eagerly, not in compiled steps: {obstacle}")
+    except STOPS:
+        raise
+    except (NoRuleError, NoCompilerError) as error:
+        obstacle = str(error)
+        if wanted == "compiled" or isinstance(error, NoCompilerError):
+            say(f"this sweep trains eagerly, not in compiled steps: {obstacle}")
+    except BaseException:  # noqa: BLE001  # An error of a training becomes its outcome once it is trained.
+        obstacle = "its first training raises an error"
     if obstacle is not None:
-        return EngineChoice("eager", obstacle)
-    return EngineChoice("compiled", "its steps repay compiling")
+        return "eager", obstacle
+    return "compiled", "--engine asks for it" if wanted == "compiled" else "its steps repay compiling"
 
 
 def _compiled_engine() -> str:
@@ -95,56 +83,30 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
         return f"eager: its steps could be compiled, but on this machine {error}"
 
 
-def steps_of_a_shape(spec: Sweep, workload: Workload[Any]) -> int:
+def _steps_of_a_shape(spec: Sweep, workload: Workload[Any], training: Training[Any]) -> int:
     """Estimates how many steps the trainings of one shape take in all: an upper bound, since they may end early.
 
-    All shapes are assumed to be equally frequent.
+    All shapes are assumed to be equally frequent, and as long as this training.
     """
-    trainings = spec.trials * most_wanted(spec.replicates)
-    n_steps: int = _first_training(spec, workload).parameters.n_steps
-    return ceil(trainings / prod(shapes_by(spec, workload).values())) * n_steps
-
-
-def shapes_by(spec: Sweep, workload: Workload[Any]) -> dict[str, int]:
-    """Returns the static parameters that a sweep varies, each with its number of values."""
     declared = workload.parameters.declared()
-    return {
-        name: len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
+    n_shapes = prod(
+        len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
         for name, dimension in spec.drawn().items()
         if isinstance(dimension, Categorical | Int)
         and any(declared[parameter].static for parameter in spec.unzipped({name: dimension.grid()[0]}))
-    }
+    )
+    n_steps: int = training.parameters.n_steps
+    return ceil(spec.trials * most_wanted(spec.replicates) / n_shapes) * n_steps
 
 
-def _no_gain(spec: Sweep, workload: Workload[Any]) -> str | None:
-    training, steps = _first_training(spec, workload), steps_of_a_shape(spec, workload)
-    try:
-        pack = Pack(workload, [training])
-        # A quick count comes first: a trace imports PyTorch's tracer, which takes longer than the steps of many sweeps.
-        if steps * pack.count_numbers() * _SECONDS_SAVED < _SECONDS_TO_COMPILE:
-            return _TOO_SHORT
-        trace = pack.trace()
-    except STOPS:
-        raise
-    except NoRuleError as error:
-        return str(error)
-    except BaseException:  # noqa: BLE001  # An error of a training becomes its outcome once it is trained.
-        return "its first training raises an error"
+def _no_gain(pack: Pack[Any], steps: int) -> str | None:
+    # A quick count comes first: a trace imports PyTorch's tracer, which takes longer than the steps of many sweeps.
+    if steps * pack.count_numbers() * _SECONDS_SAVED < _SECONDS_TO_COMPILE:
+        return _TOO_SHORT
+    trace = pack.trace()
     saved = _SECONDS_SAVED if trace.n_numbers < _LARGE_STEP else _SECONDS_SAVED_IN_LARGE_STEPS
     compiling = _SECONDS_TO_COMPILE + _SECONDS_AN_OPERATION * trace.n_operations
     return None if steps * trace.n_numbers * saved >= _MARGIN * compiling else _TOO_SHORT
-
-
-def _impossible(spec: Sweep, workload: Workload[Any]) -> str | None:
-    try:
-        Pack(workload, [_first_training(spec, workload)]).trace()
-    except STOPS:
-        raise
-    except NoRuleError as error:
-        return str(error)
-    except BaseException:  # noqa: BLE001  # An error of a training becomes its outcome once it is trained.
-        return None
-    return None
 
 
 def _first_training(spec: Sweep, workload: Workload[Any]) -> Training[Any]:

@@ -1,11 +1,6 @@
-"""Decides which sweep a run trains, by comparing the user's input with the sweep's stored record (`sweep.json`). Input
-that contradicts the record is refused.
+"""Refuses a run whose input does not fit the workload, the sweep's record (`sweep.json`) or its rows."""
 
-The record is checked before the run starts, and again once the run holds the sweep's lock, so that nothing else can
-change the record.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +13,6 @@ from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_code import named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.sweep_record import Extension
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
@@ -27,48 +21,9 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
-Entry = Callable[[SweepDirectory], SweepDirectory]
-"""Maps a sweep as recorded to the sweep that the run continues. Raises UserError to refuse the sweep; writes
-nothing."""
-
-
-def going_on(
-    workload: Workload[Any],
-    environment: Environment,
-    more: Callable[[SweepDirectory], Extension] = lambda _: Extension(),
-    *,
-    accept_drift: bool = False,
-) -> Entry:
-    """Returns a function that takes a stored sweep and returns the one to continue: in this environment, and extended.
-
-    Args:
-        more: Returns the trials and replicates that the run adds to the sweep as recorded.
-        accept_drift: Whether the run may train in an environment that differs from the sweep's latest.
-    """
-
-    def enter(directory: SweepDirectory) -> SweepDirectory:
-        entered = directory.entering(environment).extended(more(directory))
-        check_sweep(entered.spec, workload.parameters, workload.outcomes)
-        if not accept_drift and (changes := directory.changes(environment)):
-            expected = "the library versions that the sweep was trained with so far"
-            fix = f"restore them, or go on with: attnsweep resume {as_argument(directory.place)} --accept-drift"
-            raise UserError(str(directory.place), given="; ".join(changes), expected=expected, fix=fix)
-        return entered
-
-    return enter
-
-
-def as_it_ended(directory: SweepDirectory) -> SweepDirectory:
-    """Returns a finished sweep unchanged, for a run that only summarizes it; else raises UserError."""
-    if not directory.finished:
-        given = "a sweep to which another process has just added trials or replicates"
-        fix = "run the same command again"
-        raise UserError(str(directory.place), given=given, expected="a finished sweep", fix=fix)
-    return directory
-
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """Returns what a workload adds to a spec to identify the files that it names, such as digests, by parameter.
+    """What a workload adds to a spec to identify the files that it names, such as digests, by parameter.
 
     Raises:
         UserError: If a file is missing or differs from the record, or if the workload's own code fails.
@@ -92,8 +47,10 @@ def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:
     return workload if code is None else load_workload(spec.workload, replace(code, is_apart=True))
 
 
-def check_same(spec: Sweep, code: UserCode | None, shard: Shard | None, directory: SweepDirectory) -> None:
-    """Refuses another spec, user code or shard than the directory's. Only the description may differ."""
+def check_same(
+    spec: Sweep, code: UserCode | None, shard: Shard | None, warm_starts: Sequence[PlaceName], directory: SweepDirectory
+) -> None:
+    """Refuses another spec, user code, shard or start than the directory's. Only the description may differ."""
     place = directory.place
     if directory.shard != shard:
         held = "all trials" if directory.shard is None else f"shard {directory.shard}"
@@ -105,11 +62,14 @@ def check_same(spec: Sweep, code: UserCode | None, shard: Shard | None, director
         fix = f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}"
         raise UserError("--dir", given=given, expected=expected, fix=fix)
     if dict(directory.code) != (code.sha256 if code else {}):
-        code_files = ", ".join(directory.code)
-        given = f"the directory {place}, which contains this sweep with other code in the files {code_files}"
-        expected = "a new directory, or one with this sweep and the same code"
+        given = f"{place}, which holds this sweep with other code in the files {', '.join(directory.code)}"
         fix = f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}"
-        raise UserError("--dir", given=given, expected=expected, fix=fix)
+        raise UserError("--dir", given=given, expected="a new directory, or one with the same code", fix=fix)
+    if warm_starts and not directory.warm_start:
+        given = f"--warm-start for {place}, a sweep that began without --warm-start"
+        expected = "a new sweep, because a sampler learns from other sweeps' trials only before its first draw"
+        fix = "choose another --dir, or leave out --warm-start"
+        raise UserError("--warm-start", given=given, expected=expected, fix=fix)
 
 
 def check_rows(directory: SweepDirectory, rows: pa.Table) -> None:
@@ -123,6 +83,13 @@ def check_rows(directory: SweepDirectory, rows: pa.Table) -> None:
         raise UserError(f"{place}/trainings", given=given, expected=f"only trainings of {directory.sweep}", fix=fix)
 
 
+def check_drift(directory: SweepDirectory, environment: Environment) -> None:
+    if changes := directory.changes(environment):
+        expected = "the library versions that the sweep was trained with so far"
+        fix = f"restore them, or go on with: attnsweep resume {as_argument(directory.place)} --accept-drift"
+        raise UserError(str(directory.place), given="; ".join(changes), expected=expected, fix=fix)
+
+
 def check_retry(spec: Sweep) -> None:
     """Refuses `--retry-failed` under a `Sequential` rule, which has decided by results that a retry would change."""
     if not isinstance(spec.replicates, int):
@@ -131,16 +98,7 @@ def check_retry(spec: Sweep) -> None:
         raise UserError("--retry-failed", given=given, expected=expected, fix="run a new sweep, or leave it out")
 
 
-def check_same_start(directory: SweepDirectory, warm_starts: Sequence[PlaceName]) -> None:
-    if warm_starts and not directory.warm_start:
-        given = f"--warm-start for {directory.place}, a sweep that began without --warm-start"
-        expected = "a new sweep, because a sampler learns from other sweeps' trials only before its first draw"
-        fix = "choose another --dir, or leave out --warm-start"
-        raise UserError("--warm-start", given=given, expected=expected, fix=fix)
-
-
 def check_shard(spec: Sweep, shard: Shard) -> None:
     if shard.count > spec.trials:
-        expected = "at most as many drivers as trials"
-        fix = "start fewer drivers, or add --trials N"
+        expected, fix = "at most as many drivers as trials", "start fewer drivers, or add --trials N"
         raise UserError("--shard", given=f"{shard} of {spec.trials} trials", expected=expected, fix=fix)

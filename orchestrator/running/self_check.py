@@ -19,7 +19,7 @@ import pyarrow as pa
 from attnsweep.orchestrator.inspection.deviation import Deviation, deviation, last_line
 from attnsweep.orchestrator.inspection.recorded import by_training, recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
+from attnsweep.orchestrator.storage.run_records import Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Pool, Raised, Trained
 from attnsweep.orchestrator.training.tasks import Shape, Task
@@ -35,10 +35,10 @@ _WAIT_SECONDS = 0.5
 def replay_some(
     directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
-    """Trains 1% of the trainings again (at least 2, at most 1,000), and records whether they end as before.
+    """Trains 1% of the trainings again (at least 2, at most 1,000).
 
     Args:
-        should_stop: Called about twice a second. A self-check that is stopped records nothing.
+        should_stop: Called about twice a second.
 
     Returns:
         How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
@@ -46,7 +46,7 @@ def replay_some(
     ledger = Ledger(directory.place)
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
     if not chosen:
-        return _record(directory, {}, [], {})
+        return _replays({}, [], {})
     rows = recorded_rows(ledger, chosen)
     recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
@@ -81,7 +81,7 @@ def replay_some(
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # The original training raised none, so this counts as a disagreement.
-                    return _record(directory, deviations, in_packs, {order.pack: last_line(report.error)}, left_out)
+                    return _replays(deviations, in_packs, {order.pack: last_line(report.error)}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
                     # If a pack (trainings that share one batched program) was lost or failed, one of its trainings, or
@@ -91,7 +91,7 @@ def replay_some(
                         PackOrder(training, [task], as_in=order.as_in, machine=order.machine)
                         for training, task in alone.items()
                     ]
-    return _record(directory, deviations, in_packs, {}, left_out)
+    return _replays(deviations, in_packs, {}, left_out)
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
@@ -123,8 +123,7 @@ def _packs(
     ]
 
 
-def _record(
-    directory: SweepDirectory,
+def _replays(
     results: Mapping[str, Deviation],
     in_packs: Sequence[str],
     raised: Mapping[str, str],
@@ -132,12 +131,10 @@ def _record(
 ) -> Replays:
     finite = {name: result.of_losses if result.of_losses < float("inf") else None for name, result in results.items()}
     disagreeing = {name: result.disagreements for name, result in results.items() if not result.agrees}
-    replays = Replays(
+    return Replays(
         deviations=finite | dict.fromkeys(raised),
         disagreeing=disagreeing | {training: ["error"] for training in raised},
         raised=raised,
         in_packs=in_packs,
         left_out=dict(left_out),
     )
-    REPLAYS.write(directory.place, replays)
-    return replays

@@ -1,46 +1,61 @@
 """Runs or resumes a sweep, from the checks of the user's input to the summary at the end."""
 
-from collections.abc import Sequence
-from contextlib import chdir
-from functools import partial
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, chdir, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 
+from attnsweep.orchestrator.ledger.fragments import DamagedFileError
+from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.schema import schemas_of
+from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
+from attnsweep.orchestrator.ledger.writer import IS_FAILED, LedgerWriter
 from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.running.entry import (
-    as_it_ended,
+    check_drift,
     check_retry,
+    check_rows,
     check_same,
-    check_same_start,
     check_shard,
-    going_on,
     pinned,
     resolved,
     stored_copy,
 )
-from attnsweep.orchestrator.running.one_run import OneRun
-from attnsweep.orchestrator.running.outlook import Outlook
+from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
-from attnsweep.orchestrator.running.summary import Summary
+from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
+from attnsweep.orchestrator.running.self_check import replay_some
+from attnsweep.orchestrator.running.signals import StopOnSignal
+from attnsweep.orchestrator.running.study import open_study
+from attnsweep.orchestrator.running.summary import Summary, how_to_continue, summarize
 from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
-from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.errors import PoolError, SweepError
-from attnsweep.orchestrator.storage.locks import LEASE_SECONDS
+from attnsweep.orchestrator.storage.environment import Environment, current_provenance
+from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
+from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
 from attnsweep.orchestrator.storage.place_names import PlaceName
+from attnsweep.orchestrator.storage.run_records import Beacon
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.stored_code import (
     check_unchanged,
     edited_since,
     load_workload_of,
+    named_files,
     sha256_of_files,
 )
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.sweep_record import Extension
+from attnsweep.orchestrator.storage.sweep_directory import Extension, SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
+from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.tracking.store import tracking_uri
-from attnsweep.orchestrator.training.resources import Resources, open_resources
+from attnsweep.orchestrator.training.messages import RunContext
+from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
 from attnsweep.search_spaces.sweep import Sweep
+from attnsweep.search_spaces.validation import check_sweep
+from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, refuse_while_loading, user_code_of
 
@@ -48,6 +63,9 @@ _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
 PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
 """How long a sweep in an object store can look taken after its driver was killed, with a margin."""
+_LOOK_SECONDS = 5.0
+SHOW_SECONDS_PER_TRAINER = 2.5e-4
+"""Seconds per trainer between two displays: counting thousands of packs takes milliseconds."""
 
 
 def run_sweep(
@@ -79,46 +97,41 @@ def run_sweep(
         PoolError: If Ray does not start. Nothing has been written.
         SweepError: If the sweep cannot continue.
     """
-    console = console or PlainConsole(stderr=True)
-    say = partial(console.print, soft_wrap=True, markup=False, highlight=False)
-    one_run = OneRun(resources, console)
+    run = _Run(resources, console or PlainConsole(stderr=True))
     tracking_uri()
     refuse_while_loading()
     workload = load_workload(spec.workload, code)
     SweepDirectory.check_new(where)
     if shard is not None:
         check_shard(spec, shard)
-    spec = resolved(spec, workload)
-    code = user_code_of(workload)
-    told = warm_start(spec, workload.parameters, warm_starts, partial(console.print, markup=False, soft_wrap=True))
+    spec, code = resolved(spec, workload), user_code_of(workload)
+    told = warm_start(spec, workload.parameters, warm_starts, run.say)
     # What is found by the working directory alone, no `resume` would find. So the copy that trains does not either.
     with chdir("/"):
         workload = stored_copy(spec, workload)
         warnings = check_new(spec, workload)
-    one_run.outlook = Outlook.of(Sample.of(spec, workload), resources)
-    choice = engine_for(spec, workload, resources.engine, console)
+    engine, reason = engine_for(spec, workload, resources.engine, run.say)
     with open_resources(resources) as start_pool:
         for warning in warnings:
-            say(warning)
-        if choice.notice is not None:
-            say(choice.notice)
-        declared, given = workload.parameters.declared(), spec.parameters()
-        defaults = {name: parameter.default for name, parameter in declared.items() if name not in given}
-        environment, files = Environment.current(choice.engine), sha256_of_files(pinned(workload, spec))
-
+            run.say(warning)
+        if engine == "compiled":
+            run.say("training in compiled steps: compiling takes some seconds, once for each shape and machine")
+        environment, declared = Environment.current(engine), workload.parameters.declared()
         directory = SweepDirectory.create(
             where,
             spec,
-            defaults,
-            environment,
+            {name: each.default for name, each in declared.items() if name not in spec.parameters()},
             code,
-            files=files,
-            annotation=annotation,
-            engine_reason=choice.reason,
-            warm_start=told,
+            told,
+            environments={environment.id: environment},
+            files=sha256_of_files(pinned(workload, spec)),
+            provenance=current_provenance() | {"engine_reason": reason, "code_folder": code.folder if code else None},
             shard=shard,
+            **vars(annotation),
         )
-        return one_run.run(directory, workload, start_pool, going_on(workload, environment))
+        with _resumable(directory, run), _writer(directory, workload, run) as writer:
+            rows = Ledger(directory.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
+            return _train(run, directory, directory, workload, writer, rows, start_pool)
 
 
 def run_or_resume(
@@ -133,11 +146,8 @@ def run_or_resume(
 ) -> Summary:
     """Runs a sweep, or continues it if the directory holds it, so that a scheduler can repeat the same command.
 
-    A finished sweep is summarized again without Ray, whatever code is installed by now. If a driver that was killed on
-    another machine still holds the sweep's lock, the call waits some minutes until the lock expires.
-
-    Args:
-        spec, where, resources, console, code, annotation, warm_starts, shard: As for `run_sweep`.
+    If a driver that was killed on another machine still holds the sweep's lock, the call waits some minutes until the
+    lock expires.
 
     Raises:
         UserError: As for `run_sweep` and `resume_sweep`; also if the directory holds a sweep with another spec.
@@ -145,16 +155,11 @@ def run_or_resume(
     """
     if not SweepDirectory.is_there(where):
         return run_sweep(spec, where, resources, console, code, annotation, warm_starts, shard)
-    directory = SweepDirectory.open(where)
     workload = load_workload(spec.workload, code)
-    spec, code = resolved(spec, workload), user_code_of(workload)
-    check_same(spec, code, shard, directory)
-    check_same_start(directory, warm_starts)
-    if not directory.finished:
-        return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
-    tracking_uri()
-    with open_resources(Resources(local=True)) as start_pool:
-        return OneRun(resources, console, PREDECESSOR_SECONDS).run(directory, workload, start_pool, as_it_ended)
+    check_same(
+        resolved(spec, workload), user_code_of(workload), shard, warm_starts, directory := SweepDirectory.open(where)
+    )
+    return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
 
 
 def resume_sweep(
@@ -169,16 +174,14 @@ def resume_sweep(
     replicates: int = 0,
     retry_failed: bool = False,
 ) -> Summary:
-    """Continues an interrupted sweep. A finished sweep is only summarized again, unless trials or trainings are added.
+    """Continues an interrupted sweep. A finished one to which nothing is added is summarized again, without Ray.
 
     Args:
-        resources, console: As for `run_sweep`.
         accept_drift: Continue even if versions differ from those that have trained so far.
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
         more_replicates: Replicates to add to every trial. Trials that have ended keep their value.
-        replicates: Replicates that every trial is to have at least, instead of `more_replicates`. Those that another
-            process has added meanwhile are not added again.
+        replicates: Replicates that every trial is to have at least, instead of `more_replicates`.
         retry_failed: Train failed trainings again. Trials that have ended keep their value.
 
     Raises:
@@ -186,28 +189,183 @@ def resume_sweep(
             it is damaged, versions differ and `accept_drift` is not given, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
-    one_run = OneRun(resources, console or PlainConsole(stderr=True), patience, retry_failed)
+    run = _Run(resources, console or PlainConsole(stderr=True), patience)
     tracking_uri()
     refuse_while_loading()
-    directory = SweepDirectory.open(where)
-    if edited := edited_since(directory):
-        one_run.console.print(edited, soft_wrap=True, markup=False, highlight=False)
-
-    def more(found: SweepDirectory) -> Extension:
-        there = found.spec.replicates
-        return Extension(more_trials, max(more_replicates, replicates - there if isinstance(there, int) else 0))
-
-    if retry_failed:
-        check_retry(directory.spec)
-    workload = load_workload_of(directory)
-    environment = Environment.current(directory.engine)
-    enter = going_on(workload, environment, more, accept_drift=accept_drift)
-    spec = enter(directory).spec
-    check_unchanged(directory, pinned(workload, spec))
-    if more(directory) or retry_failed or not directory.finished:
-        check_starts(Sample.of(spec, workload))
-    try:
+    found = SweepDirectory.open(where)
+    workload = load_workload_of(found)
+    with _resumable(found, run), _writer(found, workload, run) as writer:
+        # What another run may have changed is read once this one has the lock.
+        stored = SweepDirectory.open(found.place)
+        rows = Ledger(stored.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
+        check_rows(stored, rows)
+        if edited := edited_since(stored):
+            run.say(edited)
+        there = stored.spec.replicates
+        missing = replicates - there if isinstance(there, int) else 0
+        extension = Extension(trials=more_trials, replicates=max(more_replicates, missing))
+        if retry_failed:
+            check_retry(stored.spec)
+            failed = rows.filter(IS_FAILED)
+            run.say(f"{failed.num_rows:,} failed trainings to train again")
+            extension = extension.retrying(
+                zip(*failed.select(["trial", "replicate"]).to_pydict().values(), strict=True)
+            )
+            rows = rows.filter(~IS_FAILED)
+        if stored.finished and not extension and not writer.set_aside:
+            with open_resources(Resources(local=True)) as start_pool:
+                return _train(run, stored, stored, workload, writer, rows, start_pool)
+        environment = Environment.current(stored.engine)
+        directory = stored.entering(environment)
+        if extension:
+            directory = directory.but(extensions=(*stored.extensions, extension))
+        check_sweep(directory.spec, workload.parameters, workload.outcomes)
+        if not accept_drift:
+            check_drift(stored, environment)
+        check_unchanged(directory, pinned(workload, directory.spec))
+        check_starts(Sample.of(directory.spec, workload))
         with open_resources(resources) as start_pool:
-            return one_run.run(directory, workload, start_pool, enter)
-    except PoolError as error:
+            return _train(run, stored, directory, workload, writer, rows, start_pool)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """`patience`: seconds to wait for another process that holds the sweep."""
+
+    resources: Resources
+    console: Console
+    patience: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def say(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+@contextmanager
+def _resumable(directory: SweepDirectory, run: _Run) -> Iterator[None]:
+    try:
+        yield
+    except (StoreError, DamagedFileError, PoolError) as error:
+        # The fault lies with the storage or the trainers. Once it is repaired, the sweep can be continued.
         raise SweepError(str(error), directory.place) from error
+    except KeyboardInterrupt:
+        # A second Ctrl-C, or one before the loop starts or after it has ended.
+        run.say(how_to_continue(directory))
+        raise
+
+
+@contextmanager
+def _writer(directory: SweepDirectory, workload: Workload[Any], run: _Run) -> Iterator[LedgerWriter]:
+    """Holds the sweep's lock."""
+    is_said = False
+    while True:
+        try:
+            writer = LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)
+            break
+        except TakenError as taken:
+            if run.seconds >= run.patience:
+                raise
+            if not is_said:
+                run.say(f"{taken}; waiting for up to {run.patience:g} s")
+                is_said = True
+        time.sleep(_LOOK_SECONDS)
+    with writer:
+        for message in writer.set_aside.values():
+            run.say(message)
+        yield writer
+
+
+def _train(
+    run: _Run,
+    stored: SweepDirectory,
+    directory: SweepDirectory,
+    workload: Workload[Any],
+    writer: LedgerWriter,
+    rows: pa.Table,
+    start_pool: StartPool,
+) -> Summary:
+    """Trains what is left, checks some trainings, and summarizes.
+
+    Args:
+        stored: The sweep as its record has it; `directory` is the one to train, which replaces it.
+        rows: Those of earlier runs in `trainings`, with the columns that the loop and the display need.
+    """
+    stop, finished = StopOnSignal(), False
+    study = open_study(directory)
+    replays = stored.progress.replays if directory.extensions == stored.extensions else None
+    files, every = tuple(named_files(pinned(workload, directory.spec))), directory.spec.one_probe_in()
+
+    def seconds_to_end() -> float | None:
+        return None if finished and not stop.requested else stop.seconds_left
+
+    def end() -> None:
+        # If another driver has taken over the sweep, `progress.json` is that driver's.
+        writer.confirm()
+        study.save()
+        seconds = run.seconds
+        directory.record_run(finished=finished, seconds=seconds, n_asked=study.n_asked, replays=replays)
+
+    with ExitStack() as at_last:
+        with ExitStack() as opened:
+            context = RunContext(directory.sweep, directory.environment, files, directory.engine, every)
+            pool = opened.enter_context(closing(start_pool(workload, context)))
+            # All checks are done. The record is written before MLflow's process starts, which reads it.
+            writer.confirm()
+            stored.record_as(directory)
+            if directory.retried != stored.retried:
+                writer.take_out_failed()
+            # MLflow's process is closed last: it goes on logging while Ray shuts down and the ledger is read.
+            projection = Projection(directory)
+            at_last.callback(lambda: projection.close(seconds_to_end(), logging_progress(run.console)))
+            opened.callback(lambda: projection.end_soon(in_haste=seconds_to_end() is not None))
+            display = ProgressDisplay(run.console, directory.own_spec, rows)
+            beacon = Beacon(directory.place, directory.progress)
+            loop = SweepLoop(
+                directory,
+                workload,
+                study,
+                writer,
+                pool,
+                pack_size=run.resources.pack_size,
+                max_failures=run.resources.max_failures,
+                followers=(display, projection),
+            )
+            opened.callback(end)
+            opened.enter_context(stop)
+            opened.enter_context(display)
+            if words := loop.resume(rows).in_words():
+                run.say(words)
+            looked = 0.0
+
+            def should_stop() -> bool:
+                nonlocal looked
+                for notice in pool.notices():
+                    run.say(notice)
+                if time.monotonic() - looked > SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
+                    waiting_for, packs = pool.waiting_for, loop.under_way()
+                    display.heartbeat(waiting_for, packs)
+                    doing = f"waiting for {waiting_for}" if waiting_for else "training"
+                    beacon.show(doing, loop.n_asked, packs, projection.lag, display.seconds_left)
+                    looked = time.monotonic()
+                return stop.requested
+
+            finished = loop.run(should_stop)
+            if loop.end_reason:
+                run.say(f"ended early: {loop.end_reason}")
+            if finished and replays is None:
+                beacon.show("replaying some of the trainings", loop.n_asked, ())
+                replays = replay_some(loop.directory, workload, pool, lambda: stop.requested)
+        summary = summarize(
+            directory,
+            refused=study.refused,
+            finished=finished,
+            seconds=run.seconds,
+            n_before=rows.num_rows,
+            replays=replays,
+        )
+    in_mlflow = projection.problem is None
+    return replace(summary, mlflow=projection.to_open(), in_mlflow=in_mlflow, seconds=run.seconds)

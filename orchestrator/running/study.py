@@ -66,10 +66,6 @@ class Study:
         del n_trainers, still_open
         return self.n_left
 
-    def n_ended_at_median(self) -> int | None:
-        """How many trials had results when the median trial was drawn; `None` for a sampler that does not learn."""
-        return None
-
     def restored(self, known: Collection[int], parameters: type[TrainingParameters]) -> Iterator[int]:
         """Yields the trials that earlier runs have drawn. `known` are those of the ledger and of checkpoints."""
         del parameters
@@ -157,14 +153,6 @@ class OptunaStudy(Study):
             end = first + group
         has_ended = all(self._shard.number(trial) >= first for trial in still_open)
         return min(end - self.n_asked, self.n_left) if has_ended else 0
-
-    def n_ended_at_median(self) -> int | None:
-        trials = self._study.get_trials(deepcopy=False)[self._n_earlier :] if self.learns else []
-        if not trials:
-            return None
-        drawn = trials[len(trials) // 2].datetime_start
-        assert drawn is not None
-        return sum(trial.datetime_complete is not None and trial.datetime_complete <= drawn for trial in trials)
 
     def restored(self, known: Collection[int], parameters: type[TrainingParameters]) -> Iterator[int]:
         stored = self._shard.first(self.n_asked)

@@ -53,8 +53,6 @@ class Summary:
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
         probe_share: The share of the training time that probes took; `None` before the first training has ended.
         asked: The rates that the objective is about, if these are not stuck rates.
-        n_ended_at_median: Number of trials with results when the median trial was drawn; `None` if the sampler does not
-            learn.
         mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
     """
 
@@ -69,7 +67,6 @@ class Summary:
     probe_share: float | None = None
     asked: StuckRates | None = None
     failure: str | None = None
-    n_ended_at_median: int | None = None
     mlflow: str = ""
     in_mlflow: bool = False
 
@@ -118,7 +115,7 @@ class Summary:
             "finished": self.finished,
             "fault": self.fault,
             "engine": self.directory.engine,
-            "engine_reason": self.directory.engine_reason,
+            "engine_reason": self.directory.provenance.get("engine_reason", ""),
             "trials": self.n_trials,
             "refused_trials": len(self.refused),
             "trainings": self.n_trainings,
@@ -130,7 +127,6 @@ class Summary:
             "stuck_or_slow": results.stuck_or_slow.as_json() if results.stuck_or_slow else None,
             "best_trial": best.trial if best else None,
             "pareto_front": None if front is None else [trial.as_json() for trial in front],
-            "ended_at_median_draw": self.n_ended_at_median,
             "feasible_trials": results.preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
             "roles": results.roles.as_json() if results.roles else None,
@@ -175,9 +171,6 @@ class Summary:
             say(f"           {best.objective} {best.value:.4g}, to {objectives[0].direction}")
         if results.front:
             console.print(_front_table(results.front, objectives))
-        if self.n_ended_at_median is not None:
-            sampler, n_drawn = self.directory.spec.sampler, self.n_trials + len(self.refused)
-            say(f"{sampler} drew the median trial when {self.n_ended_at_median} of {n_drawn} had ended")
         if self.replays is not None and self.replays.deviations and not self.fault:
             say(str(self.replays))
         for trial, reason in islice(self.refused.items(), 1):
@@ -220,13 +213,8 @@ def summarize(
     seconds: float,
     n_before: int,
     replays: Replays | None,
-    n_ended_at_median: int | None = None,
 ) -> Summary:
-    """Makes a summary from the ledger, but for its fields about MLflow.
-
-    Args:
-        n_ended_at_median: As in `Summary`.
-    """
+    """Makes a summary from the ledger, but for its fields about MLflow."""
 
     def read(
         connection: duckdb.DuckDBPyConnection,
@@ -248,7 +236,6 @@ def summarize(
         probe_share=probe_share,
         asked=asked,
         failure=failure,
-        n_ended_at_median=n_ended_at_median,
     )
 
 

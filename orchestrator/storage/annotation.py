@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING
 
 from attnsweep.workloads.errors import UserError
 
-if TYPE_CHECKING:
-    # The import is only for type checkers: `claim` imports pydantic, which would slow down the command line.
+if TYPE_CHECKING:  # it imports pydantic, which would slow down the command line
     from attnsweep.search_spaces.claim import Claim
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_NAME = re.compile(r"(?!mlflow\.|attnsweep\.)[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _MOST_CHARACTERS = 5000
 """The maximum length of a tag's value, which MLflow sets."""
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a user adds to a sweep.
-
-    Attributes:
-        tags: Values by tag name: letters, digits, `_`, `.` and `-`.
-        keep_weights: The numbers of the trials whose final weights `attnsweep run` or `resume` keeps at the end.
-        claim: The claim that `attnsweep verify` tests on the sweep.
+    """`keep_weights`: the trials whose final weights are kept at the end. `claim`: what `verify` tests on the sweep.
 
     Raises:
         UserError: If a tag's name has other characters or belongs to MLflow or attnsweep, or a text is too long.
@@ -35,20 +29,18 @@ class Annotation:
     claim: "Claim | None" = None
 
     def __post_init__(self) -> None:
-        for name, value in self.tags.items():
-            if not _NAME.fullmatch(name) or name.startswith(("mlflow.", "attnsweep.")):
+        for name in self.tags:
+            if not _NAME.fullmatch(name):
                 expected = "a name of letters, digits, _ . and - that does not begin with `mlflow.` or `attnsweep.`"
                 raise UserError("--tag", given=name, expected=expected, fix="write for example --tag paper=figure-4")
-            _check_length("--tag", value)
-        _check_length("--note", self.note)
+        for subject, text in [("--note", self.note), *(("--tag", text) for text in self.tags.values())]:
+            if len(text) > _MOST_CHARACTERS:
+                fix = "shorten the text, or put the text in a file and give the file's path"
+                raise UserError(subject, given=text, expected=f"at most {_MOST_CHARACTERS} characters", fix=fix)
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:
-    """Parses NAME=VALUE.
-
-    Raises:
-        UserError: If a text is no NAME=VALUE, or a name is given twice.
-    """
+    """Raises UserError if a text is no NAME=VALUE, or a name is given twice."""
     tags: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -57,9 +49,3 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
             raise UserError("--tag", given=text, expected="NAME=VALUE, with each name once", fix=fix)
         tags[name] = value
     return tags
-
-
-def _check_length(subject: str, text: str) -> None:
-    if len(text) > _MOST_CHARACTERS:
-        fix = "shorten the text, or put the text in a file and give the file's path"
-        raise UserError(subject, given=text, expected=f"a text of at most {_MOST_CHARACTERS} characters", fix=fix)

@@ -1,10 +1,6 @@
-"""The JSON records of a sweep directory. Each kind has a strict model.
-
-A file holds the `sha256` of its record, which has exactly one written form, so any changed byte is detected.
-"""
+"""The JSON records of a sweep directory: each kind has a strict model, and its file the `sha256` of its content."""
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -51,30 +47,19 @@ class RecordFile(Generic[R]):
     fix: str
 
     def read(self, place: Place) -> R:
-        """Reads the record.
-
-        Raises:
-            FileNotFoundError, NotADirectoryError: If there is no such file.
-            DamagedRecordError: If the file is not as it was written.
-            StoreError: If the file cannot be read now.
-        """
+        """Raises FileNotFoundError or NotADirectoryError, DamagedRecordError, or StoreError if it can't be read now."""
         try:
             return self.parse(place.read_text(self.name))
         except (FileNotFoundError, NotADirectoryError, UserError):
             raise
         except (OSError, ValueError) as damage:
-            given = reason_of(damage)
             expected = "a file that has not changed since attnsweep wrote it"
             fix = self.fix.replace("{}", as_argument(place))
-            raise DamagedRecordError(f"{place}/{self.name}", given=given, expected=expected, fix=fix) from damage
-
-    def read_if_there(self, place: Place) -> R | None:
-        with suppress(FileNotFoundError):
-            return self.read(place)
-        return None
+            subject = f"{place}/{self.name}"
+            raise DamagedRecordError(subject, given=reason_of(damage), expected=expected, fix=fix) from damage
 
     def read_if_sound(self, place: Place) -> R | None:
-        """Reads a record that no result depends on; `None` if it is missing, damaged or cannot be read."""
+        """`None` if it is missing, damaged or cannot be read."""
         with suppress(OSError, UserError, ValueError):
             return self.parse(place.read_text(self.name))
         return None
@@ -89,25 +74,20 @@ class RecordFile(Generic[R]):
             place.put_text(self.name, self.text(record), durable=False)
 
     def text(self, record: R) -> str:
-        content = record.model_dump(mode="json")
-        return _written(content | {_CHECKSUM: sha256_of(content)})
+        content = record.model_dump(mode="json", by_alias=True)
+        return json.dumps(content | {_CHECKSUM: sha256_of(content)}, indent=2) + "\n"
 
     def parse(self, text: str) -> R:
-        """Raises ValueError if the text was not made by `text`."""
+        """Raises ValueError if `text` does not write these contents."""
         try:
             content = json.loads(text)
-            is_whole = isinstance(content, dict) and text == _written(content)
-            if not is_whole or content.pop(_CHECKSUM, None) != sha256_of(content):
+            if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != sha256_of(content):
                 raise ValueError("the contents do not match the stored sha256")
             return self.model.model_validate_json(json.dumps(content))
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
         except UserError as mistake:
             raise ValueError(f"the field {mistake.subject} has the wrong value {mistake.given!r}") from mistake
-
-
-def _written(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2) + "\n"
 
 
 def reason_of(damage: Exception) -> str:

@@ -1,5 +1,4 @@
-"""Records of a sweep that no result depends on: `progress.json`, which the driver rewrites and `status` reads, and
-`replays.json`, the self-check at its end."""
+"""`progress.json`: where a sweep is, whether it is finished, its seconds and its self-check."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,24 +8,27 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.record import Record, RecordFile
 
 _WRITE_SECONDS = 3.0
-_UPLOAD_SECONDS = 15.0
-"""Seconds between two writes of the progress to an object store. They are longer than for a disk, because the driver
-waits for the store's answer."""
 _ALIVE = timedelta(minutes=1)
 """A driver that has not written its progress for longer than this may be dead."""
+LIKELY_CAUSES = (
+    "the workload draws random numbers outside the seeded streams, as biases of torch.nn layers may be",
+    "a Python attribute of the module, which is no tensor, differs between trainings that share a pack",
+    "another type of machine or version of PyTorch than trained the row: column environment, attnsweep replay",
+    "a kernel whose last bits depend on the lane's place, in a training that a saddle makes sensitive",
+)
+"""Why a repeated training may end differently when it trains with others, the most likely first."""
 
 
 class PackUnderWay(Record):
     """How far a pack had come when its trainer last reported.
 
     Attributes:
-        where: The host and the device that train the pack; empty if unknown.
+        where: The host and the device; empty if unknown.
         metric: The workload's first metric at the last probe, and its mean over the pack; `None` before a report.
-        probe_share: The share of the pack's time that probes take, if it goes on as so far; `None` if unknown.
+        probe_share: The share of the pack's time that probes take; `None` if unknown.
     """
 
     pack: str
@@ -47,34 +49,89 @@ class PackUnderWay(Record):
         return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{value}{probes}{on}"
 
 
+class Replays(Record):
+    """The results of the self-check.
+
+    Attributes:
+        deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
+            not finite.
+        disagreeing: The columns in which a replay differs from the original row, by training id.
+        raised: The last line of the error that a replay raised, by training id.
+        in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
+        left_out: Number of trainings that were not replayed for lack of a machine of their type, by this type.
+    """
+
+    deviations: Mapping[str, float | None]
+    disagreeing: Mapping[str, list[str]]
+    raised: Mapping[str, str] = {}
+    in_packs: Sequence[str] = ()
+    left_out: Mapping[str, int] = {}
+
+    @property
+    def largest(self) -> float | None:
+        """The largest relative difference between two losses; `None` if any is not finite."""
+        values = list(self.deviations.values())
+        return None if None in values else max((value for value in values if value is not None), default=0.0)
+
+    @property
+    def fault(self) -> str | None:
+        """A sentence on the trainings that ended otherwise than recorded; `None` if there are none."""
+        return str(self) if self.disagreeing else None
+
+    def as_json(self) -> dict[str, int | float | None]:
+        n = len(self.deviations)
+        return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
+
+    def __str__(self) -> str:
+        n, n_in_packs = len(self.deviations), len(self.in_packs)
+        how = f"({n - n_in_packs} alone, {n_in_packs} in other packs)" if n_in_packs else "alone"
+        largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
+        if self.raised:
+            training, error = next(iter(self.raised.items()))
+            said = f"the replay of {training}, which had ended without an error, raised {error}"
+        elif self.disagreeing:
+            first, columns = next(iter(self.disagreeing.items()))
+            others = f"{len(self.disagreeing)} of {n} trainings {how}"
+            said = f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
+        elif n:
+            said = f"replayed {n} trainings {how}: they end as before, largest deviation of a loss {largest}"
+        else:
+            said = "replayed no training" + ("" if self.left_out else ": all have failed")
+        left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
+        return f"{said}; no machine was there for {left_out}" if left_out else said
+
+
 class Progress(Record):
     """A sweep's progress as its driver last wrote it.
 
     Attributes:
         at: The time, by the driver's clock.
         doing: The driver's activity in words; empty once its run has ended.
+        finished: Whether the budget is used up.
+        seconds: Wall-clock seconds of all runs that have ended.
+        replays: The self-check of a finished sweep.
         n_asked: Number of trials drawn so far.
         mlflow: Which trials MLflow does not have yet, in words; empty if it has all or this is unknown.
         seconds_left: Estimated seconds until all trainings have ended; `None` if unknown.
-        seconds: Seconds that the last command took that ran the sweep; `None` while it runs.
         is_marked: Whether the run in MLflow of a driver that was killed has been ended.
     """
 
-    at: AwareDatetime
-    doing: str
-    n_asked: int
-    packs: tuple[PackUnderWay, ...]
+    at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+    doing: str = ""
+    finished: bool = False
+    seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    replays: Replays | None = None
+    n_asked: int = 0
+    packs: tuple[PackUnderWay, ...] = ()
     mlflow: str = ""
     seconds_left: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     is_marked: bool = False
 
     def in_words(self, now: datetime) -> str:
-        """Whether the sweep is running, and how long ago its driver last wrote.
-
-        The clocks of two machines may differ; a negative time is shown as 0.
-        """
-        age = max(now - self.at, timedelta(0))
+        """Whether the sweep is running, and how long ago its driver last wrote."""
+        age = max(now - self.at, timedelta(0))  # the clocks of two machines may differ
+        if self.finished:
+            return "finished"
         if not self.doing:
             return f"not finished; its last run ended {span(age)} ago"
         if age > _ALIVE:
@@ -85,17 +142,15 @@ class Progress(Record):
         return bool(self.doing) and now - self.at <= _ALIVE
 
 
-PROGRESS = RecordFile("progress.json", Progress, "remove it: no result depends on it")
+PROGRESS = RecordFile("progress.json", Progress, "write it anew with: attnsweep resume {}")
 
 
 class Beacon:
-    """Writes progress at most every few seconds. A failure to write never stops the sweep."""
+    """Writes progress at most every few seconds while a sweep runs. A failure to write never stops it."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._seconds = _WRITE_SECONDS if self._place.n_at_once == 1 else _UPLOAD_SECONDS
+    def __init__(self, place: Place, before: Progress) -> None:
+        self._place, self._before = place, before
         self._next = 0.0
-        self._n_asked = 0
 
     def show(
         self,
@@ -106,30 +161,12 @@ class Beacon:
         seconds_left: float | None = None,
     ) -> None:
         """Takes the arguments of `Progress`."""
-        self._n_asked = n_asked
         if time.monotonic() >= self._next:
-            now = Progress(
-                at=datetime.now(UTC),
-                doing=doing,
-                n_asked=n_asked,
-                packs=tuple(packs),
-                mlflow=mlflow,
-                seconds_left=seconds_left,
-            )
-            PROGRESS.write_passing(self._place, now)
-            # The time until the next write is counted from the end of this one, so that writes to a slow store stay
-            # rare.
-            self._next = time.monotonic() + self._seconds
-
-    def end(self) -> None:
-        PROGRESS.write_passing(self._place, Progress(at=datetime.now(UTC), doing="", n_asked=self._n_asked, packs=()))
-
-
-def record_seconds(place: Place, seconds: float) -> None:
-    """Writes how long the run's command took. Failures are ignored."""
-    progress = PROGRESS.read_if_sound(place)
-    if progress is not None and not progress.doing:
-        PROGRESS.write_passing(place, progress.model_copy(update={"seconds": seconds}))
+            now = {"at": datetime.now(UTC), "doing": doing, "n_asked": n_asked, "packs": tuple(packs)}
+            more = {"mlflow": mlflow, "seconds_left": seconds_left}
+            PROGRESS.write_passing(self._place, self._before.model_copy(update=now | more))
+            # Counted from the end of the write, so that writes to a slow store stay rare.
+            self._next = time.monotonic() + _WRITE_SECONDS
 
 
 def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
@@ -154,92 +191,3 @@ def span(length: timedelta) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-LIKELY_CAUSES = (
-    "the workload draws random numbers outside the seeded streams, as biases of torch.nn layers may be",
-    "a Python attribute of the module, which is no tensor, differs between trainings that share a pack",
-    "another type of machine or version of PyTorch than trained the row: column environment, attnsweep replay",
-    "a kernel whose last bits depend on the lane's place, in a training that a saddle makes sensitive",
-)
-"""Possible reasons why a repeated training ends differently when it trains with other trainings, the most likely
-first."""
-
-
-class Replays(Record):
-    """The results of the self-check.
-
-    Attributes:
-        deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
-            not finite.
-        disagreeing: The columns in which a replay differs from the original row, by training id.
-        raised: The last line of the error that a replay raised, by training id.
-        in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
-        left_out: By type of machine, the number of trainings that were not replayed, because no machine of that type
-            was available.
-    """
-
-    deviations: Mapping[str, float | None]
-    disagreeing: Mapping[str, list[str]]
-    raised: Mapping[str, str] = {}
-    in_packs: Sequence[str] = ()
-    left_out: Mapping[str, int] = {}
-
-    @property
-    def largest(self) -> float | None:
-        """The largest relative difference between two losses; `None` if any is not finite."""
-        values = list(self.deviations.values())
-        return None if None in values else max((value for value in values if value is not None), default=0.0)
-
-    @property
-    def fault(self) -> str | None:
-        """A sentence on the trainings that ended otherwise than recorded; `None` if there are none."""
-        return str(self) if self.disagreeing else None
-
-    def as_json(self) -> dict[str, int | float | None]:
-        """How many trainings were repeated, how many of them agree, and the largest difference."""
-        n = len(self.deviations)
-        return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
-
-    def __str__(self) -> str:
-        left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
-        return f"{self._ended}; no machine was there for {left_out}" if left_out else self._ended
-
-    @property
-    def _ended(self) -> str:
-        n = len(self.deviations)
-        if n == 0:
-            return "replayed no training" + ("" if self.left_out else ": all have failed")
-        for training, error in self.raised.items():
-            return f"the replay of {training}, which had ended without an error, raised {error}"
-        if self.disagreeing:
-            first, columns = next(iter(self.disagreeing.items()))
-            others = f"{len(self.disagreeing)} of {n} trainings {self._how}"
-            return f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
-        largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
-        return f"replayed {n} trainings {self._how}: they end as before, largest deviation of a loss {largest}"
-
-    @property
-    def _how(self) -> str:
-        n_in_packs = len(self.in_packs)
-        return f"({len(self.deviations) - n_in_packs} alone, {n_in_packs} in other packs)" if n_in_packs else "alone"
-
-
-REPLAYS = RecordFile("replays.json", Replays, "replay them again with: attnsweep resume {}")
-
-
-def read_replays(directory: SweepDirectory) -> Replays | None:
-    """`None` if there was no self-check.
-
-    Raises:
-        DamagedRecordError: If a record is not as it was written.
-    """
-    return REPLAYS.read_if_there(directory.place)
-
-
-def earlier_replays(directory: SweepDirectory) -> Replays | None:
-    """Also `None` if the record is damaged, so that the check is made again."""
-    try:
-        return read_replays(directory)
-    except DamagedRecordError:
-        return None

@@ -1,20 +1,23 @@
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
 from pathlib import PurePosixPath
-from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SkipValidation
 
-from attnsweep.orchestrator.storage.annotation import Annotation
-from attnsweep.orchestrator.storage.environment import Environment, current_provenance, new_identity
+from attnsweep.orchestrator.storage.environment import Engine, Environment, current_provenance, new_identity
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.output_file import refused
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
-from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of
-from attnsweep.orchestrator.storage.shards import Shard
+from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of, unless_empty
+from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, Replays
+from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sources import WARM_START, WarmStart
-from attnsweep.orchestrator.storage.sweep_record import SweepRecord
+from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError, UserError
@@ -23,29 +26,78 @@ from attnsweep.workloads.user_code import UserCode
 SWEEP_FILE = "sweep.json"
 STUDY_FILE = "study.journal"
 REPORT_FILE = "report/report.html"
+CodeFile = Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Number = Annotated[int, Field(ge=0)]
 
 
-class Course(Record):
-    """Whether the budget is used up, and the wall-clock seconds of all runs together."""
+class Extension(Record):
+    """What one `resume` added: trials, replicates of every trial, and failed trainings to train again, by trial.
 
-    finished: bool
-    seconds: float = Field(ge=0, allow_inf_nan=False)
+    The rows of the failures are in the folder `set_aside`.
+    """
+
+    trials: Number = unless_empty(0)
+    replicates: Number = unless_empty(0)
+    retried: Mapping[Number, tuple[Number, ...]] = unless_empty({})
+
+    def of(self, spec: Sweep) -> Sweep:
+        """Raises UserError if a `Sequential` rule or a pruner has counted on the replicates that trials have."""
+        if self.replicates and not isinstance(spec.replicates, int):
+            expected = f"a sweep with a fixed number of replicates, but in this sweep a rule decides: {spec.replicates}"
+            fix = "add trials, or run a new sweep with another rule"
+            raise UserError("--replicates", given=f"+{self.replicates}", expected=expected, fix=fix)
+        if self.replicates and spec.pruner is not None:
+            expected = "a sweep without a pruner, because the pruner has judged trials by their first replicates"
+            fix = "add trials, or run a new sweep with more replicates"
+            raise UserError("--replicates", given=f"+{self.replicates}", expected=expected, fix=fix)
+        more = {"replicates": spec.replicates + self.replicates} if self.replicates else {}  # type: ignore[operator]
+        return spec.but(trials=spec.trials + self.trials, **more) if self.trials or more else spec
+
+    def retrying(self, failed: Iterable[tuple[int, int]]) -> "Extension":
+        """`failed`: (trial, replicate)."""
+        pairs = groupby(sorted(failed), key=itemgetter(0))
+        by_trial = {trial: tuple(replicate for _, replicate in group) for trial, group in pairs}
+        return self.model_copy(update={"retried": by_trial})
+
+    def __bool__(self) -> bool:
+        return bool(self.trials or self.replicates or self.retried)
 
 
-_RECORD = RecordFile(
-    SWEEP_FILE,
-    SweepRecord,
-    "restore the file from a copy: to change a sweep, run a new one instead of editing its record",
-)
-COURSE = RecordFile("course.json", Course, "write it anew with: attnsweep resume {}")
+class SweepDirectory(Record):
+    """A sweep's record, `sweep.json`, with its place.
 
+    Attributes:
+        sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
+        given: The spec that the sweep was started with; `spec_sha256` is its hash.
+        extensions: What was added to it later, in order.
+        defaults: The workload's values, at the sweep's start, of the parameters that the spec does not name.
+        provenance: Versions, git commit, hardware and command at the sweep's start.
+        environments: Environments of the trainings, by the id in the ledger's column `environment`. The last one is
+            that of the latest driver.
+        code: The sha256 of each of the user's files that are stored in the sweep, by the file's name.
+        files: The sha256 of each file that the spec names, such as a corpus, by path. These files are not stored.
+        warm_start: The sha256 of the earlier trials in `warm_start.json`; empty without any.
+    """
 
-class SweepDirectory(SweepRecord):
-    """A sweep's record, `sweep.json`, with its place."""
+    model_config = ConfigDict(arbitrary_types_allowed=True, populate_by_name=True)
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    place: SkipValidation[Place] = Field(exclude=True)
+    place: SkipValidation[Place] = Field(default=None, exclude=True)
+    sweep: str
+    given: Sweep = Field(alias="spec")
+    spec_sha256: str
+    extensions: tuple[Extension, ...] = unless_empty(())
+    defaults: Mapping[str, Scalar]
+    provenance: Mapping[str, Any] = Field(default_factory=current_provenance)
+    environments: Mapping[str, Environment] = {}
+    code: Mapping[CodeFile, Sha256] = unless_empty({})
+    files: Mapping[str, Sha256] = unless_empty({})
+    warm_start: Sha256 | Literal[""] = unless_empty("")
+    shard: Shard | None = unless_empty(None)
+    note: str = unless_empty("")
+    tags: Mapping[str, str] = unless_empty({})
+    keep_weights: tuple[Number, ...] = unless_empty(())
+    claim: Claim | None = unless_empty(None)
 
     @staticmethod
     def is_there(where: PlaceName) -> bool:
@@ -72,21 +124,14 @@ class SweepDirectory(SweepRecord):
         where: PlaceName,
         spec: Sweep,
         defaults: Mapping[str, Scalar],
-        environment: Environment | None = None,
         code: UserCode | None = None,
-        files: Mapping[str, str] = MappingProxyType({}),
-        annotation: Annotation | None = None,
-        engine_reason: str = "",
         warm_start: WarmStart | None = None,
-        shard: Shard | None = None,
-    ) -> "SweepDirectory":
-        """Writes `sweep.json`, the user's code, weights that trainings start from, and earlier trials for the sampler.
+        **fields: Any,
+    ) -> Self:
+        """Writes `sweep.json`, the user's code, and earlier trials for the sampler.
 
         Args:
-            defaults: The workload's values of the parameters that the spec does not name.
-            environment: The one that will train the sweep, if known.
-            files: The sha256 of each file that the spec names, by the file's path.
-            engine_reason: Why the environment has its engine.
+            fields: Further fields of the record.
 
         Raises:
             UserError: If the directory holds another sweep, or anything else, or cannot be written. Of several
@@ -95,39 +140,27 @@ class SweepDirectory(SweepRecord):
         """
         place = place_of(where, "--dir")
         cls.check_new(place)
-        directory = cls(
-            place=place,
-            sweep=new_identity(spec.name),
-            spec=spec,
-            spec_sha256=spec.sha256(),
-            defaults=defaults,
-            provenance=current_provenance()
-            | {"engine_reason": engine_reason}
-            | ({"code_folder": code.folder} if code else {}),
-            environments={environment.id: environment} if environment else {},
-            code=dict(code.sha256) if code else {},
-            files=files,
-            warm_start=warm_start.sha256 if warm_start else "",
-            shard=shard,
-            **vars(annotation or Annotation()),
-        )
+        fields |= {"code": code.sha256} if code else {}
+        fields |= {"warm_start": warm_start.sha256} if warm_start else {}
         try:
-            _RECORD.parse(directory.text())
+            directory = cls(
+                sweep=new_identity(spec.name), given=spec, spec_sha256=spec.sha256(), defaults=defaults, **fields
+            ).but(place=place)
+            text = _RECORD.text(directory)
+            _RECORD.parse(text)
         except ValueError as error:
             # A record that could not be read back later is refused here, before anything is written.
             expected = "a sweep whose texts and paths are UTF-8, so that it can be stored in a file"
             fix = f"correct the text, or rename the file that it names ({reason_of(error)})"
-            raise SpecError("SPEC", given=directory.spec.name, expected=expected, fix=fix) from error
+            raise SpecError("SPEC", given=spec.name, expected=expected, fix=fix) from error
         try:
             place.make()
-            if code is not None:
-                # Code files are written before the record, which names them. The name of a code file is the hash of its
-                # content, so the write cannot overwrite a different file.
-                for name, text in code.texts.items():
-                    place.put_text(code_file(name, code.sha256[name]), text)
+            # Code comes before the record that names it. Its files are named by their hash, so none is overwritten.
+            for name, content in code.texts.items() if code else ():
+                place.put_text(code_file(name, directory.code[name]), content)
             if warm_start is not None:
                 WARM_START.write(place, warm_start)
-            place.put_new_text(SWEEP_FILE, directory.text())
+            place.put_new_text(SWEEP_FILE, text)
         except FileExistsError as error:
             raise _taken(place) from error
         except OSError as error:
@@ -135,37 +168,26 @@ class SweepDirectory(SweepRecord):
         return directory
 
     @classmethod
-    def open(cls, where: PlaceName) -> "SweepDirectory":
-        """Reads `sweep.json`.
-
-        Raises:
-            UserError: If there is no record, or it is damaged.
-        """
+    def open(cls, where: PlaceName) -> Self:
+        """Raises UserError if there is no record, or it is damaged."""
         place = place_of(where)
         try:
-            stored = _RECORD.read(place)
+            return _RECORD.read(place).but(place=place)  # type: ignore[return-value]
         except OSError as error:
             expected = f"a sweep directory, which contains a file {SWEEP_FILE}"
             fix = nearest(place, SWEEP_FILE, f"give the directory that `attnsweep run` printed ({error.strerror})")
             raise UserError("DIR", given=str(place), expected=expected, fix=fix) from error
-        return cls.model_construct(place=place, **dict(stored))
+
+    def but(self, **changes: Any) -> Self:
+        """Writes nothing: `record_as` stores the copy."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return self.model_construct(**(fields | changes))
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the sweep's stored record by a changed one. If `course.json`, which stores whether the sweep is
-        finished, is damaged, it is replaced too: by one that calls the sweep unfinished, with 0 seconds spent.
-
-        The caller must have held the sweep's lock since before it read the record.
-        """
-        try:
-            course = self._course()
-        except DamagedRecordError:
-            course = None
-        if course is None or changed.spec != self.spec or changed.retried != self.retried:
-            # In `course.json` (whether the sweep is finished, and its seconds), the sweep is marked as unfinished
-            # before its record is changed. If the process is killed in between, the old record is still in place, so
-            # the next `resume` of a finished sweep finds nothing to train and marks it as finished again.
-            seconds = course.seconds if course else 0.0
-            COURSE.write(self.place, Course(finished=False, seconds=seconds))
+        """Replaces the stored record. The caller must have held the sweep's lock since before it read the record."""
+        if changed.extensions != self.extensions:
+            # First, so that a sweep whose driver is killed in between is not called finished.
+            self.record_run(finished=False, seconds=0.0)
         if changed != self:
             _RECORD.write(self.place, changed)
 
@@ -173,23 +195,121 @@ class SweepDirectory(SweepRecord):
         return self.place.read_text(SWEEP_FILE)
 
     @property
+    def progress(self) -> Progress:
+        """A damaged one counts as missing, and `resume` writes it anew."""
+        try:
+            return PROGRESS.read(self.place)
+        except (OSError, DamagedRecordError):
+            return Progress()
+
+    @property
     def finished(self) -> bool:
-        """Whether the budget is used up. Raises UserError if `course.json` is damaged."""
-        return self._course().finished
+        return self.progress.finished
 
     @property
     def seconds_spent(self) -> float:
-        """Of all runs that were not killed. Raises UserError if `course.json` is damaged."""
-        return self._course().seconds
+        """Of all runs that were not killed."""
+        return self.progress.seconds
 
-    def record_run(self, *, finished: bool, seconds: float) -> None:
-        COURSE.write(self.place, Course(finished=finished, seconds=self.seconds_spent + seconds))
+    def record_run(self, *, finished: bool, seconds: float, n_asked: int = 0, replays: Replays | None = None) -> None:
+        """`seconds`: of the run that ends."""
+        seconds += self.seconds_spent
+        PROGRESS.write(self.place, Progress(finished=finished, seconds=seconds, n_asked=n_asked, replays=replays))
 
-    def _course(self) -> Course:
-        return COURSE.read_if_there(self.place) or Course(finished=False, seconds=0.0)
+    @cached_property
+    def spec(self) -> Sweep:
+        """With the trials and replicates that were added later."""
+        spec = self.given
+        for extension in self.extensions:
+            spec = extension.of(spec)
+        return spec
 
-    def text(self) -> str:
-        return _RECORD.text(self)
+    @property
+    def of_shard(self) -> Shard:
+        return self.shard or WHOLE
+
+    @cached_property
+    def own_spec(self) -> Sweep:
+        """With the number of trials that this directory holds."""
+        return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Replicates per trial at the start and after each addition; empty with a `Sequential` rule.
+
+        If the sampler has already been told a trial's value, added replicates do not change this value.
+        """
+        first = self.given.replicates
+        added = [extension.replicates for extension in self.extensions if extension.replicates]
+        return tuple(accumulate(added, initial=first)) if isinstance(first, int) else ()
+
+    @property
+    def retried(self) -> tuple[Mapping[int, tuple[int, ...]], ...]:
+        """For each `resume --retry-failed`, the replicates by trial."""
+        return tuple(extension.retried for extension in self.extensions if extension.retried)
+
+    @property
+    def n_retried(self) -> int:
+        return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
+
+    def retried_of(self, trial: int) -> list[frozenset[int]]:
+        """For each `resume --retry-failed`, the trial's replicates that it or a later one trained again.
+
+        A value that the sampler was told before stays: it was computed without these replicates.
+        """
+        times = [by_trial.get(trial, ()) for by_trial in self.retried]
+        return [frozenset(chain(*times[at:])) for at in range(len(times))]
+
+    @property
+    def environment(self) -> str | None:
+        """The latest one's id; `None` if none is recorded."""
+        return next(reversed(list(self.environments)), None)
+
+    @property
+    def engine(self) -> Engine:
+        """It never changes during a sweep."""
+        return self.engine_of(self.environment)
+
+    @property
+    def engine_in_words(self) -> str:
+        """Such as `eager: its steps would not repay compiling`."""
+        reason = self.provenance.get("engine_reason")
+        return f"{self.engine}: {reason}" if reason else self.engine
+
+    def engine_of(self, environment: str | None) -> Engine:
+        """`eager` if the record lacks this environment."""
+        known = self.environments.get(environment or "")
+        return known.engine if known else "eager"
+
+    def machine_of(self, environment: str | None) -> str | None:
+        """`None` if it was not recorded."""
+        known = self.environments.get(environment or "")
+        return known.machine if known else None
+
+    def changes(self, environment: Environment) -> list[str]:
+        """How versions differ from those of the last run; empty if there was none."""
+        return self.environments[self.environment].changes(environment) if self.environment else []
+
+    def entering(self, environment: Environment) -> Self:
+        """With this environment as the latest."""
+        others = {name: other for name, other in self.environments.items() if name != environment.id}
+        return self.but(environments={**others, environment.id: environment})
+
+    def beside(self, environment: Environment) -> Self:
+        """With this environment added, but not as the latest."""
+        return self.but(environments={environment.id: environment, **self.environments})
+
+    @property
+    def alike(self) -> frozenset[str]:
+        """The ids of the environments with the latest one's versions, itself included; machines may differ."""
+        return frozenset(name for name, other in self.environments.items() if not self.changes(other))
+
+
+_RECORD = RecordFile(
+    SWEEP_FILE,
+    SweepDirectory,
+    "restore the file from a copy: to change a sweep, run a new one instead of editing its record",
+)
 
 
 def are_parts(directories: Sequence[SweepDirectory]) -> bool:

@@ -147,7 +147,7 @@ def projections(monkeypatch: pytest.MonkeyPatch) -> list[Projection]:
         made.append(Projection(directory, retry_seconds=0.0))
         return made[-1]
 
-    monkeypatch.setattr("attnsweep.orchestrator.running.one_run.Projection", make)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session.Projection", make)
     return made
 
 

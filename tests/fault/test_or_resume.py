@@ -87,7 +87,7 @@ class LettingGo(Console):
 def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.one_run._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
     with closing(LocalFolder(path).lock("run")) as lock:
         console = LettingGo(lock.close)
         assert _repeat(sweeps.small_sweep(), path, console).finished
@@ -102,7 +102,7 @@ def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
 ) -> None:
     place = new_prefix()
     _interrupted(place, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.one_run._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
     place.put_text(LEASE_FILE, f"{Owner('run', 'elsewhere', 1, 'today', None).to_json()}\ntheirs 0\n")
     console = LettingGo(lambda: place.put_text(LEASE_FILE, ""))
     assert _repeat(sweeps.small_sweep(), place, console).finished

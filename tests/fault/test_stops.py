@@ -19,7 +19,7 @@ from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.signals import STOP_SECONDS
 from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.run_records import PROGRESS, Beacon
+from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
@@ -96,7 +96,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", _both_at_once(tmp_path))
     monkeypatch.setattr("attnsweep.orchestrator.storage.run_records._WRITE_SECONDS", 0.0)
     # Else a report that is there at once is not shown before the stop.
-    monkeypatch.setattr("attnsweep.orchestrator.running.one_run.SHOW_SECONDS_PER_TRAINER", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.running.session.SHOW_SECONDS_PER_TRAINER", 0.0)
     receive, under_way = SweepLoop._receive, set()
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
@@ -112,7 +112,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
         # A trainer placed much later would find the other's pack done.
         patch.setattr(TrainerPool, "has_idle", property(lambda pool: pool.n_placed == 2 and pool._plan.has_idle))
         # Its last report is examined below, as if it were still running.
-        patch.setattr(Beacon, "end", lambda _: None)
+        patch.setattr(SweepDirectory, "record_run", lambda *_, **__: None)
         assert not sweeps.run(sweeps.long_sweep(), path, local=False, n_trainers=2, pack_size=2).finished
     assert len(list((path / "checkpoints").glob("*.parquet"))) == 2
     assert not SweepDirectory.open(path).finished

@@ -54,9 +54,8 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
         loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=(counter,))
         finished = loop.run(lambda: counter.n_commits == n_commits)
         study.save()
-        if finished:
-            replay_some(directory, workload, pool, lambda: False)
-    directory.record_run(finished=finished, seconds=1.0)
+        replays = replay_some(directory, workload, pool, lambda: False) if finished else None
+    directory.record_run(finished=finished, seconds=1.0, replays=replays)
     compact(directory.place)
     return directory
 

@@ -29,7 +29,7 @@ def _mlflow_sync(path: Path) -> None:
 
 
 def _put_text(path: Path) -> None:
-    LocalFolder(path).put_text("course.json", "ours")
+    LocalFolder(path).put_text("progress.json", "ours")
 
 
 def _set_aside(path: Path) -> None:
@@ -46,7 +46,7 @@ def _report(path: Path) -> None:
     [
         (".ledger.lock", compact),
         (".ledger.lock", _mlflow_sync),
-        (".course.json.tmp", _put_text),
+        (".progress.json.tmp", _put_text),
         ("curves", compact),
         ("set_aside", _set_aside),
         ("set_aside/trainings", _set_aside),
@@ -73,9 +73,9 @@ def test_nothing_is_written_through_a_link(
 
 def test_a_link_that_is_replaced_is_not_followed(sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
-    (sweep / "replays.json").symlink_to(tmp_path / "victim")
-    LocalFolder(sweep).put_text("replays.json", "ours")
-    assert ((sweep / "replays.json").read_text(), (tmp_path / "victim").read_text()) == ("ours", "mine")
+    (sweep / "progress.json").symlink_to(tmp_path / "victim")
+    LocalFolder(sweep).put_text("progress.json", "ours")
+    assert ((sweep / "progress.json").read_text(), (tmp_path / "victim").read_text()) == ("ours", "mine")
 
 
 def test_a_sweep_directory_may_itself_be_a_link(sweep: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from attnsweep.orchestrator.cli.answers import say_passed_over
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
-from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, sweeps_below
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
@@ -86,9 +85,9 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
 def _listed(place: Place, n_bytes: int) -> Listed:
     try:
         directory = SweepDirectory.open(place)
-        progress = None if directory.finished else PROGRESS.read_if_sound(place)
-        is_running = progress is not None and progress.is_running(datetime.now(UTC))
-        state = "finished" if directory.finished else "running" if is_running else "not finished"
+        progress = directory.progress
+        is_running = progress.is_running(datetime.now(UTC))
+        state = "finished" if progress.finished else "running" if is_running else "not finished"
     except UserError as error:
         return Listed(str(place), f"damaged: {error.given}", 0, _NOT_MEASURED, _NOT_MEASURED, n_bytes, "")
     try:

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
-from attnsweep.orchestrator.storage.run_records import PROGRESS, PackUnderWay, earlier_replays, span
+from attnsweep.orchestrator.storage.run_records import PROGRESS, PackUnderWay, span
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted
@@ -64,30 +64,29 @@ def follow_status(where: PlaceName) -> None:
         while True:
             directory = SweepDirectory.open(where)
             live.update("\n".join(_lines(directory)), refresh=True)
-            progress = PROGRESS.read_if_sound(directory.place)
-            if directory.finished or progress is None or not progress.is_running(datetime.now(UTC)):
+            if not directory.progress.is_running(datetime.now(UTC)):
                 return
             ticks.wait(_LOOK_SECONDS)
 
 
 def _lines(directory: SweepDirectory) -> Iterator[str]:
     spec, now = directory.own_spec, datetime.now(UTC)
-    progress = None if directory.finished else PROGRESS.read_if_sound(directory.place)
+    progress = PROGRESS.read_if_sound(directory.place)
+    finished = progress is not None and progress.finished
     counts = Ledger(directory.place).ask(partial(_read, spec=spec), ["trainings"])
-    replays = earlier_replays(directory)
-    fault = None if replays is None else replays.fault
-    state = "finished" if directory.finished else progress.in_words(now) if progress else "not finished"
+    fault = None if progress is None or progress.replays is None else progress.replays.fault
+    state = progress.in_words(now) if progress else "not finished"
     yield f"{directory.sweep}: {state}{', with a fault' if fault else ''}"
     if fault:
         yield f"fault       {fault}"
-    drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress else ""
-    of_trials = "" if progress else f" of {spec.trials}"
+    drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress and not finished else ""
+    of_trials = "" if drawn else f" of {spec.trials}"
     yield f"trials      {drawn}{counts.n_trials}{of_trials} with trainings in the ledger"
     most, n_trainings = spec.trials * most_wanted(spec.replicates), sum(counts.outcomes.values())
     last = "-" if counts.last is None else f"{counts.last:%Y-%m-%d %H:%M:%S} UTC"
     planned = f"of {most}" if isinstance(spec.replicates, int) else f"of at most {most}"
     yield f"trainings   {n_trainings} {planned} in the ledger, the last at {last}"
-    if directory.finished and isinstance(spec.replicates, int) and n_trainings < most:
+    if finished and isinstance(spec.replicates, int) and n_trainings < most:
         reason = f"refused by the workload, or lost: attnsweep audit {as_argument(directory.place)}"
         yield f"missing     {most - n_trainings}, {reason}"
     for outcome, count in counts.outcomes.items():
@@ -108,7 +107,7 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         if progress.mlflow:
             yield f"MLflow      {progress.mlflow}"
         yield from _packs(progress.packs)
-    if not is_running and not directory.finished:
+    if not is_running and not finished:
         yield f"continue with  attnsweep resume {as_argument(directory.place)}"
 
 

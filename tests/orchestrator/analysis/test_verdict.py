@@ -14,7 +14,6 @@ from attnsweep.orchestrator.analysis.verdict_rows import by_group, columns, end,
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import heads_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.claim import Claim
 from tests.orchestrator.head_rows import ROLE_SCORES, head_rows
@@ -35,7 +34,7 @@ def on_disk(path: Path, one: Claim) -> SweepDirectory:
         head for row, line in zip(rows, lines, strict=True) for head in head_rows(row, {(0, 0): HAS_NONE, (1, 0): line})
     ]
     schema = heads_schema(ROLE_SCORES)
-    directory = SweepDirectory.create(path, one.sweep(), {}, annotation=Annotation(claim=one))
+    directory = SweepDirectory.create(path, one.sweep(), {}, claim=one)
     with LedgerWriter(directory.place, SCHEMAS | {"heads": schema}, directory.spec_sha256) as writer:
         writer.commit(
             "p",

@@ -23,7 +23,7 @@ from tests.refusals import refused
 def begun(tmp_path: Path) -> Path:
     """A folder with one sweep that has no rows yet."""
     annotation = Annotation("tries epsilon", {"paper": "figure-4"})
-    SweepDirectory.create(tmp_path / "sweeps" / "deep" / "begun", small_sweep("small"), {}, annotation=annotation)
+    SweepDirectory.create(tmp_path / "sweeps" / "deep" / "begun", small_sweep("small"), {}, **vars(annotation))
     return tmp_path / "sweeps"
 
 
@@ -95,9 +95,6 @@ def test_a_run_remembers_and_tells(tmp_path: Path, no_mlflow: None) -> None:
     assert at_hook | times == at_end
     # The seconds are those of the command, hook included.
     assert at_hook["seconds"] < at_end["seconds"]
-    assert json.loads((tmp_path / "s" / "progress.json").read_text())["seconds"] == pytest.approx(
-        times["seconds"], abs=1e-3
-    )
     assert "ended with exit code 1" in done.stderr
     found = SweepDirectory.open(tmp_path / "s")
     assert (found.note, dict(found.tags)) == ("a", {"b": "c=d"})

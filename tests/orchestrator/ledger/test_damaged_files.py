@@ -15,15 +15,14 @@ import pytest
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
 from attnsweep.orchestrator.running.study import open_study
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import digest
-from attnsweep.orchestrator.storage.run_records import REPLAYS, Replays
+from attnsweep.orchestrator.storage.run_records import PROGRESS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
 
-RECORDS = (SWEEP_FILE, "course.json", REPLAYS.name, STUDY_FILE)
+RECORDS = (SWEEP_FILE, PROGRESS.name, STUDY_FILE)
 TABLES = ("trainings", "curves")
 READERS: dict[str, list[str]] = {
     "status": [],
@@ -49,8 +48,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 commit(writer, trial_rows(number, ["solved", "marginal"], sweep=directory.sweep, **values))
                 study.tell(number, 0.5)
             study.save()
-        directory.record_run(finished=True, seconds=1.0)
-        REPLAYS.write(LocalFolder(home / name), Replays(deviations={"0/0": 0.0}, disagreeing={}))
+        replays = Replays(deviations={"0/0": 0.0}, disagreeing={})
+        directory.record_run(finished=True, seconds=1.0, replays=replays)
     return home
 
 
@@ -113,16 +112,15 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 SOME = ("a pipe", "a folder", "a link to itself", "binary", "other pages")
 # Each command with each file it reads; the slow commands, which use the same functions, with few damages.
 CASES = [
-    *(("status", name, damage) for name in (SWEEP_FILE, "course.json", "trainings") for damage in DAMAGES),
+    *(("status", name, damage) for name in (SWEEP_FILE, "trainings") for damage in DAMAGES),
     *(("query", "curves", damage) for damage in DAMAGES),
     *(("compact", name, damage) for name in TABLES for damage in DAMAGES),
     *(("compare", "trainings", damage) for damage in SOME),
     *(("report", "curves", damage) for damage in SOME),
-    *(("audit", name, damage) for name in (SWEEP_FILE, "course.json", REPLAYS.name, STUDY_FILE) for damage in SOME),
+    *(("audit", name, damage) for name in RECORDS for damage in SOME),
     *(("audit", name, "other pages") for name in TABLES),
 ]
 HARMLESS = {
-    ("status", "course.json", "a link to nowhere"): "a sweep that was interrupted has no course.json",
     ("status", SWEEP_FILE, "a link to nowhere"): "a directory that contains no sweep yet.json is no sweep",
 }
 

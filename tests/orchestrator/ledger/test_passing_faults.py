@@ -19,7 +19,8 @@ from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place import CHECKPOINTS
-from attnsweep.orchestrator.storage.sweep_directory import COURSE, SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.run_records import PROGRESS
+from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from tests.orchestrator.ledger.ledger_rows import commit, file_of, held, keys_of, open_writer
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.limits import may_open
@@ -103,7 +104,7 @@ def test_a_checkpoint_that_fails_to_be_read_stays(tmp_path: Path) -> None:
 def test_a_record_that_fails_to_be_read_is_not_written_anew(root: Path) -> None:
     directory = SweepDirectory.open(root)
     directory.record_run(finished=True, seconds=3.0)
-    with failing(root / COURSE.name), refused("course.json", StoreError):
+    with failing(root / PROGRESS.name), refused("progress.json", StoreError):
         directory.record_run(finished=False, seconds=1.0)
     with failing(root / SWEEP_FILE), refused("sweep.json", StoreError):
         SweepDirectory.open(root)

@@ -11,7 +11,6 @@ import pytest
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.plan import PackSizer
-from attnsweep.orchestrator.storage.run_records import read_replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import resources, trainer
 from attnsweep.search_spaces import Categorical, Float, Sweep
@@ -76,7 +75,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def check_replays(path: Path) -> None:
-    replays = read_replays(SweepDirectory.open(path))
+    replays = SweepDirectory.open(path).progress.replays
     assert replays is not None
     assert replays.deviations
     assert set(replays.deviations.values()) == {0.0}

@@ -26,7 +26,6 @@ from tests.compilers import no_compiler
 from tests.fault.sweeps import curves, outcomes, resume, run, small_sweep
 from tests.refusals import refused
 
-QUIET = Console(quiet=True)
 LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1.0, log=True)}, "trials": 4000}
 
 
@@ -57,7 +56,7 @@ def test_a_sweep_is_trained_compiled_from_where_its_trainings_repay_the_compiler
     compiled: None, sweep: Callable[[], Sweep], trials: int, engine: str
 ) -> None:
     workload = look_back.look_back() if sweep is look_back.sweep else CategoryPairs()
-    assert engine_for(sweep().but(trials=trials), workload, "auto", QUIET).engine == engine
+    assert engine_for(sweep().but(trials=trials), workload, "auto", print)[0] == engine
 
 
 class Broken(CategoryPairs):
@@ -68,17 +67,15 @@ class Broken(CategoryPairs):
 
 
 def test_a_workload_that_fails_is_left_to_its_trainings(compiled: None) -> None:
-    assert engine_for(small_sweep(**LONG), Broken(), "auto", QUIET).engine == "eager"
+    assert engine_for(small_sweep(**LONG), Broken(), "auto", print)[0] == "eager"
     with refused("category_pairs", UserError):
         engine_of_shape(Broken(), {})
 
 
 def test_without_a_compiler_a_long_sweep_says_what_it_misses(without_compiler: None) -> None:
-    console = Console(record=True, quiet=True, width=200)
-    with console.capture() as said:
-        console.quiet = False
-        assert engine_for(small_sweep(**LONG), CategoryPairs(), "auto", console).engine == "eager"
-    assert "no C++ compiler" in said.get()
+    said: list[str] = []
+    assert engine_for(small_sweep(**LONG), CategoryPairs(), "auto", said.append)[0] == "eager"
+    assert "no C++ compiler" in said[0]
 
 
 def test_compiled_steps_that_are_asked_for_need_a_compiler(without_compiler: None, tmp_path: Path) -> None:
@@ -112,15 +109,12 @@ def test_a_sweep_compiled_is_replayed_and_resumed_compiled(
     expected = curves(tmp_path / "s")
     for fragment in sorted((tmp_path / "s" / "trainings").glob("*.parquet"))[1:]:
         fragment.write_bytes(b"")
-    (tmp_path / "s" / "course.json").unlink()
     resume(tmp_path / "s")
     assert curves(tmp_path / "s") == expected
     assert set(Ledger(tmp_path / "s").trainings()["environment"].to_pylist()) == {directory.environment}
 
-    with (
-        no_compiler(),
-        refused("engine", UserError),
-    ):
+    (tmp_path / "s" / "progress.json").unlink()
+    with no_compiler(), refused("engine", UserError):
         resume(tmp_path / "s")
 
 
@@ -132,7 +126,7 @@ def test_the_engine_and_its_reason_are_in_the_record_the_summary_and_the_status(
     summary.print(Console(file=told, width=200))
     reason = "its steps would not repay compiling"
     directory = SweepDirectory.open(tmp_path / "s")
-    assert (directory.engine, directory.engine_reason) == ("eager", reason)
+    assert (directory.engine, directory.engine_in_words) == ("eager", f"eager: {reason}")
     assert told.getvalue().count(f"engine   eager: {reason}\n") == 1
     shown = json.loads(summary.to_json())
     assert (shown["engine"], shown["engine_reason"]) == ("eager", reason)

@@ -35,12 +35,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep that a fleet of two types has trained; its driver is on the newer one."""
     path = tmp_path_factory.mktemp("machines") / "s"
     spec = small_sweep("machines", trials=6, sampler="random")
-    declared = WORKLOAD.parameters.declared()
+    declared, newest = WORKLOAD.parameters.declared(), Environment.current().on(NEW)
     directory = SweepDirectory.create(
         path,
         spec,
         {name: each.default for name, each in declared.items() if name not in spec.space},
-        Environment.current().on(NEW),
+        environments={newest.id: newest},
     )
     with LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256) as writer:
         study = open_study(directory)

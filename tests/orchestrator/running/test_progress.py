@@ -99,13 +99,13 @@ def _status(place: Place, capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_status_shows_what_a_running_sweep_has_under_way(
     sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Beacon(sweep.place).show("training", 3, PACKS)
+    Beacon(sweep.place, sweep.progress).show("training", 3, PACKS)
     lines = _status(sweep.place, capsys)
     assert "running (training)" in lines[0]
     assert [line.split()[0] for line in lines[-2:]] == ["000000-0000-32", "000001-0000-32"]
     assert ["step 120 of 500" in lines[-2], "step 400 of 500" in lines[-1]] == [True, True]
     pack = PACKS[0].model_copy(update={"n_running": 20, "where": "node7 cuda"})
-    Beacon(sweep.place).show("training", 3, [pack], "2 trials behind: no answer")
+    Beacon(sweep.place, sweep.progress).show("training", 3, [pack], "2 trials behind: no answer")
     assert "node7 cuda" in _status(sweep.place, capsys)[-1]
 
 
@@ -130,7 +130,7 @@ def test_status_needs_no_sign_of_life(
 
 
 def test_a_finished_sweep_has_nothing_under_way(sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    Beacon(sweep.place).show("training", 3, PACKS)
+    Beacon(sweep.place, sweep.progress).show("training", 3, PACKS)
     sweep.record_run(finished=True, seconds=1.0)
     lines = _status(sweep.place, capsys)
     assert lines[0] == f"{sweep.sweep}: finished"
@@ -139,10 +139,10 @@ def test_a_finished_sweep_has_nothing_under_way(sweep: SweepDirectory, capsys: p
 
 def test_status_is_followed_until_the_run_ends(sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.cli.screen.status._LOOK_SECONDS", 0.0)
-    beacon = Beacon(sweep.place)
+    beacon = Beacon(sweep.place, sweep.progress)
     beacon.show("training", 2, ())
     followed = threading.Thread(target=follow_status, args=(sweep.place,))
     followed.start()
-    beacon.end()
+    sweep.record_run(finished=False, seconds=1.0)
     followed.join(timeout=60)
     assert not followed.is_alive()

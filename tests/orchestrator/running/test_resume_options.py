@@ -14,8 +14,7 @@ from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.study_storage import read_trials
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.storage.sweep_record import Extension
+from attnsweep.orchestrator.storage.sweep_directory import Extension, SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.search_spaces.pruners import MedianPruner
@@ -58,8 +57,7 @@ def test_what_is_added_ends_as_if_it_had_been_there_from_the_start(tmp_path: Pat
     assert sweeps.curves(tmp_path / "grown") == sweeps.curves(tmp_path / "whole")
     assert not (tmp_path / "grown" / "report").exists()
     found = SweepDirectory.open(tmp_path / "grown")
-    assert (found.finished, found.spec.trials, found.more_trials) == (True, 3, 1)
-    assert (found.spec.replicates, found.more_replicates) == (4, (2,))
+    assert (found.finished, found.spec.trials, found.stages) == (True, 3, (2, 4))
     # A scheduler that repeats the first command finds its sweep.
     assert "found 12 trainings" in run("run", begun, "--dir", tmp_path / "grown", "--or-resume")
 
@@ -75,7 +73,7 @@ def test_study_mlflow_and_audit_know_of_added_replicates(
     told = [trial.value for trial in read_trials(SweepDirectory.open(path))]
     # The addition is recorded, and its driver was killed before it trained anything.
     begun = SweepDirectory.open(path)
-    begun.record_as(begun.extended(Extension(replicates=1)))
+    begun.record_as(begun.but(extensions=(Extension(replicates=1),)))
     assert audit(path, mlflow_uri).problems == []
     assert resume_sweep(path, Resources(local=True), more_replicates=1).n_trainings == 8
     found = audit(path, mlflow_uri)
@@ -184,7 +182,8 @@ def test_a_kill_leaves_each_failed_training_in_the_ledger_or_to_be_trained(
     n = n_failed(path)
     begun, keys = SweepDirectory.open(path), ("trial", "replicate")
     failed = Ledger(path).trainings(columns=[*keys], filter=pc.field("outcome") == "failed").to_pylist()
-    begun.record_as(begun.retrying((each["trial"], each["replicate"]) for each in failed))
+    retry = Extension().retrying((each["trial"], each["replicate"]) for each in failed)
+    begun.record_as(begun.but(extensions=(retry,)))
     assert _of_trainings(path) == []
     with open_writer(begun) as writer:
         writer.take_out_failed()

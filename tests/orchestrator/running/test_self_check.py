@@ -15,7 +15,7 @@ from attnsweep import Ledger
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.running import self_check
 from attnsweep.orchestrator.running.self_check import replay_some
-from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays, read_replays
+from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext
@@ -59,7 +59,7 @@ def _replayed(directory: SweepDirectory) -> Replays:
 
 @pytest.mark.slow
 def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDirectory) -> None:
-    found = present(read_replays(directory))
+    found = present(directory.progress.replays)
     assert list(found.deviations.values()) == [0.0, 0.0]
     assert found.as_json() == {"trainings": 2, "agreeing": 2, "largest_deviation": 0.0}
     assert found.deviations.keys() <= {row["training_id"] for row in records(directory)}
@@ -67,11 +67,10 @@ def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDi
 
 @pytest.mark.slow
 def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
-    chosen = min(present(read_replays(directory)).deviations)
+    chosen = min(present(directory.progress.replays).deviations)
     (row,) = records(directory, training_id=chosen)
     edit_row(directory, "trainings", row["place"], n_steps=7, eval_loss=2 * row["eval_loss"])
     found = _replayed(directory)
-    assert found == read_replays(directory)
     assert found.disagreeing == {chosen: ["n_steps", "eval_loss"]}
     assert found.deviations[chosen] == pytest.approx(0.5)
     assert f"{chosen} (n_steps, eval_loss)" in str(found)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE
-from attnsweep.orchestrator.running import one_run
+from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.verifying import begin, check_claim, decide
 from attnsweep.orchestrator.storage.locks import TakenError
@@ -21,7 +21,7 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import load_claim
 from attnsweep.workloads.errors import UserError
 from tests.across.documents import DOCUMENTS, ROOT, blocks
-from tests.orchestrator.running.test_one_run import WhileWaiting
+from tests.orchestrator.running.test_session import WhileWaiting
 from tests.search_spaces.test_claim import claim
 
 HERE = Resources(local=True)
@@ -86,7 +86,7 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
     tmp_path: Path, no_mlflow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a scheduler repeats it while its predecessor still trains."""
-    monkeypatch.setattr(one_run, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
     one, where = load_claim(claim_file(tmp_path, 0.4, budget=16)), tmp_path / "s"
     begin(one, where, HERE, Console(quiet=True))
     lock = SweepDirectory.open(where).place.lock("verify")

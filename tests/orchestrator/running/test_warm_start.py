@@ -8,7 +8,7 @@ import pytest
 
 from attnsweep import Categorical, Conditional, Float, Rate, Sweep, Zip
 from attnsweep.orchestrator.audit.check_files import check_stored
-from attnsweep.orchestrator.running.entry import check_same_start
+from attnsweep.orchestrator.running.entry import check_same
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
@@ -164,7 +164,7 @@ def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -
     with refused("--warm-start", UserError):
         told(small_sweep("later"), tmp_path / "failed")
     with refused("--warm-start", UserError):
-        check_same_start(SweepDirectory.open(tmp_path / "running"), [earlier])
+        check_same(spec, None, None, [earlier], SweepDirectory.open(tmp_path / "running"))
 
 
 @pytest.mark.parametrize("damage", ["gone", "another"])

@@ -78,11 +78,11 @@ def test_a_disk_that_fills_up_keeps_what_was_committed_and_takes_more_once_there
 
 def test_a_text_without_room_leaves_the_earlier_one(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
-    folder.put_text("course.json", "earlier")
-    with largest_file(10), refused("course.json", StoreError):
-        folder.put_text("course.json", "later" * 100)
-    assert [path.name for path in tmp_path.iterdir()] == ["course.json"]
-    assert folder.read_text("course.json") == "earlier"
+    folder.put_text("progress.json", "earlier")
+    with largest_file(10), refused("progress.json", StoreError):
+        folder.put_text("progress.json", "later" * 100)
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
+    assert folder.read_text("progress.json") == "earlier"
 
 
 def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_path: Path) -> None:

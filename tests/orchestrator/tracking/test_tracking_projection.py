@@ -108,7 +108,7 @@ def _statuses(client: MlflowClient, directory: SweepDirectory, kind: str = "tria
 @pytest.mark.slow
 def test_a_sweep_that_another_process_runs_is_followed_until_it_ends(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("elsewhere"), trial_rows(0, SOLVED))
-    beacon = Beacon(directory.place)
+    beacon = Beacon(directory.place, directory.progress)
     with ThreadPoolExecutor(1) as threads:
         with open_writer(directory) as writer:
             beacon.show("training", 2, ())
@@ -120,7 +120,7 @@ def test_a_sweep_that_another_process_runs_is_followed_until_it_ends(client: Mlf
             commit(writer, trial_rows(1, SOLVED))
             wait_until(lambda: _statuses(client, directory) == ["FINISHED"] * 2, "the second trial")
             # It ends for others when its driver lets go of it, which may have rows to write until then.
-            beacon.end()
+            directory.record_run(finished=False, seconds=1.0)
             commit(writer, trial_rows(2, SOLVED))
             wait_until(lambda: _statuses(client, directory) == ["FINISHED"] * 3, "the third trial")
             assert not following.done()

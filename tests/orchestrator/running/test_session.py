@@ -2,7 +2,6 @@
 if weights cannot be kept; in threads, and with parameters that vary together."""
 
 import io
-import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,19 +10,18 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
 
 from attnsweep import Float, Zip, open_sweep
 from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running import one_run
+from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import SweepError
-from attnsweep.orchestrator.storage.sweep_directory import COURSE, SweepDirectory
+from attnsweep.orchestrator.storage.run_records import PROGRESS
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.projection import Projection
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.resources import Resources
@@ -41,13 +39,13 @@ FAULT, CTRL_C = SweepError("enough", "here"), KeyboardInterrupt()
     ("owner", "name", "fault", "is_projected"),
     [
         (SweepDirectory, "record_as", FAULT, False),
-        (one_run, "Projection", CTRL_C, False),
+        (session, "Projection", CTRL_C, False),
         (SweepLoop, "__init__", FAULT, True),
         (SweepLoop, "resume", CTRL_C, True),
         (SweepLoop, "run", CTRL_C, True),
         (SweepDirectory, "record_run", FAULT, True),
         (Projection, "end_soon", CTRL_C, True),
-        (one_run, "summarize", FAULT, True),
+        (session, "summarize", FAULT, True),
     ],
 )
 def test_all_that_a_run_opened_is_closed(
@@ -104,7 +102,7 @@ class WhileWaiting(io.StringIO):
 
 @pytest.fixture
 def spec(monkeypatch: pytest.MonkeyPatch, no_mlflow: None) -> Sweep:
-    monkeypatch.setattr(one_run, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
     return sweeps.small_sweep(trials=2, replicates=2)
 
 
@@ -112,7 +110,7 @@ def spec(monkeypatch: pytest.MonkeyPatch, no_mlflow: None) -> Sweep:
 def unfinished(spec: Sweep, tmp_path: Path) -> Path:
     """As a driver leaves it that was killed at its very end."""
     sweeps.run(spec, tmp_path / "s")
-    (tmp_path / "s" / COURSE.name).unlink()
+    (tmp_path / "s" / PROGRESS.name).unlink()
     return tmp_path / "s"
 
 
@@ -135,7 +133,7 @@ def test_trials_that_another_run_has_added_meanwhile_stay(spec: Sweep, unfinishe
         lambda: resume_sweep(unfinished, HERE, more_trials=3),
     )
     found = SweepDirectory.open(unfinished)
-    assert (found.more_trials, found.spec.trials, found.finished) == (3, 5, True)
+    assert (found.given.trials, found.spec.trials, found.finished) == (2, 5, True)
     assert (summary.n_trials, summary.n_trainings) == (5, 10)
 
 
@@ -159,7 +157,7 @@ def test_an_environment_that_another_run_has_accepted_meanwhile_is_checked_and_s
         )
     found = SweepDirectory.open(unfinished)
     rows = Ledger(unfinished).trainings(columns=["environment"])["environment"].unique().to_pylist()
-    assert (len(rows), found.more_trials) == (2, 1)
+    assert (len(rows), found.spec.trials) == (2, 3)
     assert set(rows) == found.environments.keys()
 
 
@@ -168,33 +166,13 @@ def test_a_run_that_is_refused_records_nothing(unfinished: Path) -> None:
     shutil.copytree(unfinished, grown)
     resume_sweep(grown, HERE, more_trials=3)
     (grown / "sweep.json").write_bytes(before)
-    (grown / COURSE.name).unlink()
+    (grown / PROGRESS.name).unlink()
     for _ in range(2):
         with refused("trainings", UserError):
             resume_sweep(grown, HERE, more_trials=2)
         assert (grown / "sweep.json").read_bytes() == before
-        assert not (grown / COURSE.name).exists()
+        assert not (grown / PROGRESS.name).exists()
     assert resume_sweep(unfinished, HERE, more_trials=2).n_trials == 4
-
-
-def ended(spec: Path, folder: Path, on_finish: str, *more: str) -> Result:
-    """A run whose hook is called before the weights are kept, and can spoil that."""
-    arguments = ["run", str(spec), "--local", "--dir", str(folder / "s"), "--json", "--no-report"]
-    hooks = ["--on-finish", f"cat > {folder / 'finished'}; {on_finish}", "--on-failure", f"cat > {folder / 'told'}"]
-    return CliRunner().invoke(app, [*arguments, "--keep-weights", "0", *hooks, *more])
-
-
-def check(done: Result, folder: Path, cause: str, again: str) -> None:
-    summary = json.loads(done.stdout.splitlines()[-1])
-    assert (done.exit_code, summary["finished"], summary["fault"]) == (1, True, None)
-    assert json.loads((folder / "finished").read_text()).keys() == summary.keys()
-    assert "4 trainings of 2 trials" in done.stderr
-    said = json.loads((folder / "told").read_text())
-    assert said["directory"] == str(folder / "s")
-    assert said["error"].startswith(f"the sweep has finished, but weights in {folder / 's'}/weights are missing (")
-    assert cause in said["error"]
-    assert said["error"].endswith(f"; to try again: {again}")
-    assert f"attnsweep: {said['error']}\n" in done.stderr
 
 
 def test_rows_rates_and_audit_know_the_parameters_by_their_names(tmp_path: Path, no_mlflow: None) -> None:
