@@ -1,5 +1,4 @@
-"""A sweep that was opened for analysis. Its trainings can also be loaded as modules, trained again, and continued from
-a step."""
+"""A sweep that was opened for analysis, whose trainings can be loaded as modules and continued from a step."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
 
 class OpenedSweep(SweepData):
-    """A sweep that was opened for analysis: its tables, figures and statistics, and the trained modules of its
-    trainings.
-    """
+    """A sweep that was opened for analysis: its tables and statistics, and the modules of its trainings."""
 
     def module(self, training: str, *, step: int | None = None) -> "nn.Module":
         """Returns the trained module of one training: in eval mode, on the CPU, with its parameters and buffers.

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -103,23 +102,14 @@ def ended_training(
 
 def by_training(rows: Rows) -> dict[Place, Rows]:
     """By (trial, replicate)."""
-    curves, no_curves = _by_place(rows.curves), rows.curves.slice(0, 0)
-    heads = {} if rows.heads is None else _by_place(rows.heads)
-    no_heads = None if rows.heads is None else rows.heads.slice(0, 0)
-    return {
-        place: Rows(training, curves.get(place, no_curves), heads.get(place, no_heads))
-        for place, training in _by_place(rows.trainings).items()
-    }
 
+    def at(table: pa.Table, trial: int, replicate: int) -> pa.Table:
+        return table.filter((pc.field("trial") == trial) & (pc.field("replicate") == replicate))
 
-def _by_place(table: pa.Table) -> dict[Place, pa.Table]:
-    ordered = table.sort_by([("trial", "ascending"), ("replicate", "ascending")])
-    places = np.stack([ordered["trial"].to_numpy(), ordered["replicate"].to_numpy()], axis=1)
-    firsts = [0, *(np.flatnonzero((places[1:] != places[:-1]).any(axis=1)) + 1).tolist()] if len(places) else []
-    ends = [*firsts[1:], len(places)]
+    places = zip(rows.trainings["trial"].to_pylist(), rows.trainings["replicate"].to_pylist(), strict=True)
     return {
-        (int(places[first, 0]), int(places[first, 1])): ordered.slice(first, end - first)
-        for first, end in zip(firsts, ends, strict=False)
+        place: Rows(at(rows.trainings, *place), at(rows.curves, *place), rows.heads and at(rows.heads, *place))
+        for place in places
     }
 
 
