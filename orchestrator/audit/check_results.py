@@ -1,26 +1,23 @@
 """Compares study, ledger and MLflow: every trial is trained as it was drawn, and its results are reported."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from attnsweep.orchestrator.analysis.labels import clipped
 from attnsweep.orchestrator.analysis.machines import environments_in, types_in_words
 from attnsweep.orchestrator.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
 from attnsweep.orchestrator.running.study import pruned_at
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-from attnsweep.orchestrator.tracking.content import TrialValues, has_runs_of_trials, trial_values
-from attnsweep.orchestrator.tracking.mlflow_store import Child, Logged
+from attnsweep.orchestrator.tracking.content import has_runs_of_trials
+from attnsweep.orchestrator.tracking.mlflow_store import Logged
 from attnsweep.orchestrator.training.tasks import Task, tasks_of, training_id
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.replication import n_wanted
@@ -285,48 +282,11 @@ def _logged(books: Books) -> Iterator[Fault]:
     runs = Counter(child.trial for child in logged.children)
     for trial in sorted(trial for trial, n in runs.items() if n > 1):
         yield "trials with several runs", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
-    # While the sweep adds replicates or repeats failed trainings, a complete trial becomes incomplete again. That
-    # MLflow already has a run of this trial is no error.
-    changing = (len(directory.stages) > 1 or directory.retried) and not books.finished
-    before = {trial.number for trial in books.asked} if changing else set()
+    # While a sweep adds replicates or repeats failed trainings, a trial with a run becomes incomplete again.
+    is_changing = (len(directory.stages) > 1 or directory.retried) and not books.finished
+    before = {trial.number for trial in books.asked} if is_changing else set()
     for trial in sorted(runs.keys() - trials - before):
         yield "runs of incomplete trials", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
-    recorded = trial_values(books.connection, directory)
-    for child in sorted(logged.children, key=lambda child: child.trial):
-        if not child.finished or child.trial not in trials or (before and _is_behind(child, recorded, directory)):
-            continue
-        if deviation := _deviation(child.values, recorded[child.trial]):
-            yield (
-                "trials whose run has another value than the ledger",
-                "if all else is sound, delete the run with: mlflow runs delete --run-id ID, "
-                "and log it again with: attnsweep mlflow-sync DIR",
-                f"{child.trial} ({child.run_id}: {deviation})",
-            )
-
-
-def _is_behind(child: Child, recorded: Mapping[int, TrialValues], directory: SweepDirectory) -> bool:
-    """Whether rows changed after the trial was logged."""
-    n_trainings = recorded[child.trial].metrics["n_trainings"]
-    return bool(directory.retried_of(child.trial)) or child.values.metrics.get("n_trainings") != n_trainings
-
-
-def _deviation(logged: TrialValues, recorded: TrialValues) -> str | None:
-    for name, param in recorded.params.items():
-        if (found := logged.params.get(name)) != param:
-            differ = (at for at, (a, b) in enumerate(zip_longest(found or "", param)) if a != b)
-            start = max(next(differ, 0) - 10, 0)
-            return f"{name} {_from(start, found)}, not {_from(start, param)}"
-    for name, metric in recorded.metrics.items():
-        # Training times are not compared, because they change if a training is repeated after its rows were damaged.
-        # Other values are compared with a tolerance, because another version of MLflow or attnsweep may have rounded
-        # the last digit differently.
-        if name != "train_seconds" and not math.isclose(logged.metrics.get(name, math.nan), metric, rel_tol=1e-9):
-            return f"{name} {logged.metrics.get(name)}, not {metric}"
-    return None
-
-
-def _from(start: int, text: str | None) -> str:
-    return "None" if text is None else ("…" if start else "") + clipped(text[start:], 40)
 
 
 def _refused(books: Books) -> str:

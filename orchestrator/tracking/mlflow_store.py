@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.content import TrialValues
 from attnsweep.orchestrator.tracking.runs import N_PROJECTED, SweepRuns, experiment_name, search_runs, trial_of
 from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client
 from attnsweep.workloads.errors import UserError
@@ -61,12 +60,11 @@ class MlflowStore:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The MLflow run of one trial; `finished` if it is complete. `values` are the last ones."""
+    """The MLflow run of one trial; `finished` if it is complete."""
 
     trial: int
     run_id: str
     finished: bool
-    values: TrialValues
 
 
 @dataclass(frozen=True)
@@ -98,15 +96,7 @@ def look_up(directory: SweepDirectory, uri: str) -> Logged:
     counts = {run.info.run_id: run.data.tags.get(N_PROJECTED) for run in parents}
     return Logged(
         {run_id: None if count is None else int(count) for run_id, count in counts.items()},
-        [
-            Child(
-                trial_of(run),
-                run.info.run_id,
-                run.info.status == "FINISHED",
-                TrialValues(run.data.params, run.data.metrics),
-            )
-            for run in children
-        ],
+        [Child(trial_of(run), run.info.run_id, run.info.status == "FINISHED") for run in children],
     )
 
 

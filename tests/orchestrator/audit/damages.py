@@ -111,23 +111,23 @@ def _never_failed(directory: SweepDirectory) -> None:
 
 DAMAGES: dict[str, tuple[Damage, int, str]] = {
     "a training lost": (drop("trainings", trial=3, replicate=1), 4, "3/1"),
-    "a row twice": (_add("trainings"), 3, "0/0"),
+    "a row twice": (_add("trainings"), 2, "0/0"),
     "a replicate too many": (_add("trainings", replicate=3), 6, "0/3"),
     "a trial nobody asked for": (_add("trainings", trial=77, outcome="failed"), 2, "77"),
     "a refused trial's row": (_add("trainings", trial=4, outcome="failed"), 3, "4"),
-    "another number": (set_values(5, param_init_sigma=0.125), 2, "1/2"),
-    "another text": (set_values(5, param_dtype="float32"), 2, "1/2"),
-    "a null": (set_values(5, param_init_sigma=None), 2, "1/2"),
+    "another number": (set_values(5, param_init_sigma=0.125), 1, "1/2"),
+    "another text": (set_values(5, param_dtype="float32"), 1, "1/2"),
+    "a null": (set_values(5, param_init_sigma=None), 1, "1/2"),
     "another seed": (set_values(7, seed=3), 1, "2/1"),
     "another id": (set_values(7, training_id="abc"), 3, "2/1"),
-    "another sweep's row": (set_values(7, sweep="other"), 2, "2/1"),
+    "another sweep's row": (set_values(7, sweep="other"), 1, "2/1"),
     "a file of another sweep": (
         lambda directory: edit(directory.but(spec_sha256="f" * 64), "trainings", lambda rows: rows),
         1,
         "trainings/edited-",
     ),
-    "another outcome": (set_values(0, outcome="runaway", stuck=True), 2, "0 (0.0"),
-    "failed after all": (_never_failed, 3, "8/0, 8/1, 8/2"),
+    "another outcome": (set_values(0, outcome="runaway", stuck=True), 1, "0 (0.0"),
+    "failed after all": (_never_failed, 2, "8/0, 8/1, 8/2"),
     "curves lost": (drop("curves", trial=5, replicate=0), 1, "5/0"),
     **{
         f"{table} of nobody": (_add(table, training_id="abc", trial=9, replicate=9), 1, "9/9")
