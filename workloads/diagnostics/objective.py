@@ -51,7 +51,7 @@ class Objective:
         ended = {name: value.detach().clone() for name, value in parameters.items()}
         rate = torch.ones_like(next(iter(ended.values())).flatten(1)[:, 0])
         optimizer = optimizer_named(rule, Settings.plain(rate, n_steps))
-        while not optimizer.advance(ended, evaluate, [n_steps], n_steps):
+        while not optimizer.advance(ended, evaluate, n_steps, n_steps):
             pass
         return ended
 
@@ -62,7 +62,7 @@ class Objective:
         optimizer = optimizer_named(rule, Settings.plain(learning_rate, n_steps))
         fell = torch.zeros_like(learning_rate, dtype=torch.bool)
         for step in (*range(_CHECK_EVERY, n_steps, _CHECK_EVERY), n_steps):
-            while not optimizer.advance(trained, self.evaluate, [step], step):
+            while not optimizer.advance(trained, self.evaluate, step, step):
                 pass
             with torch.no_grad():
                 fell |= self.losses(trained) < level

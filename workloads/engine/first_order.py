@@ -46,16 +46,16 @@ class FirstOrder(Optimizer):
         self._is_scheduled = self._has_cosine or bool(settings.values["warmup_steps"].any())
         self._note_kinds()
 
-    def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
+    def advance(self, parameters: State, evaluate: Evaluate, stop: int, most_evaluations: int) -> bool:
         state = self.state_of(parameters)
-        until = min(stops[0], self.n_updates + most_evaluations)
+        until = min(stop, self.n_updates + most_evaluations)
         while self.n_updates < until:
             steps = range(self.n_updates, min(until, self.n_updates + STEPS_AHEAD))
             for step, rates in zip(steps, self.ahead(steps), strict=True):
                 loss, gradients = evaluate(parameters, step)
                 take_step(self.rule, parameters, state, (loss, gradients), self.constants | rates)
                 self.n_updates += 1
-        return until == stops[0]
+        return until == stop
 
     def learning_rate(self, step: int | Tensor) -> Tensor:
         """Each training's learning rate at a step, counted from 0; at several steps, these are the first axis."""

@@ -1,4 +1,5 @@
-"""L-BFGS for packs. Each training has its own history and line search. Axes: L training (lane), n parameter.
+"""L-BFGS for packs. Each training has its own history and line search. Axes: L training (lane), n parameter, C slot
+(place for a pair).
 
 Every training runs the algorithm of one call of `torch.optim.LBFGS(max_iter=n_steps,
 line_search_fn="strong_wolfe").step`: the first trial step is `learning_rate * min(1, 1 / |gradient|_1)`, later ones
@@ -6,13 +7,11 @@ line_search_fn="strong_wolfe").step`: the first trial step is `learning_rate * m
 step of a training is an iteration of L-BFGS.
 
 In one evaluation of the pack, every training evaluates its loss once, at whatever stage of its line search it is; those
-that have ended, or have reached the last of the steps to stop at, are left out unless the pack's width is fixed. So a
-training may run a few probes ahead. Its decisions are masks on the device, from which the CPU reads a few counts per
-evaluation, because it must know how many trainings to evaluate.
+that have ended, or have reached the step to stop at, are left out unless the pack's width is fixed. A training's
+decisions are masks on the device, from which the CPU reads two counts per evaluation.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -20,39 +19,12 @@ from torch import Tensor
 from attnsweep.workloads.engine.layout import prefixed, selected, under
 from attnsweep.workloads.engine.line_search import LineSearches, Points
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
-from attnsweep.workloads.engine.quasi_newton import CurvaturePairs
 
 HISTORY_SIZE = 100
 TOLERANCE_GRAD = 1e-7
 TOLERANCE_CHANGE = 1e-9
-
-
-@dataclass(kw_only=True, slots=True)
-class _Iterates:
-    """Where L-BFGS stands in each training, one row each. `direction` is that of the current iteration; between
-    iterations, of the last one. `is_over`: a tolerance, a limit or a loss that is not finite has ended it."""
-
-    point: Tensor
-    loss: Tensor
-    gradient: Tensor
-    direction: Tensor
-    steps: Tensor
-    is_over: Tensor
-
-    def state_dict(self) -> State:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def select(self, lanes: Tensor) -> None:
-        for name, value in selected(self.state_dict(), lanes).items():
-            setattr(self, name, value)
-
-    def shown(self) -> State:
-        """Returns by name each training's current parameters, loss and gradient norm, for use outside of L-BFGS."""
-        grad_norm = torch.linalg.vecdot(self.gradient, self.gradient).sqrt()
-        return {"point": self.point, "train_loss": self.loss, "train_grad_norm": grad_norm}
-
-    def is_optimal(self) -> Tensor:
-        return self.gradient.abs().amax(1) <= TOLERANCE_GRAD
+_SMALLEST_CURVATURE = 1e-10
+_FEWEST_SLOTS = 8
 
 
 class Lbfgs(Optimizer):
@@ -62,182 +34,231 @@ class Lbfgs(Optimizer):
     Source: Nocedal & Wright 2006, algorithm 7.5; `torch.optim.LBFGS`.
     """
 
-    _now: _Iterates
+    _point: Tensor
+    _loss: Tensor
+    _gradient: Tensor
+    _direction: Tensor
+    """Of the current iteration; between iterations, of the last one."""
     _search: LineSearches
-    _pairs: CurvaturePairs
-    _n_waiting: int
-    """An upper bound of the number of trainings that are between two line searches and wait for the others."""
+    _pairs: "CurvaturePairs"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._most_evaluations = settings.n_steps * 5 // 4
-        self._is_running = torch.ones_like(self.is_finite)
         self._has_started = False
-        self._shown_at: dict[int, State] = {}
-        self._shown: State = {}
+        self._is_over = torch.zeros_like(self.is_finite)
         self.n_evaluations = torch.zeros_like(self.steps)
 
     @property
     def is_running(self) -> Tensor:
-        return self._is_running & self.is_finite
+        return ~self._is_over & self.is_finite
 
     def batch_step(self, step: int) -> int:  # noqa: ARG002
         return 0
 
     def descended(self) -> dict[str, Tensor]:
-        return {name: value for name, value in self._shown.items() if name != "point"}
-
-    def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        evaluations_left = most_evaluations
-        if not self._has_started and evaluations_left:
-            self._start(parameters, evaluate)
-            evaluations_left -= 1
         if not self._has_started:
-            return False
-        if stops[0] == 0:
-            self._shown = self._now.shown()
-            return True
-        if self._n_waiting:
-            self._begin_iterations(stops[-1])
-        n_behind, n_searching = self._counted(stops, torch.zeros_like(self._now.is_over))
-        while n_behind:
-            if evaluations_left <= 0:
+            return {}
+        grad_norm = torch.linalg.vecdot(self._gradient, self._gradient).sqrt()
+        return {"train_loss": self._loss, "train_grad_norm": grad_norm}
+
+    def advance(self, parameters: State, evaluate: Evaluate, stop: int, most_evaluations: int) -> bool:
+        if not self._has_started:
+            if not most_evaluations:
+                return False
+            self._start(parameters, evaluate)
+            most_evaluations -= 1
+        self._begin_iterations(stop)
+        while n_searching := self._n_searching():
+            if most_evaluations <= 0:
                 return False
             loss, gradient = self._evaluate_trials(parameters, evaluate, n_searching)
-            evaluations_left -= 1
-            slope = torch.linalg.vecdot(gradient, self._now.direction)
-            ended = self._search.observe(loss, gradient, slope)
-            self._end_iterations(ended)
-            self._begin_iterations(stops[-1])
-            n_behind, n_searching = self._counted(stops, ended)
-        self._look_back(parameters, stops[0])
+            most_evaluations -= 1
+            self._end_iterations(self._search.observe(loss, gradient, torch.linalg.vecdot(gradient, self._direction)))
+            self._begin_iterations(stop)
+        self.is_finite = torch.isfinite(self._loss)
+        for name, value in unflattened(self._point, parameters).items():
+            parameters[name].copy_(value)
         return True
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        state = {**super().state_dict(), "is_running": self._is_running, "n_evaluations": self.n_evaluations}
+        state = _tensors_of(self)
         if self._has_started:
-            state |= prefixed("now", self._now.state_dict())
-            state |= prefixed("search", self._search.state_dict())
-            state |= prefixed("pairs", self._pairs.state_dict())
-        for stop, shown in self._shown_at.items():
-            state |= prefixed(f"seen_at/{stop}", shown)
+            state |= prefixed("search", _tensors_of(self._search)) | prefixed("pairs", _tensors_of(self._pairs))
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        super().load_state_dict(state)
-        self._is_running, self.n_evaluations = state["is_running"], state["n_evaluations"]
-        now = under("now", state)
-        if now:
-            self._begin(_Iterates(**now))
-            self._search.load_state_dict(under("search", state))
-            self._pairs.load_state_dict(under("pairs", state))
-        stops = {name.partition("/")[0] for name in under("seen_at", state)}
-        self._shown_at = {int(stop): under(f"seen_at/{stop}", state) for stop in stops}
+        if "_point" in state:
+            self._begin(state["_point"], state["_loss"], state["_gradient"])
+            _load(self._search, under("search", state))
+            _load(self._pairs, under("pairs", state))
+            self._pairs.n_used = int(self._pairs.end_L.max())
+        _load(self, state)
 
     def select(self, lanes: Tensor) -> None:
-        super().select(lanes)
-        self.n_evaluations, self._is_running = self.n_evaluations[lanes], self._is_running[lanes]
+        self.settings = self.settings.select(lanes)
+        _load(self, selected(_tensors_of(self), lanes))
         if self._has_started:
-            self._now.select(lanes)
-            self._search.select(lanes)
+            _load(self._search, selected(_tensors_of(self._search), lanes))
             self._pairs.select(lanes)
-            self._shown = selected(self._shown, lanes)
-            self._shown_at = {stop: selected(shown, lanes) for stop, shown in self._shown_at.items()}
 
     def _start(self, parameters: State, evaluate: Evaluate) -> None:
         loss, gradients = evaluate(parameters, self.batch_step(0))
-        gradient = flattened(gradients)
-        start = _Iterates(
-            point=flattened(parameters),
-            loss=loss,
-            gradient=gradient,
-            direction=torch.zeros_like(gradient),
-            steps=torch.zeros_like(self.steps),
-            is_over=~torch.isfinite(loss),
-        )
-        start.is_over |= start.is_optimal()
+        self._begin(flattened(parameters), loss, flattened(gradients))
+        self._is_over = ~torch.isfinite(loss) | self._is_optimal()
         self.n_evaluations += 1
-        self._begin(start)
 
-    def _begin(self, iterates: _Iterates) -> None:
-        """Starts L-BFGS at the given parameters and gradients, with an empty history and no line search under way."""
-        self._now = iterates
-        self._search = LineSearches(iterates.gradient, TOLERANCE_CHANGE)
-        self._pairs = CurvaturePairs(iterates.gradient, min(HISTORY_SIZE, self.settings.n_steps))
-        self._n_waiting = len(iterates.loss)
+    def _begin(self, point: Tensor, loss: Tensor, gradient: Tensor) -> None:
+        """Starts L-BFGS at this point, with an empty history and no line search under way."""
         self._has_started = True
+        self._point, self._loss, self._gradient, self._direction = point, loss, gradient, torch.zeros_like(gradient)
+        self._search = LineSearches(gradient, TOLERANCE_CHANGE)
+        self._pairs = CurvaturePairs(gradient, min(HISTORY_SIZE, self.settings.n_steps))
 
-    def _counted(self, stops: Sequence[int], ended: Tensor) -> tuple[int, int]:
-        """Counts the trainings before `stops[0]`, and those that search; stores the state of those at a stop."""
-        now = self._now
-        behind = ~now.is_over & (now.steps < stops[0])
-        at_stops = [ended & (now.steps == stop) for stop in stops]
-        is_open = self._search.is_open
-        masks = torch.stack([behind, is_open, ~is_open & ~now.is_over, *at_stops])
+    def _is_optimal(self) -> Tensor:
+        return self._gradient.abs().amax(1) <= TOLERANCE_GRAD
+
+    def _n_searching(self) -> int:
         # The host waits for the device only here, once for each evaluation of the loss.
-        numbers = torch.cat([masks.sum(1), self._pairs.counts()]).tolist()
-        n_behind, n_searching, self._n_waiting, *n_at_stops, n_used, n_full = numbers
-        self._pairs.set_counts(n_used, n_full)
-        for stop, is_there, n_there in zip(stops, at_stops, n_at_stops, strict=True):
-            if n_there:
-                shown = now.shown()
-                self._shown_at[stop] = _state_where(is_there, shown, self._shown_at.get(stop, shown))
-        return n_behind, n_searching
+        counts = torch.stack([self._search.is_open.sum(), self._pairs.end_L.max()])
+        n_searching, self._pairs.n_used = counts.tolist()
+        return int(n_searching)
 
     def _evaluate_trials(self, parameters: State, evaluate: Evaluate, n_searching: int) -> tuple[Tensor, Tensor]:
-        now, step = self._now, self.batch_step(0)
-        trial = now.point.addcmul(self._search.step_size[:, None], now.direction)
+        step, is_open = self.batch_step(0), self._search.is_open
+        trial = self._point.addcmul(self._search.step_size[:, None], self._direction)
         if self.keeps_width or n_searching == trial.shape[0]:
             loss, gradients = evaluate(unflattened(trial, parameters), step)
-            gradient = flattened(gradients)
-            if n_searching == trial.shape[0]:
-                return loss, gradient
-            is_open = self._search.is_open
-            return torch.where(is_open, loss, now.loss), _where(is_open, gradient, now.gradient)
-        searching = torch.nonzero_static(self._search.is_open, size=n_searching)[:, 0]
+            return torch.where(is_open, loss, self._loss), _where(is_open, flattened(gradients), self._gradient)
+        searching = torch.nonzero_static(is_open, size=n_searching)[:, 0]
         loss, gradients = evaluate(unflattened(trial[searching], parameters), step, searching)
-        return now.loss.index_copy(0, searching, loss), now.gradient.index_copy(0, searching, flattened(gradients))
+        return (
+            self._loss.index_copy(0, searching, loss),
+            self._gradient.index_copy(0, searching, flattened(gradients)),
+        )
 
     def _begin_iterations(self, until: int) -> None:
         """Starts a line search in each training that is between two iterations and has not reached step `until`."""
-        now = self._now
-        lanes = ~now.is_over & ~self._search.is_open & (now.steps < until)
-        now.direction = _where(lanes, self._pairs.descent_direction(now.gradient), now.direction)
-        slope = torch.linalg.vecdot(now.gradient, now.direction)
+        lanes = ~self._is_over & ~self._search.is_open & (self.steps < until)
+        self._direction = _where(lanes, self._pairs.descent_direction(self._gradient), self._direction)
+        slope = torch.linalg.vecdot(self._gradient, self._direction)
         is_flat = lanes & (slope > -TOLERANCE_CHANGE)
-        now.is_over = now.is_over | is_flat
+        self._is_over = self._is_over | is_flat
         learning_rate = self.settings.column("learning_rate")[:, 0]
-        cautious = (1 / now.gradient.abs().sum(1)).clamp(max=1) * learning_rate
-        first_trial = torch.where(now.steps == 0, cautious, learning_rate)
-        start = Points(torch.zeros_like(slope), now.loss, slope, now.gradient)
+        cautious = (1 / self._gradient.abs().sum(1)).clamp(max=1) * learning_rate
+        first_trial = torch.where(self.steps == 0, cautious, learning_rate)
+        start = Points(torch.zeros_like(slope), self._loss, slope, self._gradient)
         evaluations_left = self._most_evaluations - self.n_evaluations
-        self._search.begin(lanes & ~is_flat, first_trial, start, now.direction.abs().amax(1), evaluations_left)
+        self._search.begin(lanes & ~is_flat, first_trial, start, self._direction.abs().amax(1), evaluations_left)
 
     def _end_iterations(self, lanes: Tensor) -> None:
-        now, result = self._now, self._search.found()
-        self._pairs.add(lanes, now.direction * result.at[:, None], result.gradient - now.gradient)
+        result = self._search.found()
+        self._pairs.add(lanes, self._direction * result.at[:, None], result.gradient - self._gradient)
         stands_still = (self._search.direction_size * result.at.abs()) <= TOLERANCE_CHANGE
-        is_level = (result.loss - now.loss).abs() < TOLERANCE_CHANGE
-        now.loss = torch.where(lanes, result.loss, now.loss)
-        now.gradient = _where(lanes, result.gradient, now.gradient)
-        now.point = _where(lanes, now.point.addcmul(result.at[:, None], now.direction), now.point)
-        now.steps = now.steps + lanes
+        is_level = (result.loss - self._loss).abs() < TOLERANCE_CHANGE
+        self._loss = torch.where(lanes, result.loss, self._loss)
+        self._gradient = _where(lanes, result.gradient, self._gradient)
+        self._point = _where(lanes, self._point.addcmul(result.at[:, None], self._direction), self._point)
+        self.steps = self.steps + lanes
         self.n_evaluations += self._search.n_evaluations * lanes
-        at_limit = (now.steps >= self.settings.n_steps) | (self.n_evaluations >= self._most_evaluations)
-        is_over = now.is_optimal() | stands_still | is_level | at_limit | ~torch.isfinite(now.loss)
-        now.is_over = now.is_over | (lanes & is_over)
+        at_limit = (self.steps >= self.settings.n_steps) | (self.n_evaluations >= self._most_evaluations)
+        is_over = self._is_optimal() | stands_still | is_level | at_limit | ~torch.isfinite(self._loss)
+        self._is_over = self._is_over | (lanes & is_over)
 
-    def _look_back(self, parameters: State, stop: int) -> None:
-        """Copies into `parameters` the weights at step `stop`, also of trainings that have gone further."""
-        now = self._now
-        has_gone_on = now.steps > stop
-        self.steps = now.steps.clamp(max=stop)
-        self.is_finite = has_gone_on | torch.isfinite(now.loss)
-        self._is_running = has_gone_on | ~now.is_over
-        here = now.shown()
-        self._shown = _state_where(has_gone_on, self._shown_at.pop(stop, here), here)
-        for name, value in unflattened(self._shown["point"], parameters).items():
-            parameters[name].copy_(value)
+
+class CurvaturePairs:
+    """The latest `most_pairs` pairs (change of point, change of gradient) of each training, from which L-BFGS
+    approximates the inverse Hessian.
+
+    Every training has the same number of slots, and fills some of them, oldest pair first. An empty slot has weight 0
+    and changes no bit of the result, so a training does not depend on how many pairs the others have. How many are in
+    use only the device knows: the caller sets `n_used` to the largest of `end_L` before every `add`.
+
+    Source: Nocedal & Wright 2006, algorithm 7.4 and equation 7.20; pairs are refused like in `torch.optim.LBFGS`.
+    """
+
+    def __init__(self, like: Tensor, most_pairs: int) -> None:
+        n_lanes, n_parameters = like.shape
+        self._most_pairs, self.n_used = most_pairs, 0
+        # Room for more than `most_pairs`, so that pairs are moved to the front only when it is full.
+        self._most_slots = most_pairs + max(_FEWEST_SLOTS, most_pairs // 4)
+        self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
+        self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
+        self._rho_CL = like.new_zeros(0, n_lanes)
+        self._scale_L = like.new_ones(n_lanes)
+        self._lane_L = torch.arange(n_lanes, device=like.device)
+        self.end_L = torch.zeros_like(self._lane_L)
+
+    def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
+        """Stores a new pair for each training that `lanes` marks, except one without positive curvature."""
+        if self.n_used == len(self._rho_CL):
+            self._make_room()
+        curvature = torch.linalg.vecdot(y, s)
+        lanes = lanes & (curvature > _SMALLEST_CURVATURE)
+        # A training without a new pair writes zeros to its first free slot: the host need not know which have one.
+        here = (self.end_L, self._lane_L)
+        self._s_CLn[here] = s.masked_fill(~lanes[:, None], 0.0)
+        self._y_CLn[here] = y.masked_fill(~lanes[:, None], 0.0)
+        self._rho_CL[here] = (1.0 / curvature).masked_fill(~lanes, 0.0)
+        self._scale_L = torch.where(lanes, curvature / torch.linalg.vecdot(y, y), self._scale_L)
+        is_beyond = lanes & (self.end_L >= self._most_pairs)
+        oldest = ((self.end_L - self._most_pairs).clamp(min=0), self._lane_L)
+        self._rho_CL[oldest] = self._rho_CL[oldest].masked_fill(is_beyond, 0.0)
+        self.end_L = self.end_L + lanes
+        self.n_used += 1
+
+    def descent_direction(self, gradient: Tensor) -> Tensor:
+        """Minus the gradient times the approximate inverse Hessian, which is the identity without pairs."""
+        q = -gradient
+        slots = range(self.n_used)
+        weights: list[Tensor] = []
+        for slot in reversed(slots):
+            weight = torch.linalg.vecdot(self._s_CLn[slot], q) * self._rho_CL[slot]
+            q.addcmul_(self._y_CLn[slot], weight[:, None], value=-1.0)
+            weights.append(weight)
+        q.mul_(self._scale_L[:, None])
+        for slot in slots:
+            weight = weights.pop() - torch.linalg.vecdot(self._y_CLn[slot], q) * self._rho_CL[slot]
+            q.addcmul_(self._s_CLn[slot], weight[:, None])
+        return q
+
+    def select(self, lanes: Tensor) -> None:
+        self._s_CLn, self._y_CLn, self._rho_CL = (table[:, lanes] for table in (self._s_CLn, self._y_CLn, self._rho_CL))
+        self._scale_L, self.end_L, self._lane_L = self._scale_L[lanes], self.end_L[lanes], self._lane_L[: len(lanes)]
+
+    def _make_room(self) -> None:
+        tables, n_slots = (self._s_CLn, self._y_CLn, self._rho_CL), len(self._rho_CL)
+        if n_slots < self._most_slots:
+            n_more = min(max(_FEWEST_SLOTS, n_slots), self._most_slots - n_slots)
+            self._s_CLn, self._y_CLn, self._rho_CL = (
+                torch.cat([table, table.new_zeros(n_more, *table.shape[1:])]) for table in tables
+            )
+            return
+        first_L = (self.end_L - self._most_pairs).clamp(min=0)
+        kept_CL = first_L + torch.arange(self._most_pairs, device=first_L.device)[:, None]
+        for table in tables:
+            table[: self._most_pairs] = table[kept_CL, self._lane_L]
+        self._rho_CL[self._most_pairs :] = 0.0
+        self.end_L, self.n_used = self.end_L - first_L, self._most_pairs
+
+
+def _tensors_of(owner: object) -> State:
+    """The attributes that are tensors, or points, by name; no copies."""
+    state: State = {}
+    for name, value in vars(owner).items():
+        if isinstance(value, Points):
+            state |= prefixed(name, value._asdict())
+        elif isinstance(value, Tensor):
+            state[name] = value
+    return state
+
+
+def _load(owner: object, state: Mapping[str, Tensor]) -> None:
+    for name, value in vars(owner).items():
+        if isinstance(value, Points):
+            setattr(owner, name, Points(**under(name, state)))
+        elif isinstance(value, Tensor):
+            setattr(owner, name, state[name])
 
 
 def flattened(state: State) -> Tensor:
@@ -254,8 +275,4 @@ def unflattened(rows: Tensor, like: State) -> State:
 
 
 def _where(lanes: Tensor, rows: Tensor, otherwise: Tensor) -> Tensor:
-    return torch.where(lanes.view(-1, *[1] * (rows.dim() - 1)), rows, otherwise)
-
-
-def _state_where(lanes: Tensor, state: State, otherwise: State) -> State:
-    return {name: _where(lanes, value, otherwise[name]) for name, value in state.items()}
+    return torch.where(lanes[:, None], rows, otherwise)

@@ -1,23 +1,11 @@
-"""Strong-Wolfe line searches of many trainings at once. Each search proceeds on its own. Axes: L lane (training), n
-parameter.
+"""Strong-Wolfe line searches of many trainings at once. Axes: L training (lane), n parameter."""
 
-Every evaluation gives every search one function value: one training may look for a bracket while another zooms into its
-bracket and a third begins a new search. The decisions, comparisons with NaN included, are those of PyTorch's
-`torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; cubic
-interpolation: their equation 3.59; the rule against slow progress: minFunc's).
-"""
-
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.layout import prefixed, selected, under
-from attnsweep.workloads.engine.optimizers import State
-
-ARMIJO = 1e-4
-CURVATURE = 0.9
+ARMIJO, CURVATURE = 1e-4, 0.9
 
 
 class Points(NamedTuple):
@@ -30,11 +18,13 @@ class Points(NamedTuple):
 
 
 class LineSearches:
-    """The line searches of many trainings, each along its own direction.
+    """The line searches of many trainings, each along its own direction and at its own stage.
 
     A search first looks for a bracket, then zooms into it. It stores two points: first the last two trial points, later
     the ends of the bracket. It is evaluated next at `step_size` while `is_open`; `direction_size` is the direction's
-    largest absolute component.
+    largest absolute component. The decisions, comparisons with NaN included, are those of PyTorch's
+    `torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; the rule
+    against slow progress: minFunc's).
     """
 
     def __init__(self, gradient: Tensor, tolerance_change: float) -> None:
@@ -78,26 +68,6 @@ class LineSearches:
     def found(self) -> Points:
         """The stored point with the lower loss: the result of an ended search."""
         return _where(self._low, self._second, self._first)
-
-    def state_dict(self) -> State:
-        """The searches' state, (L, ...) by name; no copies."""
-        state: State = {}
-        for name, value in vars(self).items():
-            if isinstance(value, Points):
-                state |= prefixed(name, value._asdict())
-            elif isinstance(value, Tensor):
-                state[name] = value
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, Points):
-                setattr(self, name, Points(**under(name, state)))
-            elif isinstance(value, Tensor):
-                setattr(self, name, state[name])
-
-    def select(self, lanes: Tensor) -> None:
-        self.load_state_dict(selected(self.state_dict(), lanes))
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
         last = self._first
@@ -143,7 +113,7 @@ class LineSearches:
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """Returns for each training whether the slope at the trial point is flat enough: the strong Wolfe condition."""
+        """Where the slope at the trial point is flat enough: the strong Wolfe condition."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 
@@ -162,9 +132,5 @@ def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -
 
 
 def _where(lanes: Tensor, points: Points, otherwise: Points) -> Points:
-    return Points(
-        torch.where(lanes, points.at, otherwise.at),
-        torch.where(lanes, points.loss, otherwise.loss),
-        torch.where(lanes, points.slope, otherwise.slope),
-        torch.where(lanes[:, None], points.gradient, otherwise.gradient),
-    )
+    at, loss, slope = (torch.where(lanes, *pair) for pair in zip(points[:3], otherwise[:3], strict=True))
+    return Points(at, loss, slope, torch.where(lanes[:, None], points.gradient, otherwise.gradient))

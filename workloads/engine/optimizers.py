@@ -91,14 +91,11 @@ class Optimizer(ABC):
         return self.is_finite
 
     @abstractmethod
-    def advance(self, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
-        """Trains until step `stops[0]`, or for `most_evaluations`. Returns whether all running trainings have reached
-        it.
+    def advance(self, parameters: State, evaluate: Evaluate, stop: int, most_evaluations: int) -> bool:
+        """Trains until step `stop`, or for `most_evaluations`. Returns whether all running trainings have reached it.
 
-        Args:
-            parameters: Updated in place. Once all have reached `stops[0]`, they, `steps`, `is_finite` and `is_running`
-                are those of that step; before, they are undefined.
-            stops: The step to reach, and the next few of later calls: a training may run ahead up to `stops[-1]`.
+        `parameters` are updated in place. Once all have reached `stop`, they, `is_finite` and `is_running` are those of
+        that step; before, they are undefined.
         """
 
     def batch_step(self, step: int) -> int:

@@ -30,11 +30,6 @@ from attnsweep.workloads.engine.result import PackResult, Record
 if TYPE_CHECKING:
     from attnsweep.workloads.engine.compiling.tracing import Trace
 
-_PROBES_AHEAD = 2
-"""How many probes a training may run ahead of the slowest one. For 50 steps of L-BFGS, 64 trainings need 121
-evaluations if all wait at every probe, 82 with one probe ahead, 73 with two; the slowest alone needs 62. Steps of a
-training that turns out to be solved were in vain."""
-
 
 class Pack(Generic[P]):
     """Trains many trainings with equal static parameters in one program, as if each were trained alone.
@@ -234,25 +229,25 @@ class Pack(Generic[P]):
         return fingerprint(self._workload.name, trainings, self._probe_steps, self._store.rows.shape[1])
 
     def _train(self, most_evaluations: int) -> bool:
-        stops, store, optimizer = self._stops(), self._store, self._store.optimizer
+        stop, store, optimizer = self._probe_steps[self._next_probe], self._store, self._store.optimizer
         if not isinstance(optimizer, FirstOrder):
-            return self._train_eagerly(stops, most_evaluations)
-        until = min(stops[0], optimizer.n_updates + most_evaluations)
+            return self._train_eagerly(stop, most_evaluations)
+        until = min(stop, optimizer.n_updates + most_evaluations)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
             store.interventions.begin(store, store.lanes, start)
             change = store.interventions.next_after(start, until)
             program = None if self._programs is None else self._program_of(self._programs, optimizer)
             if program is None:
-                self._train_eagerly(stops, change - start)
+                self._train_eagerly(stop, change - start)
             else:
                 program.advance(store, store.batches, change)
                 self._objective.n_evaluations += optimizer.n_updates - start
-        return until == stops[0]
+        return until == stop
 
-    def _train_eagerly(self, stops: Sequence[int], most_evaluations: int) -> bool:
+    def _train_eagerly(self, stop: int, most_evaluations: int) -> bool:
         store = self._store
-        return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stops, most_evaluations)
+        return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stop, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Steps | None:
         """Returns the compiled program for the next step; `None` if PyTorch takes it operation by operation."""
@@ -277,7 +272,7 @@ class Pack(Generic[P]):
         """How many numbers PyTorch's operations output for one training's first loss and gradient."""
         # `vmap` computes a single training twice, side by side.
         computed_twice = not self._objective.is_one_by_one(self._store.batch_at(0))
-        return count_numbers(lambda: self._train_eagerly([1], 1)) // max(len(self._store.rows), 1 + computed_twice)
+        return count_numbers(lambda: self._train_eagerly(1, 1)) // max(len(self._store.rows), 1 + computed_twice)
 
     def trace(self) -> "Trace":
         """The graph of a step, or of loss and gradient for line searches; a `NoRuleError` says why there is none."""
@@ -290,10 +285,6 @@ class Pack(Generic[P]):
         trace = (step_trace if isinstance(store.optimizer, FirstOrder) else gradient_trace)(store, store.batch_at(0))
         source_of(trace, 1)
         return trace
-
-    def _stops(self) -> Sequence[int]:
-        ahead = self._own_probes[self._own_probes >= self._next_probe][: 1 + _PROBES_AHEAD]
-        return self._probe_steps[self._next_probe : ahead[-1] + 1]
 
     def _record_probe(self) -> None:
         probe, position, optimizer = self._next_probe, self._store.position, self._store.optimizer

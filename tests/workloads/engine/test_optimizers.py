@@ -94,7 +94,7 @@ def _alone(
 
 def _trained(rule: str, **values: list[Any]) -> State:
     found = _start(3)
-    optimizer_named(rule, _settings(**values)).advance(found, _evaluate, [N_STEPS], 1000)
+    optimizer_named(rule, _settings(**values)).advance(found, _evaluate, N_STEPS, 1000)
     return found
 
 
@@ -103,11 +103,11 @@ def test_a_lane_follows_torch_run_alone(case: str) -> None:
     rule, values = CASES[case]
     start, fused = _start(3), _start(3)
     optimizer = optimizer_named(rule, _settings(**values))
-    optimizer.advance(fused, _evaluate, [30], 1000)
+    optimizer.advance(fused, _evaluate, 30, 1000)
     kept = torch.tensor([2, 0])
     optimizer.select(kept)
     fused = {name: value[kept] for name, value in fused.items()}
-    optimizer.advance(fused, _evaluate, [N_STEPS], 1000)
+    optimizer.advance(fused, _evaluate, N_STEPS, 1000)
     for lane, origin in enumerate(kept.tolist()):
         of_lane = {"learning_rate": LEARNING_RATES[origin]} | {name: each[origin] for name, each in values.items()}
         own = {name: value[origin] for name, value in start.items()}
@@ -234,7 +234,7 @@ def test_what_the_loss_does_not_use_does_not_decay(rule: str, programs: Callable
 def test_steps_stop_where_a_lane_turns_non_finite() -> None:
     start = _start(3)
     optimizer = optimizer_named("sgd", _settings(learning_rate=[1e-3, 10.0, 1e-3]))
-    optimizer.advance(start, _evaluate, [N_STEPS], 1000)
+    optimizer.advance(start, _evaluate, N_STEPS, 1000)
     assert optimizer.is_finite.tolist() == optimizer.is_running.tolist() == [True, False, True]
     assert 0 < optimizer.steps[1] < 20
     assert optimizer.steps[[0, 2]].tolist() == [N_STEPS, N_STEPS]

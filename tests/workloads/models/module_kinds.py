@@ -126,7 +126,11 @@ def kinds(width: int = 8, n_tokens: int = 4) -> dict[str, Kind]:
         "nn.Conv1d": Kind(
             lambda: nn.Conv1d(width, 3, 2), _channels, not_compiled="aten.convolution.default cannot be compiled"
         ),
-        "nn.LSTM": Kind(lambda: nn.LSTM(width, 4), refused="an operation that has no form for many trainings at once"),
+        "nn.LSTM": Kind(
+            lambda: nn.LSTM(width, 4),
+            lambda module, batch: module(batch["x"])[0],
+            refused="an operation that has no form for many trainings at once",
+        ),
         "nn.LayerNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4))),
         "nn.RMSNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.RMSNorm(4))),
         "nn.GroupNorm": Kind(
