@@ -1,12 +1,12 @@
-"""The catalog of the reproductions that attnsweep ships. The code of a reproduction is imported only when it runs."""
+"""What `attnsweep reproduce` knows. Fast to import: the code of a reproduction is imported when it runs."""
 
 import pkgutil
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnsweep.workloads.errors import UserError
 
@@ -20,77 +20,62 @@ if TYPE_CHECKING:
 class Reproduction:
     """A published figure or table, and how `attnsweep reproduce` repeats it.
 
-    A package adds its own to `attnsweep reproduce` by an entry point of the group `attnsweep.reproductions` that names
-    a tuple of `Reproduction` objects.
+    A package adds its own by an entry point of the group `attnsweep.reproductions` that names a tuple of them.
 
     Attributes:
-        name: The name that the user types.
-        title: The subject of the figure or table.
         source: The publication, and the place in it.
-        cost: The time that the reproduction takes on 2 CPU cores.
-        function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its sweeps
-            and figures into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`, which reads
-            the finished sweep.
-        sweep: The name of the shipped sweep that is run, resumed or read first; empty if there is none.
+        cost: The time that it takes on 2 CPU cores.
+        function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its figures
+            into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`.
+        sweep: The name of the shipped sweep that is run, resumed or read first.
         engine: The engine with which the sweep's numbers in the documents were measured.
-        full: `module:function` of the reproduction at the size of the publication, for `--full`: a function
-            `reproduce`; empty if `function` has that size.
-        of_corpus: `module:function` that also takes the user's parallel text, for `--corpus FILE`; empty if there is
-            none.
-        corpus: The path of the user's parallel text.
+        full: What `--full` changes to the size of the publication: `sweep`, `engine`, `trials`, `replicates`, `space`.
+        views: SQL that is run before the queries of rows, tables and figures, on the views of the ledger.
+        rows, tables, figures: Queries, without a function: `catalog.toml` says how.
     """
 
     name: str
     title: str
     source: str
     cost: str
-    function: str
+    function: str = ""
     sweep: str = ""
     engine: Literal["auto", "eager"] = "eager"
-    full: str = ""
-    of_corpus: str = ""
-    corpus: str | None = None
+    full: Mapping[str, Any] = field(default_factory=dict)
+    views: str = ""
+    rows: Sequence[Mapping[str, Any]] = ()
+    tables: Sequence[Mapping[str, Any]] = ()
+    figures: Sequence[Mapping[str, Any]] = ()
+    notes: Sequence[str] = ()
+    is_full: bool = False
 
-    def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
-        """Returns the reproduction as changed by the options `--full` and `--corpus` of the command line.
-
-        Raises:
-            UserError: For an option that the reproduction does not support, or for both options.
-        """
-        for option, is_given, has_it in (("--full", full, self.full), ("--corpus", corpus is not None, self.of_corpus)):
-            if is_given and not has_it:
-                expected = f"a reproduction that has the option {option}"
-                raise UserError(option, given=self.name, expected=expected, fix=f"leave out {option}")
-        if full and corpus is not None:
-            raise UserError(
-                "--corpus", given=corpus, expected="--corpus without --full", fix="leave out --full or --corpus"
-            )
-        if corpus is not None:
-            return replace(self, function=self.of_corpus, sweep="", corpus=corpus)
-        return replace(self, function=self.full, sweep="") if full else self
+    def chosen(self, *, full: bool) -> "Reproduction":
+        """Raises a `UserError` if there is no other size."""
+        if full and not self.full:
+            expected = "a reproduction that is smaller than the publication"
+            raise UserError("--full", given=self.name, expected=expected, fix="leave out --full")
+        return replace(self, is_full=full)
 
     def run(self, directory: Path, console: "Console") -> "Comparison":
-        """Runs the reproduction, and writes the compared values to `<name>.json` beside the figures."""
-        function = pkgutil.resolve_name(self.function)
+        """Writes the compared values to `<name>.json` beside the figures."""
         comparison: Comparison
         if self.sweep:
-            from attnsweep.reproduction.trained import swept
+            from attnsweep.reproduction.runner import compared, swept
 
-            comparison = function(swept(self.sweep, directory, console, self.engine), directory)
+            comparison = compared(self, swept(self, directory, console), directory)
         else:
-            comparison = function(directory, console, *(() if self.corpus is None else (self.corpus,)))
+            comparison = pkgutil.resolve_name(self.function)(directory, console)
         comparison.write(directory / f"{self.name}.json")
         return comparison
 
 
 def _shipped() -> Iterator[Reproduction]:
-    """Yields the reproductions that catalog.toml lists."""
     text = files("attnsweep.reproduction").joinpath("catalog.toml").read_text(encoding="utf-8")
+    entries: dict[str, dict[str, Any]] = {}
     for entry in tomllib.loads(text)["reproduction"]:
-        paths = {
-            key: f"attnsweep.reproduction.{entry[key]}" for key in ("function", "full", "of_corpus") if key in entry
-        }
-        yield Reproduction(**entry | paths)
+        base = entries[entry.pop("like")] if "like" in entry else {}
+        entries[entry["name"]] = base | entry
+        yield Reproduction(**base | entry)
 
 
 REPRODUCTIONS = tuple(_shipped())

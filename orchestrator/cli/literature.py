@@ -55,13 +55,8 @@ class Reproduction(Protocol):
     @property
     def cost(self) -> str: ...
 
-    def chosen(self, *, full: bool, corpus: str | None) -> "Reproduction":
-        """Returns this reproduction with other options: at the size of the publication (`full`), or with the user's own
-        text (`corpus`).
-
-        Raises:
-            UserError: For an option that the reproduction does not have.
-        """
+    def chosen(self, *, full: bool) -> "Reproduction":
+        """At the size of the publication, if `full`; raises a `UserError` if it has no other size."""
 
     def run(self, directory: Path, console: "Console") -> Outcome:
         """Trains what the reproduction needs, and compares the results with the published ones. Writes the sweeps, the
@@ -79,9 +74,6 @@ def reproduce(
         str | None, Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
     ] = None,
     full: Annotated[bool, Option("--full", help="At the size of the publication, where ours is smaller.")] = False,
-    corpus: Annotated[
-        str | None, Option(metavar="FILE", help="With your own parallel text, prepared by attnsweep prepare-corpus.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature, or of the documentation."""
@@ -95,7 +87,7 @@ def reproduce(
         for listed in reproductions.values():
             tell(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
         return
-    reproduction = find_reproduction(name, reproductions).chosen(full=full, corpus=corpus)
+    reproduction = find_reproduction(name, reproductions).chosen(full=full)
     path = local_path(new_directory(reproduction.name, directory))
     result = reproduction.run(path, console(stderr=True))
     answer(result.print, result.to_json, as_json=as_json, on_stderr=True)

@@ -101,9 +101,7 @@ def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
 
 
 def layer_norm(layer: LayerNorm, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of a LayerNorm with respect to its parameters and input (equation 40 of Boue 2025). They
-    are exact for any epsilon added to the variance.
-    """
+    """Equation 40 of Boue 2025, exact for any epsilon added to the variance."""
     centred = x - x.mean(-1, keepdim=True)
     deviation = (centred.square().mean(-1, keepdim=True) + layer.layer_norm_eps).sqrt()
     normal = centred / deviation
@@ -120,9 +118,7 @@ def _feed_forward(ffn: FeedForward, x: Tensor, D: Tensor) -> tuple[Gradients, Te
 
 
 def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of an attention layer with respect to its parameters and input (equations 24-33 of Boue
-    2025).
-    """
+    """Equations 24-33 of Boue 2025."""
     key_BHTC, value_BHTE = layer.keys(x_BTD), layer.values(x_BTD)
     weight_BHTT = layer.attend(x_BTD, key_BHTC, value_BHTE, sight)[1]
     factor_BT1 = layer.factor(sight)
@@ -154,12 +150,10 @@ def _relu_slope(x: Tensor) -> Tensor:
 
 
 def _gelu_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of GELU at x:"""
     return 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))) + x * torch.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
 def _gelu_tanh_slope(x: Tensor) -> Tensor:
-    """Returns the derivative of the approximation of GELU by tanh."""
     root = math.sqrt(2.0 / math.pi)
     tanh = torch.tanh(root * (x + 0.044715 * x**3))
     return 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh**2) * root * (1.0 + 3.0 * 0.044715 * x**2)

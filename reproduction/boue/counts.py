@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnsweep.reproduction.boue.low_rank import add_updates, freeze
-from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, value_row
 from attnsweep.workloads.attention.attention import Sight
 from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
@@ -37,9 +36,7 @@ _SMALL = GPTShape(n_words=11, n_tokens=24, d_model=16, n_heads=2, n_blocks=2)
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares our GPT's numbers of parameters, cached keys and values, and multiplications with those of the paper.
-    Trains nothing.
-    """
+    """Counts parameters, cached keys and values, and multiplications. Trains nothing."""
     del directory
     console.print("counting parameters without memory, and multiplications of small models")
     return Comparison(
@@ -60,7 +57,6 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def n_parameters(module: nn.Module) -> int:
-    """Returns the number of scalars in all trained parameters of a model."""
     return sum(value.numel() for value in module.parameters())
 
 
@@ -78,7 +74,6 @@ def _exact(name: str, published: int, ours: int) -> ComparedValue:
 
 
 def _by_formula(name: str, formula: int, ours: int) -> ComparedValue:
-    """Returns a row that compares a number counted in our model with the value of a formula."""
     return value_row(name, f"{ours:,}", f"formula: {formula:,}", agrees=ours == formula)
 
 
@@ -175,7 +170,7 @@ def _attention_products(run: Callable[[], object]) -> int:
 
 
 def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5, rank: int | None = None) -> GPT:
-    """Builds a float64 GPT in which all parameters are random, including the gains and biases of LayerNorm."""
+    """In float64; gains and biases of LayerNorm are random, too."""
     model = GPT(shape, layer_norm_eps=layer_norm_eps)
     if rank is not None:
         add_updates(model, rank, 1.7)
@@ -189,7 +184,7 @@ def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5, rank: int | None
 
 
 def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
-    """Returns a batch of one sequence. Its tokens, their targets and their weights in the loss are random."""
+    """One sequence with random tokens, targets and weights."""
     draw = torch.Generator().manual_seed(2)
     token, target = (torch.randint(n_words, (1, n_tokens), generator=draw) for _ in range(2))
     return {"token": token, "target": target, "weight": torch.rand(1, n_tokens, generator=draw, dtype=torch.float64)}

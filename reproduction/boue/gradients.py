@@ -18,8 +18,7 @@ from torch.nn.functional import gelu
 
 from attnsweep.reproduction.boue.backward import gradients_by_hand
 from attnsweep.reproduction.boue.counts import Kept, next_logits, random_batch, random_model
-from attnsweep.reproduction.comparison import ComparedValue, Comparison
-from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, value_row
 from attnsweep.workloads.attention.attention import Attention, Sight, by_head
 from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
@@ -69,7 +68,7 @@ _TABLE_3: Mapping[str, str] = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the gradients by the formulas of the paper's tables 2 and 3 with those of our model. Trains nothing."""
+    """Compares the formulas with our model and autograd. Trains nothing."""
     del directory
     console.print("gradients by hand and by autograd, of seven small models")
     return Comparison(
@@ -88,9 +87,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def gradients_of(model: GPT, batch: Batch) -> tuple[dict[str, Tensor], float]:
-    """Computes the gradients of all parameters with autograd. Returns them by parameter name, and the norm of all
-    gradients together.
-    """
+    """Autograd's, by parameter name, and the norm of all together."""
     values = dict(model.named_parameters())
     gradients = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
     return dict(zip(values, gradients, strict=True)), math.sqrt(sum(float(value.square().sum()) for value in gradients))
@@ -152,7 +149,7 @@ States = dict[str, Tensor]
 
 
 def states_of(model: GPT, batch: Batch) -> States:
-    """Returns the residual stream (the sum that layers read and add to) of our GPT after each layer."""
+    """The residual stream of our GPT after each layer."""
     x = model.embedded(batch["token"])
     sight = model.sight(x)
     states = {"embeddings": x}
@@ -166,7 +163,7 @@ def states_of(model: GPT, batch: Batch) -> States:
 
 
 def states_by_hand(model: GPT, batch: Batch) -> States:
-    """Computes the residual stream after each layer from the model's parameters, by the formulas of the paper."""
+    """The same by the formulas of the paper."""
     p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     token_T, n = batch["token"][0], batch["token"].shape[1]
     x = p["token.weight"][token_T] + p["position.weight"][:n]
@@ -221,23 +218,16 @@ _SHAPE = GPTShape(n_words=11, n_tokens=9, d_model=12, n_heads=2, activation="gel
 
 
 class MaskThatMultiplies(Attention):
-    """Attention with the causal mask as equation 13 prints it: the logits of later tokens are multiplied by 0 instead
-    of set to minus infinity.
-    """
+    """The causal mask as equation 13 prints it: logits of later tokens times 0, not minus infinity."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Computes attention like `Attention.attend`, but its causal mask multiplies the logits of later tokens by
-        0.
-        """
         query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), value_BHKE.shape[1])
         weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT * (sight.bias_BQK.unsqueeze(1) == 0), -1)
         return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
 
 
 def misprints() -> list[list[str]]:
-    """Returns a table of the paper's misprints: where they are, the printed and the right form, and the error that the
-    printed form causes in our model.
-    """
+    """Where they are, the printed and the right form, and the error that the printed form causes."""
     future, share = multiplying_mask()
     low, high = (epsilon_added_to_the_deviation(eps) for eps in (1e-5, 0.3))
     return [
@@ -279,11 +269,7 @@ def misprints() -> list[list[str]]:
 
 
 def multiplying_mask() -> tuple[float, float]:
-    """Measures what goes wrong if the causal mask multiplies the logits of later tokens by 0, as equation 13 of Boue
-    2025 prints it, instead of adding minus infinity.
-
-    The errors are the mean share of attention on later tokens, and the share of the key bias in the gradient's norm.
-    """
+    """The mean share of attention on later tokens, and the share of the key bias in the gradient's norm."""
     model, batch = random_model(_SHAPE), random_batch(_SHAPE.n_words)
     block = model.blocks[0]
     block.attention.__class__ = MaskThatMultiplies
@@ -293,9 +279,7 @@ def multiplying_mask() -> tuple[float, float]:
 
 
 def low_rank_without_the_weight() -> float:
-    """Returns the relative error of the paper's gradient with respect to the input of a layer whose weight is a frozen
-    matrix plus a low-rank update. The printed formula leaves out the frozen matrix.
-    """
+    """Relative error of the printed gradient by a layer's input, which leaves out the frozen matrix."""
     draw = torch.Generator().manual_seed(3)
     D, w, d, u = (
         torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((7, 11), (12, 11), (12, 3), (3, 11))
@@ -306,11 +290,7 @@ def low_rank_without_the_weight() -> float:
 
 
 def epsilon_added_to_the_deviation(eps: float) -> float:
-    """Returns the relative error of the gradient of LayerNorm in Boue 2025 (equation 40), if LayerNorm adds epsilon to
-    the standard deviation instead of the variance.
-
-    LayerNorm is then (x - mean) / (s + eps), with the standard deviation s.
-    """
+    """Relative error of equation 40 if LayerNorm is (x - mean) / (s + eps)."""
     draw = torch.Generator().manual_seed(4)
     x, D = (torch.randn(7, 12, generator=draw, dtype=torch.float64) for _ in range(2))
     x.requires_grad_()
@@ -323,11 +303,7 @@ def epsilon_added_to_the_deviation(eps: float) -> float:
 
 
 def cache_error(scale: float | None) -> float:
-    """Computes the last token's logits with a key-value cache and attention scores multiplied by `scale`. Returns their
-    largest difference from the model's own logits, computed without a cache.
-
-    The paper prints the step with the cache without a scale, which is 1; `None` is the model's own scale.
-    """
+    """Error of the last token's logits with a cache, as printed without a scale (1), or our model's own (`None`)."""
     model, token_BT = random_model(_SHAPE), random_batch(_SHAPE.n_words)["token"]
     other = copy.deepcopy(model)
     kept: list[Kept] = []

@@ -24,10 +24,7 @@ Entries = Mapping[tuple[int, int], float]
 def blank_encoder(
     n_layers: int, n_heads: int, d_model: int, d_ffn: int, position_dimensions: Sequence[int], attention_scale: str
 ) -> Encoder:
-    """Returns an encoder without LayerNorm whose weights are all 0, in float64.
-
-    Symbols are embedded in dimensions 0 to 2, and position features in `position_dimensions`.
-    """
+    """Without LayerNorm, all weights 0, in float64. Symbols are embedded in dimensions 0 to 2."""
     shape = EncoderShape(
         n_layers=n_layers,
         n_heads=n_heads,
@@ -76,7 +73,7 @@ def set_attention(
 
 
 def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entries) -> None:
-    """Sets the two weight matrices of a layer's feed-forward part. Its biases stay 0."""
+    """The biases stay 0."""
     for matrix, entries in (
         (_layer(encoder, layer).first_weight_DW, first),
         (_layer(encoder, layer).second_weight_WD, second),
@@ -156,7 +153,7 @@ def _erase_all_but_the_answer(encoder: Encoder, layer: int) -> None:
 
 
 def _opposed(matrix: Tensor) -> Tensor:
-    """Returns a tensor joined with its negative along the last axis, [x, -x]."""
+    """[x, -x] along the last axis."""
     return torch.cat([matrix, -matrix], dim=-1)
 
 

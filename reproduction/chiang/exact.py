@@ -6,13 +6,12 @@ Axes: B string, N position in a string.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
@@ -25,9 +24,9 @@ from attnsweep.reproduction.chiang.encoders import (
     with_extra_layer,
     with_layer_norm,
 )
-from attnsweep.reproduction.chiang.fig4 import frame
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
-from attnsweep.reproduction.rows import share_row, value_row
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure, value_row
+from attnsweep.reproduction.figures import Curve, Panel, draw_curves
+from attnsweep.reproduction.rows import estimate_row
 from attnsweep.workloads.formal_languages.encoder import Encoder
 from attnsweep.workloads.formal_languages.language import Tokens, tokenize
 from attnsweep.workloads.formal_languages.languages import LANGUAGES
@@ -42,34 +41,26 @@ _NO_SWEEP = "Nothing is trained here: no sweep."
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of an encoder to random strings of one length: the cross-entropy on each string, and whether the
-    answer is right.
-    """
+    """An encoder's answers to random strings of one length: the cross-entropy of each, and whether it is right."""
 
     bits_B: Tensor
     is_right_B: Tensor
 
     @property
     def mean_bits(self) -> float:
-        """The cross-entropy in bits, averaged over strings."""
         return float(self.bits_B.mean())
 
     @property
     def standard_error_bits(self) -> float:
-        """The standard error of the mean cross-entropy over random strings, in bits."""
         return float(self.bits_B.std(correction=1)) / math.sqrt(self.bits_B.shape[0])
 
     @property
     def accuracy(self) -> float:
-        """The fraction of strings that the encoder answers rightly."""
         return float(self.is_right_B.double().mean())
 
 
 def answers(encoder: Encoder, language: str, length: int, n_strings: int) -> Answers:
-    """Computes in float64 the answers of an encoder to `n_strings` uniformly random strings of one length.
-
-    The strings depend on the length only, so every call for one length draws the same strings.
-    """
+    """In float64. The strings are uniformly random and depend on the length only."""
     spec = LANGUAGES[language]
     representation = "positions" if spec.n_marked_positions is None else "kinds"
     text_BN = torch.rand(n_strings, length, generator=torch.Generator().manual_seed(length)) < 0.5
@@ -96,29 +87,30 @@ FIG2_LENGTHS: Lengths = {
 }
 _AUTHORS_STRINGS = 100
 """The number of strings behind the values that the authors print."""
-_FORMS = (
-    ("no layer norm", None, "#D55E00"),
-    (r"layer norm, $\varepsilon = 10^{-5}$", 1e-5, "#009E73"),
-    (r"layer norm, $\varepsilon = 0$", 0.0, "#0072B2"),
-)
-"""The forms of an exact transformer: its name, its LayerNorm's epsilon, and its colour in figures."""
-Found = Mapping[str, Sequence[Sequence[Answers]]]
-"""Answers by language: for each form of the transformer (without LayerNorm, or with an epsilon), the answers at each
-length."""
+_FORMS = {"no layer norm": None, "layer norm, epsilon = 1e-5": 1e-5, "layer norm, epsilon = 0": 0.0}
 
 
 def reproduce_fig2(
     directory: Path, console: Console, lengths: Lengths = FIG2_LENGTHS, n_strings: int = 1000
 ) -> Comparison:
-    """Computes the answers of the encoders with exact weights to `n_strings` random strings of each of many lengths,
-    and compares their cross-entropies with figure 2.
-    """
+    """The cross-entropy by length, without LayerNorm and with two epsilons."""
     console.print("answering random strings by the exact transformers, up to length 1,000")
     found: dict[str, list[list[Answers]]] = {}
     for language in lengths:
         plain = _EXACT[language]()
-        encoders = [plain if eps is None else with_layer_norm(plain, eps) for _, eps, _ in _FORMS]
+        encoders = [plain if eps is None else with_layer_norm(plain, eps) for eps in _FORMS.values()]
         found[language] = [[answers(each, language, n, n_strings) for n in lengths[language]] for each in encoders]
+    panels = [
+        Panel(
+            curves=[
+                Curve(form, own, [each.mean_bits for each in by_length])
+                for form, by_length in zip(_FORMS, found[language], strict=True)
+            ],
+            levels={"chance": 1.0},
+            axes={"title": language.upper(), "xscale": "log", "xlabel": "length n", "ylabel": "bits a string"},
+        )
+        for language, own in lengths.items()
+    ]
     return Comparison(
         title="chiang-fig2: cross-entropy of the exact transformers by length",
         source="Chiang & Cholak 2022, section 4, Figure 2",
@@ -129,7 +121,7 @@ def reproduce_fig2(
                 "FIRST, LN 1e-5, n = 100: bits", with_layer_norm(exact_first(12**-0.5), 1e-5), 0.1360, n_strings
             ),
         ],
-        figures=save_figure(_draw_fig2(lengths, found), directory, "chiang-fig2"),
+        figures=save_figure(draw_curves([panels]), directory, "chiang-fig2"),
         notes=[
             f"{_NO_SWEEP} c = 1 (the query is c sqrt(d) at CLS); n is the length of the string.",
             f"{n_strings:,} random strings of each length. Intervals are of the mean over strings.",
@@ -173,30 +165,11 @@ def _bits_row(
     return ComparedValue(name=name, published=published, ours=own.mean_bits, low=low, high=high, agrees=agrees)
 
 
-def _draw_fig2(lengths: Lengths, found: Found) -> Figure:
-    figure = Figure(figsize=(3.0 * len(lengths) + 0.4, 2.9), layout="constrained", dpi=200)
-    panels = figure.subplots(1, len(lengths), sharey=True, squeeze=False)[0]
-    for panel, (language, own_lengths) in zip(panels, lengths.items(), strict=True):
-        frame(panel, 1.0)
-        for (name, _, colour), by_length in zip(_FORMS, found[language], strict=True):
-            bits = [own.mean_bits for own in by_length]
-            panel.plot(own_lengths, bits, color=colour, linewidth=1.4, marker="o", markersize=2, label=name)
-        panel.set_xscale("log")
-        panel.set_title(language.upper(), fontsize=9)
-        panel.set_xlabel("length $n$ of the strings", fontsize=8)
-        panel.set_ylim(0.0, 1.05)
-    panels[0].set_ylabel("cross-entropy (bits a string)", fontsize=8)
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(_FORMS), frameon=False, fontsize=8)
-    return figure
-
-
 FIG3_WEIGHTS = np.linspace(0.5, 1.5, 401)
 _SURELY_RIGHT = 0.95
 """The lower end of the 95% interval of the accuracy if 100 random strings are all answered right."""
 _TURN_BITS = 0.5
-"""The smallest movement of the cross-entropy curve that counts as a turn, in bits: another draw of strings changes the
-curve by less."""
+"""The smallest movement of the curve that counts as a turn: another draw of strings changes it by less."""
 
 
 def reproduce_fig3(
@@ -206,7 +179,7 @@ def reproduce_fig3(
     weights: NDArray[np.float64] = FIG3_WEIGHTS,
     n_strings: int = 100,
 ) -> Comparison:
-    """Measures how the hand-set encoder of PARITY fails if the weight with which it counts 1s is not exactly 1."""
+    """How the encoder of PARITY fails if the weight with which it counts 1s is not exactly 1."""
     console.print("answering random strings with a counting weight that is off")
     weights = np.union1d(weights, [1.0])
     encoders = (with_layer_norm(exact_parity(counting=float(weight)), 0.0) for weight in weights)
@@ -215,20 +188,35 @@ def reproduce_fig3(
     centre = int(np.searchsorted(weights, 1.0))
     wrong = np.flatnonzero(accuracy < 1.0)
     first, last = wrong[wrong < centre].max(initial=-1) + 1, wrong[wrong > centre].min(initial=weights.size) - 1
-    n_right, n_below = int(by_weight[centre].is_right_B.sum()), int((accuracy < 0.5).sum())
-    below = "weights at which accuracy is below 1/2"
+    right, n_below = by_weight[centre].is_right_B.tolist(), int((accuracy < 0.5).sum())
+    xlabel = f"weight that counts the 1s (1 is right), n = {length}"
+    panels = [
+        Panel(
+            curves=[Curve("all strings", weights, values)],
+            levels={"chance": chance},
+            axes={"ylabel": label, "xlabel": xlabel},
+        )
+        for values, label, chance in ((bits, "cross-entropy (bits a string)", 1.0), (accuracy, "accuracy", 0.5))
+    ]
     return Comparison(
         title=f"chiang-fig3: exact PARITY by its counting weight, n = {length}",
         source="Chiang & Cholak 2022, section 4, Figure 3",
         rows=[
-            share_row("weight 1: accuracy", n_right, n_strings, published="1", agrees_within=(_SURELY_RIGHT, 1.0)),
+            estimate_row(
+                "weight 1: accuracy", "share", {"sample": right, "published": "1", "within": (_SURELY_RIGHT, 1.0)}
+            ),
             value_row("weight 1: bits", bits[centre]),
             value_row("accuracy 1 at all weights from, to", f"{weights[first]:.4g}, {weights[last]:.4g}"),
             _turns_row("bits", bits, _TURN_BITS),
             _turns_row("accuracy", accuracy, 2.0 * 1.96 * math.sqrt(0.25 / n_strings)),
-            value_row(below, f"{n_below} of {weights.size}", "oscillates", agrees=n_below > 0),
+            value_row(
+                "weights at which accuracy is below 1/2",
+                f"{n_below} of {weights.size}",
+                "oscillates",
+                agrees=n_below > 0,
+            ),
         ],
-        figures=save_figure(_draw_fig3(weights, bits, accuracy, length), directory, "chiang-fig3"),
+        figures=save_figure(draw_curves([[panel] for panel in panels]), directory, "chiang-fig3"),
         notes=[
             f"{_NO_SWEEP} The weight is W_V of layer 1, head 1 at entry (6, 2), which computes "
             f"k/n; layer norm with epsilon 0, c = 1, {n_strings} random strings, the same at each weight.",
@@ -246,7 +234,7 @@ def _turns_row(name: str, values: NDArray[np.float64], least: float) -> Compared
 
 
 def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
-    """Counts the points where a curve turns from rising to falling or back, ignoring movements smaller than `least`."""
+    """Turns of a curve from rising to falling or back, without movements smaller than `least`."""
     n_turns, direction, extreme = 0, 0, float(values[0])
     for value in values[1:]:
         if direction == 0:
@@ -257,25 +245,6 @@ def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> 
         elif abs(value - extreme) >= least:
             n_turns, direction, extreme = n_turns + 1, -direction, float(value)
     return n_turns
-
-
-def _draw_fig3(
-    weights: NDArray[np.float64], bits: NDArray[np.float64], accuracy: NDArray[np.float64], length: int
-) -> Figure:
-    figure = Figure(figsize=(5.6, 4.0), layout="constrained", dpi=200)
-    upper, lower = figure.subplots(2, 1, sharex=True)
-    for panel, values, label, chance in (
-        (upper, bits, "cross-entropy (bits a string)", 1.0),
-        (lower, accuracy, "accuracy", 0.5),
-    ):
-        frame(panel, chance)
-        panel.axvline(1.0, color="#D55E00", linewidth=0.8)
-        panel.plot(weights, values, color="#0072B2", linewidth=1.0)
-        panel.set_ylabel(label, fontsize=8)
-        panel.set_ylim(bottom=0.0)
-    lower.set_xlabel(f"weight that counts the 1s (1 is right), strings of length {length}", fontsize=8)
-    lower.set_xlim(float(weights[0]), float(weights[-1]))
-    return figure
 
 
 FLAWED_LIMITS = (10.5, 100.5)
@@ -291,37 +260,35 @@ def reproduce_flawed_first(
     lengths: Sequence[int] = FLAWED_LENGTHS,
     n_strings: int = 1000,
 ) -> Comparison:
-    """Tests the one-layer encoder for FIRST (does a string start with 1?) on random strings, and on the strings that
-    are hardest for it.
-
-    The other positions of a long string outweigh the first one, so the transformer fails on long strings.
-    """
+    """The one-layer encoder for FIRST on random strings, and on those that are hardest for it."""
     console.print(f"answering strings by the flawed transformer, up to length {lengths[-1]:,}")
     rows: list[ComparedValue] = []
-    accuracies: dict[str, list[float]] = {}
+    curves: list[Curve] = []
     for limit in limits:
         name, encoder = f"e^c = {limit:g}", flawed_first(math.log(limit))
-        accuracies[name] = [answers(encoder, "first", length, n_strings).accuracy for length in lengths]
+        by_length = [answers(encoder, "first", length, n_strings) for length in lengths]
+        curves.append(Curve(name, lengths, [each.accuracy for each in by_length]))
         lengths_of_all = range(1, math.ceil(2 * limit) + 1)
         first_wrong = next((n for n in lengths_of_all if not _hardest_are_right(encoder, n)), lengths_of_all.stop)
         longest, expected = first_wrong - 1, math.ceil(limit) - 1
         right = f"{name}: longest length at which 10...0 and 01...1 are right"
-        n_right, below_1 = round(accuracies[name][-1] * n_strings), (0.0, math.nextafter(1.0, 0.0))
-        at_longest = f"{name}: accuracy at {lengths[-1]:,}"
+        claim = {"sample": by_length[-1].is_right_B.tolist(), "published": "below 1", "below": 1}
         rows += [
             value_row(right, longest, f"{expected} (n - 1 < e^c)", agrees=longest == expected),
-            share_row(at_longest, n_right, n_strings, published="below 1", agrees_within=below_1),
+            estimate_row(f"{name}: accuracy at {lengths[-1]:,}", "share", claim),
         ]
     scaled, name = flawed_first(1.0, "log_n_inv_sqrt_d"), "c = 1, logits times log n"
-    accuracies[name] = [answers(scaled, "first", length, n_strings).accuracy for length in lengths]
+    curves.append(Curve(name, lengths, [answers(scaled, "first", length, n_strings).accuracy for length in lengths]))
     are_right = [_hardest_are_right(scaled, length) for length in lengths]
     name += f": lengths of {len(lengths)} at which 10...0 and 01...1 are right"
     rows.append(value_row(name, sum(are_right), len(lengths), agrees=all(are_right)))
+    axes = {"xscale": "log", "xlabel": "length of the string", "ylabel": "accuracy"}
+    panel = Panel(curves=curves, levels={"chance": 0.5}, axes=axes)
     return Comparison(
         title="chiang-flawed-first: FIRST by one layer that fails on long strings",
         source="Chiang & Cholak 2022, section 5.2",
         rows=rows,
-        figures=save_figure(_draw_flawed(lengths, accuracies), directory, "chiang-flawed-first"),
+        figures=save_figure(draw_curves([[panel]]), directory, "chiang-flawed-first"),
         notes=[
             f"{_NO_SWEEP} CLS gives position 1 the weight e^c and each other position 1; "
             "each symbol votes for itself. n counts CLS too: a string of length n - 1 has n positions.",
@@ -341,17 +308,6 @@ def _hardest_are_right(encoder: Encoder, length: int) -> bool:
     return bool(logit_B[0] > 0 > logit_B[1])
 
 
-def _draw_flawed(lengths: Sequence[int], accuracies: dict[str, list[float]]) -> Figure:
-    figure = Figure(figsize=(4.4, 2.9), layout="constrained", dpi=200)
-    panel = figure.subplots()
-    panel.axhline(0.5, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
-    for (name, values), colour in zip(accuracies.items(), ("#D55E00", "#009E73", "#0072B2"), strict=False):
-        panel.plot(lengths, values, color=colour, marker="o", markersize=3, linewidth=1.2, label=name)
-    framed(panel, xscale="log", xlabel="length of the string", ylabel="accuracy")
-    panel.legend(frameon=False, fontsize=7)
-    return figure
-
-
 WANTED_BITS = (0.1, 1e-3, 1e-6)
 CONFIDENCE_LENGTHS: Lengths = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 300)}
 _LEAST_LOGIT = 0.25
@@ -364,33 +320,13 @@ _ROUNDING = 1e-4
 def reproduce_confidence(
     directory: Path, console: Console, lengths: Lengths = CONFIDENCE_LENGTHS, n_strings: int = 20
 ) -> Comparison:
-    """Checks that encoders can have any wanted cross-entropy: builds some, and measures their cross-entropies on random
-    strings of the given lengths."""
+    """Encoders of any wanted cross-entropy."""
     del directory
     console.print("answering random strings by transformers that are as confident as wished")
-    rows = []
-    for language, own in lengths.items():
-        # Proposition 2 of the paper: an extra layer sets all entries of the vector to 0 except those that hold the
-        # answer, so LayerNorm gives the answer a fixed size.
-        for bits in WANTED_BITS:
-            most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, own, n_strings)
-            agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
-            name = f"Proposition 2, {language.upper()}: most bits at any length"
-            rows.append(value_row(name, most, bits, agrees=agrees))
-    for wanted in (None, *WANTED_BITS):
-        # Proposition 3 of the paper: if the output weights of the answer are multiplied by a large enough number, the
-        # cross-entropy of each string is at most `wanted` bits. If `wanted` is None, the weights are not changed.
-        encoder, at_most = exact_first(1.0, "log_n_inv_sqrt_d"), math.log2(1 + math.exp(-_LEAST_LOGIT))
-        if wanted is not None:
-            at_most = wanted
-            encoder.answer_weight_D1.data *= -math.log(math.expm1(wanted * math.log(2.0))) / _LEAST_LOGIT
-        most, are_right = _most_bits(encoder, "first", lengths["first"], n_strings)
-        name = f"Proposition 3, FIRST{'' if wanted is None else ', answer enlarged'}: most bits at any length"
-        rows.append(value_row(name, most, f"at most {at_most:.4g}", agrees=are_right and most <= at_most))
     return Comparison(
         title="chiang-confidence: cross-entropies as low as wished",
         source="Chiang & Cholak 2022, sections 4.3 and 5.3, Propositions 2 and 3",
-        rows=rows,
+        rows=[*_proposition_2(lengths, n_strings), *_proposition_3(lengths["first"], n_strings)],
         notes=[
             f"{_NO_SWEEP} Rows of Proposition 2 have the wanted cross-entropy as published, and "
             "agree if the highest of any string at any length equals it (relative 1e-4) and every answer is right.",
@@ -400,6 +336,27 @@ def reproduce_confidence(
             f"(PARITY: {', '.join(map(str, lengths.get('parity', ())))}).",
         ],
     )
+
+
+def _proposition_2(lengths: Lengths, n_strings: int) -> Iterator[ComparedValue]:
+    """An extra layer erases all but the answer, so that LayerNorm gives the answer a fixed size."""
+    for language, own in lengths.items():
+        for bits in WANTED_BITS:
+            most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, own, n_strings)
+            agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
+            yield value_row(f"Proposition 2, {language.upper()}: most bits at any length", most, bits, agrees=agrees)
+
+
+def _proposition_3(lengths: Sequence[int], n_strings: int) -> Iterator[ComparedValue]:
+    """With larger output weights of the answer, the cross-entropy of each string is at most what is wanted."""
+    for wanted in (None, *WANTED_BITS):
+        encoder, at_most = exact_first(1.0, "log_n_inv_sqrt_d"), math.log2(1 + math.exp(-_LEAST_LOGIT))
+        if wanted is not None:
+            at_most = wanted
+            encoder.answer_weight_D1.data *= -math.log(math.expm1(wanted * math.log(2.0))) / _LEAST_LOGIT
+        most, are_right = _most_bits(encoder, "first", lengths, n_strings)
+        name = f"Proposition 3, FIRST{'' if wanted is None else ', answer enlarged'}: most bits at any length"
+        yield value_row(name, most, f"at most {at_most:.4g}", agrees=are_right and most <= at_most)
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:

@@ -3,33 +3,18 @@
 from collections import Counter
 from pathlib import Path
 
-from rich.console import Console
-
 from attnsweep.orchestrator.inspection.heads import Head, Heads, heads_of
 from attnsweep.orchestrator.inspection.heads_figure import heads_figure
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import value_row
-from attnsweep.reproduction.trained import swept
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, TextTable, save_figure, value_row
 
 _SENTENCE = 9
 """The number of the test sentence on which the heads' attention is drawn."""
 
 
-def reproduce(directory: Path, console: Console) -> Comparison:
-    """Runs a sweep of translators with 1 head and with 8 heads per layer, and compares their attention heads with those
-    of the thesis.
-
-    Each translator is trained a second time, to get its attention.
-    """
-    return compare(swept("conti_heads", directory, console, local=True), directory, _SENTENCE)
-
-
-def compare(sweep: SweepDirectory, directory: Path, sentence: int) -> Comparison:
-    """Compares a finished sweep of translators with 1 and with 8 heads, and draws their attention on one test
-    sentence.
-    """
+def compare(sweep: SweepDirectory, directory: Path, sentence: int = _SENTENCE) -> Comparison:
+    """Each translator is trained again, for its attention on one test sentence."""
     rows = sorted(Ledger(sweep.place).trainings().to_pylist(), key=lambda row: int(row["param_n_heads"]))
     translators = [heads_of(sweep, row["training_id"], sentence) for row in rows]
     figures = [
@@ -61,7 +46,7 @@ def _row(translator: Heads, layer: int) -> ComparedValue:
     return value_row(f"{n_heads}, {translator.layer_names[layer]}: roles", ours, published)
 
 
-def _table(translator: Heads) -> tuple[str, list[list[str]]]:
+def _table(translator: Heads) -> TextTable:
     n_heads = len(translator.heads) // len(translator.maps.layers)
     rows = [["layer", "head", "role", "nearest", "z", *_SHOWN]]
     rows += [_cells(translator, head) for head in translator.heads]

@@ -19,13 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from rich.console import Console
 from torch import Tensor
 
-from attnsweep.reproduction.comparison import Comparison, save_figure
-from attnsweep.reproduction.rows import value_row
-from attnsweep.reproduction.trained import one_thread
+from attnsweep.reproduction.comparison import Comparison, TextTable, save_figure, value_row
+from attnsweep.reproduction.figures import HeatMap, draw_heat_maps
 from attnsweep.workloads.diagnostics.matrices import permutation_test
 from attnsweep.workloads.diagnostics.structure import (
     band_support,
@@ -37,6 +35,7 @@ from attnsweep.workloads.diagnostics.structure import (
     distances_to_diagonal,
     support_with_free_entries,
 )
+from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import UserError
 
@@ -49,14 +48,11 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Random matrices of one structured family: diagonal (Sigma_1), banded (Sigma_2) or in blocks (Sigma_3). All are
-    drawn with the same `coefficient`, a factor of one part of the matrix. It is one of the values in the thesis's grid
-    search.
-
+    """
     Attributes:
-        family: `sigma_1`, `sigma_2` or `sigma_3`.
+        family: `sigma_1` (diagonal), `sigma_2` (banded) or `sigma_3` (in blocks).
         coefficient: The factor of the noise, `coeff_sp`, or for Sigma_3 that of the matrix without noise, `coeff_d`.
-        matrices: The draws, (n_draws, n_tokens, n_tokens); rows of zeros are NaN, as in the notebook.
+        matrices: (n_draws, n_tokens, n_tokens); rows of zeros are NaN, as in the notebook.
     """
 
     family: str
@@ -65,14 +61,9 @@ class Draws:
 
 
 def draw_families(T: int, window: int, num_pos: int, *, n_draws: int = N_DRAWS, seed: int = 0) -> Iterator[Draws]:
-    """Yields the random attention matrices that the grid search in Conti's thesis draws for texts of `T` tokens. There
-    is one set of draws for each family of structured matrices and each value of the family's coefficient, which scales
-    a random part of the matrices.
-    """
+    """The draws of the thesis's grid search, for each family and each value of its coefficient."""
     streams = Streams(torch.tensor([seed]))
-    # The thesis draws matrices for all combinations of three coefficients, but the matrices of each family depend on
-    # only one of them. So for each value of this one, the number of draws is multiplied by the number of combinations
-    # of the other two.
+    # The grid has all combinations of three coefficients, but a family depends on one of them alone.
     D = n_draws * len(COEFFICIENTS) ** 2
     for step, coefficient in enumerate(COEFFICIENTS):
         noise = _noise(streams, D, T, step) * coefficient
@@ -101,7 +92,6 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
-    """Returns random matrices of the family Sigma_3 (blocks), (n_draws, n_tokens, n_tokens)."""
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
     # A matrix has T rows: `num_pos` blocks of `window` rows each, and single rows. If each block counts as one place,
     # there are `n_places` places. Of these, `num_pos` distinct ones are drawn to be the blocks, so blocks never
@@ -137,10 +127,6 @@ _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """The settings of table 6 or 7 of the thesis, and the published distance of each attention head from the nearest
-    structured matrix.
-    """
-
     number: int
     window: int
     num_pos: int
@@ -152,28 +138,20 @@ TABLE_7 = PublishedTable(7, 10, 1, (22.584, 20.904, 20.631, 19.964, 21.001, 22.1
 
 
 def load_heads() -> Tensor:
-    """Loads the thesis's attention matrices of the heads in float64, (n_heads, n_tokens, n_tokens). Their rows do not
-    sum to 1.
-
-    Raises:
-        UserError: If the file is missing, or does not hold the heads.
-    """
+    """The thesis's attention, (n_heads, n_tokens, n_tokens) in float64; rows do not sum to 1."""
     named = os.environ.get(VARIABLE)
     path = next((place for place in ([Path(named)] if named else PLACES) if place.is_file()), None)
     if path is None:
-        raise UserError(
-            VARIABLE,
-            given=named,
-            expected="the path of the file with the attention heads of Conti's thesis, by default ./thesis_heads.npy",
-            fix="take matrix_list.pkl of github.com/EddieConti/Master-Thesis-UB, cut its eight matrices to 16 x 16, "
-            "and save them as one array with numpy.save",
+        expected = "the path of the file with the attention heads of Conti's thesis, by default ./thesis_heads.npy"
+        fix = (
+            "cut the matrices of matrix_list.pkl in github.com/EddieConti/Master-Thesis-UB to 16 x 16; numpy.save them"
         )
+        raise UserError(VARIABLE, given=named, expected=expected, fix=fix)
     try:
         heads = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise UserError(
-            VARIABLE, given=str(path), expected="an array in NumPy's .npy format", fix="write the array with numpy.save"
-        ) from error
+        expected, fix = "an array in NumPy's .npy format", "write the array with numpy.save"
+        raise UserError(VARIABLE, given=str(path), expected=expected, fix=fix) from error
     if not isinstance(heads, np.ndarray) or heads.shape != _SHAPE:
         given = f"shape {heads.shape}" if isinstance(heads, np.ndarray) else str(path)
         raise UserError(VARIABLE, given=given, expected=f"an array of the shape {_SHAPE}", fix=f"check the file {path}")
@@ -182,9 +160,7 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """The distance of each attention head from the nearest of many random structured matrices (diagonal, banded or with
-    blocks), in several runs of the sampling procedure of Conti's thesis.
-
+    """
     Attributes:
         distance: The least distance in each run, (runs, n_heads).
         family: The family of the nearest draw in the first run, (n_heads,).
@@ -195,17 +171,13 @@ class SampledDistances:
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Runs the sampling procedure of Conti's thesis several times: each run draws random structured matrices (diagonal,
-    banded or with blocks), the same for all attention heads. Returns each head's distance from the nearest of them, for
-    every run.
-    """
+    """Each run draws matrices for all heads, and takes each head's distance from the nearest."""
     families = list(_FAMILIES)
     runs = []
     for seed in range(n_runs):
         best = torch.full((len(families), len(heads)), torch.inf, dtype=torch.float64)
         for draws in draw_families(heads.shape[-1], window, num_pos, n_draws=n_draws, seed=seed):
-            # A draw with a row of zeros has the distance NaN from every head. It is set to infinity, so that such a
-            # draw is never the nearest.
+            # A draw with a row of zeros is NaN: never the nearest.
             distance = torch.cdist(heads.flatten(1), draws.matrices.flatten(1), p=1).nan_to_num(torch.inf)
             family_best = best[families.index(draws.family)]
             torch.minimum(family_best, distance.min(1).values, out=family_best)
@@ -217,14 +189,9 @@ def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n
 def reproduce_table(
     table: PublishedTable, directory: Path, console: Console, *, n_runs: int = N_RUNS, n_draws: int = N_DRAWS
 ) -> Comparison:
-    """Computes the distances of attention heads from structured matrices in table 6 or 7 again, and plots each head
-    with its nearest block-structured matrix.
-
-    For each family of structured matrices, `n_draws` random ones are drawn with each combination of coefficients in the
-    thesis's grid search.
-    """
+    """`n_draws` are drawn of each family with each combination of coefficients in the thesis's grid."""
     heads = load_heads()
-    with one_thread():
+    with training_settings():
         console.print(f"drawing from the families, {n_runs} runs; then the exact distances")
         figure = blocks_figure(heads, table.window, table.num_pos)
         figures = save_figure(figure, directory, f"conti-table{table.number}")
@@ -235,11 +202,6 @@ reproduce_table_6, reproduce_table_7 = (partial(reproduce_table, table) for tabl
 
 
 def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_runs: int, n_draws: int) -> Comparison:
-    """Compares our distances of attention heads from structured matrices with those of the thesis.
-
-    For each family of structured matrices, `n_draws` random ones are drawn with each combination of coefficients in the
-    thesis's grid search.
-    """
     w, p, T = table.window, table.num_pos, heads.shape[-1]
     sampled = sample_distances(heads, w, p, n_runs=n_runs, n_draws=n_draws)
     ours = sampled.distance.median(0).values.tolist()
@@ -277,12 +239,8 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """Returns the distance of each attention head from the nearest matrix of each of several families, such as the
-    diagonal or the banded matrices: tensors (n_heads,) by name of the family. They are computed exactly, not by random
-    draws.
-
-    In a family named `... + E`, as many entries as there are tokens may have any value, at any places. `nearest` is the
-    least distance from the families S1 + E, S2 + E and S3 + E.
+    """(n_heads,) by family. In one named `... + E`, as many entries as there are tokens may have any value anywhere;
+    `nearest` is the least of the distances from S1 + E, S2 + E and S3 + E.
     """
     T = heads.shape[-1]
     distances = {
@@ -298,39 +256,20 @@ def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tenso
 
 
 def blocks_figure(heads: Tensor, window: int, num_pos: int) -> Figure:
-    """Draws each head's attention with the nearest block-structured matrix on top: blocks as boxes, diagonal entries as
-    dots.
-    """
-    best = best_blocks(heads, window, num_pos)
-    figure = Figure(figsize=(8.4, 4.6), layout="constrained", dpi=200)
-    panels = figure.subplots(2, 4, sharex=True, sharey=True).ravel()
-    image = None
-    for number, (panel, head) in enumerate(zip(panels, heads, strict=True)):
-        image = panel.imshow(head.numpy(), cmap="Greys", vmin=0.0, vmax=heads.max().item(), interpolation="nearest")
-        outside = set(range(head.shape[0]))
+    """Each head's attention, with dots where its nearest block-structured matrix is not 0."""
+    best, T = best_blocks(heads, window, num_pos), heads.shape[-1]
+    maps = []
+    for number, head in enumerate(heads):
+        column_of = list(range(T))
         for start in best.starts[number].tolist():
-            panel.add_patch(Rectangle((start - 0.5, start - 0.5), 1, window, fill=False, edgecolor="C3", linewidth=1.4))
-            outside -= set(range(start, start + window))
-        panel.plot(sorted(outside), sorted(outside), ".", color="C0", markersize=3)
-        panel.set_title(f"head {number + 1}: distance {best.distance[number].item():.2f}", fontsize=8)
-        ticks = range(0, head.shape[0], 5)
-        panel.set_xticks(ticks, [str(tick + 1) for tick in ticks], fontsize=7)
-        panel.set_yticks(ticks, [str(tick + 1) for tick in ticks], fontsize=7)
-    for panel in panels[4:]:
-        panel.set_xlabel("key", fontsize=8)
-    for panel in panels[::4]:
-        panel.set_ylabel("query", fontsize=8)
-    assert image is not None
-    bar = figure.colorbar(image, ax=panels, shrink=0.6)
-    bar.set_label("attention", fontsize=8)
-    bar.ax.tick_params(labelsize=7)
-    return figure
+            column_of[start : start + window] = [start] * window
+        title = f"head {number + 1}: distance {best.distance[number].item():.2f}"
+        axes = {"title": title, "xlabel": "key", "ylabel": "query"}
+        maps.append(HeatMap(values=head.numpy(), marks=list(enumerate(column_of)), axes=axes))
+    return draw_heat_maps([maps[:4], maps[4:]])
 
 
-_TextTable = tuple[str, Sequence[Sequence[str]]]
-
-
-def _sampled_table(sampled: SampledDistances) -> _TextTable:
+def _sampled_table(sampled: SampledDistances) -> TextTable:
     runs = sampled.distance
     statistics = zip(*(row.tolist() for row in (runs.amin(0), runs.median(0).values, runs.amax(0))), strict=True)
     rows = [
@@ -341,13 +280,13 @@ def _sampled_table(sampled: SampledDistances) -> _TextTable:
     return title, [["head", "least", "median", "largest", "nearest draw is of"], *rows]
 
 
-def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> _TextTable:
+def _exact_table(exact: dict[str, Tensor], w: int, p: int, T: int) -> TextTable:
     names = [name for name in exact if name != "nearest"]
     rows = [[str(head + 1), *(f"{exact[name][head]:.2f}" for name in names)] for head in range(len(exact["S1"]))]
     return f"Exact distances: S2({w}), S3({w}, {p}), E of {T} entries", [["head", *names], *rows]
 
 
-def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> _TextTable:
+def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str, Tensor], T: int) -> TextTable:
     names = [name for name in exact if name != "nearest"]
     distances = zip(table.distances, ours, *(exact[name].tolist() for name in names), strict=True)
     rows = [
@@ -356,7 +295,7 @@ def _mean_error_table(table: PublishedTable, ours: list[float], exact: dict[str,
     return f"Mean error per entry: distance / {T**2}", [["head", "published", "drawn", *names], *rows]
 
 
-def _best_table(heads: Tensor) -> _TextTable:
+def _best_table(heads: Tensor) -> TextTable:
     T = heads.shape[-1]
     is_block = torch.arange(1, T + 1).unsqueeze(1) * torch.ones(T + 1) > 1
     is_block[:, 0] = False

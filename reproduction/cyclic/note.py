@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from attnsweep.reproduction.comparison import ComparedValue, Comparison
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, value_row
 from attnsweep.reproduction.cyclic.words import (
     Evaluation,
     Expression,
@@ -29,7 +29,6 @@ from attnsweep.reproduction.cyclic.words import (
     transposed,
     words_of,
 )
-from attnsweep.reproduction.rows import value_row
 
 EXACT = 1e-14
 """The largest error that counts as equal, in units of the largest entry of the gradients."""
@@ -38,9 +37,7 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the note's formulas for gradients, which are sums of matrix products ("words"), with autograd on random
-    matrices. Trains nothing.
-    """
+    """Compares with autograd on random matrices."""
     del directory
     console.print("words of encoders with up to three levels, beside autograd")
     return Comparison(
@@ -62,7 +59,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def model(n_levels: int, attention: Attention, *, has_skip: bool) -> Expression:
-    """Returns the output of an encoder of `n_levels` layers as a symbolic expression in its weights and its input."""
+    """The output of an encoder."""
     output: Expression = Letter("X")
     for number in range(1, n_levels + 1):
         output = level(output, number, attention, has_skip=has_skip)
@@ -159,12 +156,7 @@ def _printed_rules() -> Iterator[ComparedValue]:
 
 
 def swapped_rectifier() -> tuple[float, float]:
-    """Tests on random matrices a rule by which the note moves a matrix factor past the backward pass of ReLU. The rule
-    equates two products of matrices. Returns the difference between their traces, and the largest difference between
-    their entries.
-
-    The sides are A mm(B, C) and mm(B', A) C, where mm(Z, G) is G with zeros where Z is negative, and ' transposes.
-    """
+    """By how much A mm(B, C) and mm(B', A) C differ: their traces, and their largest entry."""
     draw = torch.Generator().manual_seed(1)
     A, B, C = _drawn(draw, 4, 6), _drawn(draw, 6, 4), _drawn(draw, 6, 4)
     difference = A @ (C * (B >= 0)) - (A * (B.T >= 0)) @ C
@@ -172,12 +164,7 @@ def swapped_rectifier() -> tuple[float, float]:
 
 
 def softmax_denominator() -> tuple[float, float]:
-    """Compares two formulas for the differential of a row softmax with the true differential, and returns their errors.
-    The first has the square of the row sums of exp(X) in its denominator. The second, which the checked note prints,
-    has the row sums themselves.
-
-    The formula is that of tr(A' d softmax(X)), where A is a constant matrix and ' transposes.
-    """
+    """Errors of the differential of tr(A' d softmax(X)) with (sum e^x)^2 as denominator, and as printed."""
     x, dx, A = _softmax_case()
     power_of_e = x.exp()
     total = power_of_e.sum(-1, keepdim=True)
@@ -188,12 +175,7 @@ def softmax_denominator() -> tuple[float, float]:
 
 
 def softmax_substitution() -> tuple[float, float]:
-    """Returns the errors of two formulas for the differential of tr(A softmax(X)), where A is a constant matrix and the
-    softmax is over rows: of the correct formula, and of the one that the note prints.
-
-    Both formulas multiply dX by a matrix to which softmax's backward pass was applied. In the correct formula this
-    matrix is the transpose of A, in the note's formula it is A itself.
-    """
+    """Errors of the differential of tr(A softmax(X)) with A', and as printed with A itself."""
     x, dx, A = _softmax_case()
     truth = (A @ _softmax_change(x, dx)).trace()
     evaluate, place = Evaluation({"x": x, "A": A}), Letter("x")
@@ -208,7 +190,7 @@ def _softmax_case() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _softmax_change(x: Tensor, dx: Tensor) -> Tensor:
-    """Returns the directional derivative of the softmax of the rows of x, along dx."""
+    """The directional derivative of the softmax of rows."""
     weights = torch.softmax(x, -1)
     return weights * (dx - (weights * dx).sum(-1, keepdim=True))
 

@@ -19,53 +19,49 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A matrix that is written as one letter: a weight, the input, or a constant."""
+    """A matrix: a weight, the input, or a constant."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """The transpose of an expression. Use `transposed` to build it."""
+    """Built by `transposed`."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product of matrices in their order. Use `product` to build it."""
+    """Built by `product`."""
 
     factors: tuple["Expression", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum of expressions whose matrices have one shape."""
+    """Of matrices of one shape."""
 
     terms: tuple["Expression", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Softmax:
-    """The softmax of each row of an expression Z, written a(Z) in the formulas of gradients."""
+    """Of rows, written a(Z)."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class Rectified:
-    """The ReLU of an expression Z, which sets negative entries to 0; written m(Z) in the formulas of gradients."""
+    """ReLU, written m(Z)."""
 
     of: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxBack:
-    """The backward pass of the row softmax: the gradient with respect to its input Z, given the gradient G with respect
-    to its output. It is written aa(Z, G).
-
-    It is R * (G - rowsum(R * G)) with R = a(Z), where * multiplies entry by entry.
-    """
+    """Backward pass of the row softmax, aa(Z, G): with R = a(Z), R * (G - rowsum(R * G)), * entry by entry."""
 
     at: "Expression"
     word: "Expression"
@@ -73,11 +69,7 @@ class SoftmaxBack:
 
 @dataclass(frozen=True, slots=True)
 class RectifiedBack:
-    """The backward pass of ReLU: the gradient with respect to its input Z, given the gradient G with respect to its
-    output. In formulas this gradient is written as a function mm(Z, G).
-
-    It has the entries of G where Z is above 0, and 0 elsewhere.
-    """
+    """Backward pass of ReLU, mm(Z, G): the entries of G where Z is above 0."""
 
     at: "Expression"
     word: "Expression"
@@ -87,9 +79,7 @@ Expression = Letter | Transposed | Product | Sum | Softmax | Rectified | Softmax
 
 
 def product(*factors: Expression) -> Expression:
-    """Returns the product of expressions as one flat list of factors: a factor that is itself a product is replaced by
-    its factors.
-    """
+    """One flat list of factors."""
     flat: list[Expression] = []
     for factor in factors:
         flat += factor.factors if isinstance(factor, Product) else (factor,)
@@ -97,17 +87,12 @@ def product(*factors: Expression) -> Expression:
 
 
 def transposed(of: Expression) -> Expression:
-    """Returns the transpose of an expression. The transpose of a transpose is the expression itself."""
+    """The transpose of a transpose is the expression itself."""
     return of.of if isinstance(of, Transposed) else Transposed(of)
 
 
 def text_of(expression: Expression, names: Mapping[Expression, str] | None = None) -> str:
-    """Formats a product of matrices as text, such as `X' E V' X' X K`, where ' transposes.
-
-    Args:
-        expression: Any expression.
-        names: Abbreviations of some of its parts.
-    """
+    """Such as `X' E V' X' X K`, where ' transposes; `names` abbreviates parts."""
     names = names or {}
     if expression in names:
         return names[expression]
@@ -141,9 +126,7 @@ def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One term of the gradient with respect to a matrix, written as a matrix product. The matrix occurs at one or more
-    places of the model's formula, and each place gives one term.
-    """
+    """One term of the gradient with respect to a matrix, for one of the places where the matrix occurs."""
 
     letter: str
     expression: Expression

@@ -54,11 +54,7 @@ _N_ZOOMS = 6
 
 @dataclass(frozen=True, slots=True)
 class StationaryGain:
-    """A value matrix at which the gain has a maximum or minimum. The gain of a value matrix is the loss of a model
-    whose output is 0, minus the loss with the attention logits that are best for this matrix.
-
-    The ratio of the two entries of the matrix is the tangent of `angle`.
-    """
+    """A maximum or minimum of the gain, at the angle whose tangent is the ratio of the two entries of v."""
 
     value: float
     angle: float
@@ -130,9 +126,7 @@ _N_MEMBERS = 16
 
 
 def checks_of_categories() -> list[EquationCheck]:
-    """Returns checks of all equations of the paper about a model whose attention sees categories only, in the paper's
-    order.
-    """
+    """In the paper's order."""
     return [
         loss(),
         gradient_of_values(),
@@ -148,7 +142,6 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def _closed_loss(task: Task) -> Tensor:
-    """Returns the loss of system C (attention by categories) by its exact formula."""
     terms = moments(task)
     return (terms.target_V - 2 * terms.p_K * terms.C + terms.n_K * terms.V + terms.e_KN.square() @ task.law_N).sum()
 
@@ -211,11 +204,7 @@ def zeros(index: int = 3) -> EquationCheck:
 
 
 def constant_predictor() -> EquationCheck:
-    """Checks that the loss of the model with attention by categories only is not stationary where the model always
-    predicts the mean target.
-
-    The columns of the gradient with respect to the logits do not sum to 0 there.
-    """
+    """Not stationary: the columns of the gradient with respect to the logits do not sum to 0."""
     errors = []
     for N, M in SIZES:
         draw, target = _drawn(21, N)
@@ -237,10 +226,7 @@ def constant_predictor() -> EquationCheck:
 
 
 def division_by_row_sums(n_solves: int = 120) -> EquationCheck:
-    """Checks that equation 3.54 of Shin & Matzinger 2025 misses stationary points of the loss of a model whose
-    attention sees only the tokens' categories. The equation divides by a sum of entries of the value matrix, which can
-    be 0.
-    """
+    """3.54 divides by a sum of entries of v that can be 0, and so misses stationary points."""
     points, target = _search(n_solves)
     levels = (points.losses / points.parameters["v_KM"].shape[1])[points.converged]
     target = target[points.converged]
@@ -295,11 +281,7 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
 
 
 def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
-    """Checks an exact formula for the loss at points where the gradient vanishes, in the model whose attention depends
-    on categories only. Of the points that a search has found, it uses those that belong to the given family.
-
-    The model is system C of docs/theory.md.
-    """
+    """The closed form of the loss at the points of a family that a search has found."""
     points, target = _search(n_solves)
     names = family_of_categories_only(
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
@@ -332,12 +314,7 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
 
 
 def solution(printed_sign: float = -1.0, right_sign: float = 1.0) -> EquationCheck:
-    """Checks which of two signs is right in the paper's formula for the solutions of system C (attention by
-    categories): with it, the loss over all texts must be 0.
-
-    The logits are q = (q* + sign a(t)) / c, where q* is the target, and a(t) = -d/(1 + d) q*(t,t). The value matrix v
-    is c at the predecessor and c d on the diagonal.
-    """
+    """The sign in q = (q* + sign a(t)) / c, a(t) = -d/(1 + d) q*(t,t), with v = c before and c d on the diagonal."""
     errors: dict[float, list[float]] = {printed_sign: [], right_sign: []}
     for number, task in enumerate(_tasks()):
         M, d, c = task.v_KM.shape[1], (-0.4, 0.7, 2.0)[number % 3], 1.3
@@ -364,7 +341,7 @@ def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """Returns the smallest loss, (n_points,), of predictions that know only the second of two categories."""
+    """The least loss of predictions that know only the second category, (n_points,)."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 
@@ -390,7 +367,6 @@ def _without(vectors: Tensor, conditions: Tensor) -> Tensor:
 
 
 def _enumerated_loss(task: Task) -> Tensor:
-    """Returns the expected squared error of the model whose attention depends on categories only."""
     text = every_text(task.law_N.shape[0], task.v_KM.shape[1])
     read_TMK = task.q_NN[text.unsqueeze(2), text[:, 1:].unsqueeze(1)]
     error_TK = task.target_NN[text[:, :-1], text[:, 1:]] - torch.einsum("km,tmk->tk", task.v_KM, read_TMK)
@@ -398,7 +374,7 @@ def _enumerated_loss(task: Task) -> Tensor:
 
 
 def _true_gradients(task: Task) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of the loss with respect to the attention logits and to the value matrix, by autograd."""
+    """By q and by v, by autograd."""
     q, v = task.q_NN.clone().requires_grad_(), task.v_KM.clone().requires_grad_()
     loss = _enumerated_loss(Task(q_NN=q, v_KM=v, target_NN=task.target_NN, law_N=task.law_N))
     gradient_q, gradient_v = torch.autograd.grad(loss, (q, v))

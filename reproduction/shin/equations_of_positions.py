@@ -44,8 +44,7 @@ e^-10, and still falling."""
 
 
 def checks_of_positions() -> list[EquationCheck]:
-    """Returns all checks of the paper's equations for a model whose attention depends on positions alone, in the
-    paper's order."""
+    """In the paper's order."""
     return [
         loss(),
         gradient_of_attention(),
@@ -63,19 +62,12 @@ def checks_of_positions() -> list[EquationCheck]:
 
 
 def printed_levels(n_categories: int) -> dict[str, float]:
-    """Returns by name the losses that the paper prints for points where the gradient is 0, if attention depends on
-    positions alone."""
+    """The losses that the paper prints for stationary points."""
     return {"solution": 0.0, "mean": 1 - 1 / n_categories, "zero": 1.0}
 
 
 def centred_shift_level(N: int, M: int) -> float:
-    """Returns the loss at the "centred shift", a stationary point of the model with attention by positions only. There
-    each position attends to the previous one with a positive weight, and to all others with the same small negative
-    weight.
-
-    For N categories and M positions it is 1/N + 1/M - 1/(NM). It is also the highest loss on the way from the solution
-    into the valley at infinity, along which the loss falls while the weights grow without end.
-    """
+    """Also the highest loss on the way from the solution into the valley at infinity."""
     return 1 / N + 1 / M - 1 / (N * M)
 
 
@@ -109,13 +101,7 @@ def gradient_of_values(printed_factor: float = -0.5) -> EquationCheck:
 
 
 def centred_shift() -> EquationCheck:
-    """Checks that the loss of the model with attention by positions only is stationary at the "centred shift". There
-    each position attends to the previous one with a positive weight, and to all others with the same small negative
-    weight.
-
-    The logits are q = (U - 1/M) / c, where U is 1 at the previous position and 0 elsewhere, and the values v = c (I -
-    P) + w 1^t, where the entries of w sum to -c (N - 1) / M and P averages over categories.
-    """
+    """q = (U - 1/M) / c, v = c (I - P) + w 1^t, where the entries of w sum to -c (N - 1) / M."""
     printed, right = [], []
     for N, M in SIZES:
         draw = generator(3)
@@ -197,12 +183,7 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Checks the formula for the loss along a descent on which the weights grow without end (the valley at infinity),
-    for attention that depends on positions only (system P). Compares it with the loss of the best attention, computed
-    on all texts.
-
-    Also checks the limit of the formula far out in the valley.
-    """
+    """Also its limit as rho falls."""
     errors, printed = [], []
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M
@@ -225,12 +206,7 @@ def valley() -> EquationCheck:
 
 
 def barrier() -> EquationCheck:
-    """Checks that a region of higher loss (a barrier) separates the solution of the task from a descent along which the
-    weights grow without end (the valley at infinity), for attention that depends on positions only (system P).
-
-    If tr(v (I - P)) or tr(v P) is 0 (P averages over categories), the loss is at least 1/N. On the way along the
-    valley's coordinate, the loss is highest at the stationary point "centred shift".
-    """
+    """If tr(v (I - P)) or tr(v P) is 0, the loss is at least 1/N."""
     errors = []
     for N, M in SIZES:
         rho = torch.linspace(-20.0, 1.0, 100_001, dtype=torch.float64)
@@ -255,11 +231,7 @@ def barrier() -> EquationCheck:
 
 
 def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75) -> EquationCheck:
-    """Checks a formula of the paper for the init_sigma at which two terms of the gradient at random weights have equal
-    size: a power of the number of categories. The printed exponent is wrong.
-
-    The paper states it as a bound on init_sigma. One term is linear in init_sigma, the other cubic.
-    """
+    """The init_sigma at which the linear and the cubic term of the gradient have equal size."""
     sizes, crossings = torch.tensor([16.0, 32.0, 64.0, 128.0], dtype=torch.float64), []
     draw = generator(7)
     for N in sizes.int().tolist():
@@ -283,12 +255,7 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
 
 
 def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATURATED) -> EquationCheck:
-    """Checks that the loss of a model that attends by positions only has no stationary point if its attention has a
-    softmax.
-
-    With the best values, a higher logit on the previous position always lowers the loss. Every search ends at saturated
-    attention.
-    """
+    """With the best values, a higher logit on the previous position always lowers the loss."""
     errors = []
     for N, M in SIZES:
         p = torch.linspace(0.05, 0.99, _N_MEMBERS, dtype=torch.float64)
@@ -313,9 +280,7 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """Checks the formula for the loss of attention by positions alone, if softmax puts all attention of each query on
-    one position, right or wrong. The formula is compared with the smallest loss that a value matrix can reach with this
-    attention, computed on all texts."""
+    """The least loss that any values reach, if each query attends to one position."""
     errors = []
     for N, M in SIZES:
         draw = generator(8)
@@ -376,7 +341,7 @@ def _hessian_at_zero(system: PositionsOnly, like: State) -> Tensor:
 
 
 def _best_level(v_NN: Tensor, M: int) -> Tensor:
-    """Returns the loss, on all texts, of a model whose attention sees positions only (system P)."""
+    """On all texts, with the best attention."""
     N = v_NN.shape[0]
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
@@ -389,7 +354,7 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
 
 
 def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
-    """Returns the loss, on all texts, of a model whose attention sees positions only (system P)."""
+    """On all texts, with the best values."""
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, weights_MK.shape[0])]
     context = torch.einsum("jk,tjn->tkn", weights_MK, one_hot_TMN).reshape(-1, N)
     wanted = one_hot_TMN[:, :-1].reshape(-1, N)

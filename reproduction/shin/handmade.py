@@ -31,18 +31,14 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn.functional import pad
 
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure
-from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure, value_row
+from attnsweep.reproduction.figures import HeatMap, draw_heat_maps
 from attnsweep.workloads.category_pairs.attention import attend_by_token, one_hot_texts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """The weights of an attention model, set by hand, that answers with the target table's entry for the previous and
-    the current category.
-
-    At positions i = 2..M it answers q*(X_{i-1}, X_i), and at i = 1, which has no previous category, 0.
-    """
+    """Answers q*(X_{i-1}, X_i) at positions i = 2..M, and 0 at i = 1."""
 
     k_XS: Tensor
     q_XS: Tensor
@@ -53,8 +49,7 @@ class Handmade:
     second_bias: float
 
     def answers(self, text_BM: Tensor) -> Tensor:
-        """Returns the model's answer at each position, (n_texts, n_positions). It is 0 at the first position, before
-        which there is no category."""
+        """(n_texts, n_positions)"""
         n_positions = text_BM.shape[1]
         one_hot_BMN = one_hot_texts(text_BM, self.v_SS.shape[0] - n_positions, self.v_SS.dtype)
         residual_SS = torch.eye(self.v_SS.shape[0], dtype=self.v_SS.dtype)
@@ -64,11 +59,7 @@ class Handmade:
 
 
 def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns weights, set by hand, that solve the category-pairs task. Attention copies the previous category, and the
-    feed-forward part holds the table `target_NN` of the answer for each pair of categories.
-
-    With `printed`, returns the weights that the paper prints for solution 1, which answer some pairs wrongly.
-    """
+    """Attention copies the previous category; the feed-forward part holds the table."""
     N, M = target_NN.shape[0], n_positions
     categories = torch.eye(N).to(target_NN)
     pairs_NNN = 2 * categories[:, None] + categories[None, :]
@@ -90,13 +81,7 @@ def solution_1(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns the weights of the second of the paper's solutions that are set by hand. The logit with which a token
-    attends to another is the target table's entry for their two categories. So the logit for the previous token is the
-    answer that the task asks for.
-
-    The value matrix writes the logit of each position into an entry of its own. The logit of position j = i - 1 goes
-    into the entry of position i, where the feed-forward part reads the answer.
-    """
+    """The logit for the previous token is the answer; the values write it where the feed-forward part reads it."""
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
     return Handmade(
@@ -111,11 +96,7 @@ def solution_2(target_NN: Tensor, n_positions: int, *, printed: bool = False) ->
 
 
 def solution_3(target_NN: Tensor, n_positions: int, *, printed: bool = False) -> Handmade:
-    """Returns weights set by hand: attention selects the previous position, and the value matrix holds the table of
-    targets. This is solution 3 of Shin & Matzinger 2025.
-
-    The values write q*(X_{i-1}, b) for all categories b, of which the feed-forward part reads the current one, b = X_i.
-    """
+    """Attention selects the previous position, and the values hold the table."""
     N, M = target_NN.shape[0], n_positions
     c, lift = _range(target_NN, printed)
     return Handmade(
@@ -133,9 +114,7 @@ SOLUTIONS = {"solution_1": solution_1, "solution_2": solution_2, "solution_3": s
 
 
 def shift(n_positions: int) -> Tensor:
-    """Returns the matrix that selects the previous position, (n_positions, n_positions): 1 where the row is one
-    position before the column, else 0.
-    """
+    """1 where the row is one position before the column, (n_positions, n_positions)."""
     return torch.diag(torch.ones(n_positions - 1, dtype=torch.float64), diagonal=1)
 
 
@@ -164,16 +143,12 @@ _TITLES = {name: name.replace("_", " ") for name in SOLUTIONS}
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Tests the weights that solve the task by hand-made construction: on all texts of small problems, and on random
-    texts of a problem as large as the paper's."""
+    """All texts of small problems, and random texts of one as large as the paper's."""
     console.print("answering texts with hand-programmed weights")
     return compare(N_RANDOM_TEXTS, save_figure(pairs_figure(), directory, "answers_by_pair"))
 
 
 def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
-    """Compares the answers of attention models whose weights are set by hand with the answers that the task asks for,
-    on all texts of small problems and on random texts of large ones.
-    """
     problems = [(N, M, _every_text(N, M)) for N, M in SMALL_SIZES]
     large = torch.randint(LARGE_SIZE[0], (n_random_texts, LARGE_SIZE[1]), generator=torch.Generator().manual_seed(0))
     problems.append((*LARGE_SIZE, large))
@@ -229,55 +204,31 @@ _CASES = tuple(itertools.product(("printed", "corrected"), ("signed", "non-negat
 
 
 def pairs_figure() -> Figure:
-    """Draws the target of the category-pairs task and the answers of each hand-programmed solution, as printed in the
-    paper and as corrected, for all pairs of previous and current category.
-    """
+    """The target and the answers of each solution, as printed and as corrected, for all pairs of categories."""
     N = 6
     target = _target(N, "signed")
     text = torch.cartesian_prod(torch.arange(N), torch.arange(N))
-    figure = Figure(figsize=(5.6, 5.6), layout="constrained", dpi=200)
-    panels = figure.subplots(len(SOLUTIONS), 3, sharex=True, sharey=True)
-    limit = 1.5 * target.abs().max().item()
-    image = None
-    for row, (name, title) in zip(panels, _TITLES.items(), strict=True):
-        printed, corrected = (
-            SOLUTIONS[name](target, 2, printed=is_printed).answers(text)[:, 1].view(N, N)
-            for is_printed in (True, False)
-        )
-        for panel, (label, table) in zip(
-            row, {"$q^*$": target, "printed": printed, "corrected": corrected}.items(), strict=True
-        ):
-            image = panel.imshow(table.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit)
-            error = (table - target).abs().max().item()
-            panel.set_title(label if table is target else f"{label}, error {error:.2g}", fontsize=8)
-            panel.set_xticks(range(N), [str(category + 1) for category in range(N)], fontsize=7)
-            panel.set_yticks(range(N), [str(category + 1) for category in range(N)], fontsize=7)
-            panel.tick_params(length=0)
-        row[0].set_ylabel(f"{title}\nprevious category", fontsize=8)
-    for panel in panels[-1]:
-        panel.set_xlabel("current category", fontsize=8)
-    assert image is not None
-    bar = figure.colorbar(image, ax=panels, shrink=0.6, extend="both")
-    bar.set_label("answer", fontsize=8)
-    bar.ax.tick_params(labelsize=7)
-    return figure
+    rows = []
+    for name, title in _TITLES.items():
+        tables = {"q*": target} | {
+            form: SOLUTIONS[name](target, 2, printed=form == "printed").answers(text)[:, 1].view(N, N)
+            for form in ("printed", "corrected")
+        }
+        errors = {form: (table - target).abs().max().item() for form, table in tables.items()}
+        axes = {form: {"title": f"{title}, {form}: error {error:.2g}"} for form, error in errors.items()}
+        names = {"xlabel": "current category", "ylabel": "previous category"}
+        rows.append([HeatMap(values=table.numpy(), axes=axes[form] | names) for form, table in tables.items()])
+    return draw_heat_maps(rows)
 
 
 def printed_solution_1(target_NN: Tensor) -> Tensor:
-    """Returns the answers of the model with the hand-made weights that the paper prints as solution 1, for each
-    previous category (row) and current category (column), (n_categories, n_categories).
-    """
+    """What solution 1 answers as printed, (previous category, current category)."""
     diagonal_N = target_NN.diagonal()
     return target_NN + 2 * diagonal_N.unsqueeze(1) + torch.diag(2 * target_NN.sum(1))
 
 
 def linear_case_error(n_positions: int, factor: float = 10.0) -> float:
-    """Returns the largest error, over random texts, of a model without ReLU whose weights are set by hand as the paper
-    describes. At each position the model should answer with the number whose digits are the previous and the current
-    category.
-
-    Attention writes ten times the previous token, and the current token is added.
-    """
+    """Largest error of the model without ReLU that should answer 10 X_{i-1} + X_i."""
     N, M = 10, n_positions
     text = torch.randint(N, (50, M), generator=torch.Generator().manual_seed(1))
     blank = torch.zeros(N + M, N + M, dtype=torch.float64)
@@ -308,12 +259,10 @@ def _answers(name: str, form: str, target: Tensor, text: Tensor) -> Tensor:
 
 
 def _off(name: str, form: str, wanted: Callable[[Tensor], Tensor], target: Tensor, text_BM: Tensor) -> Tensor:
-    """Returns the answers of a handmade solution minus the wanted answers."""
     return _answers(name, form, target, text_BM) - wanted(target)[text_BM[:, :-1], text_BM[:, 1:]]
 
 
 def _largest(problems: _Problems, sign: str, error: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Returns the largest absolute value that `error` computes on any of the given problems."""
     return torch.stack([error(_target(N, sign), text).abs().max() for N, _, text in problems]).max().item()
 
 

@@ -106,14 +106,7 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """Returns for each loss the name of the reference loss that it equals within the tolerance, (n_points,); `none` if
-    it equals no reference loss.
-
-    Args:
-        losses: The losses, (n_points,), in the units of the reference losses.
-        levels: The reference losses, (n_points,), by name.
-        tolerance: The largest distance of a loss from its reference.
-    """
+    """The name of the reference loss that each loss equals within the tolerance, else `none`, (n_points,)."""
     names = np.array([*levels, "none"])
     distance = np.stack([np.abs(losses - level) for level in levels.values()])
     nearest = distance.argmin(0)
@@ -121,8 +114,6 @@ def nearest_level(
 
 
 class _Derivatives:
-    """Computes the loss of a model, its gradient and its Hessian at several points at once."""
-
     def __init__(self, objective: Objective, like: State) -> None:
         one_lane = {name: value[:1] for name, value in like.items()}
 
@@ -141,7 +132,7 @@ class _Derivatives:
         return losses, gradients
 
     def second(self, point: Tensor) -> Tensor:
-        """Returns the Hessian of the loss at each of the given points, (n_points, n_parameters, n_parameters)."""
+        """The Hessians, (n_points, n_parameters, n_parameters)."""
         result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
         return result
 
@@ -152,23 +143,13 @@ distance, so a gradient norm of 1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns for each point where the gradient vanishes the name of the family of such points to which it belongs,
-    (n_points,); `none` if it belongs to none of the known families.
-
-    The points are those of system P (attention by positions), and the families are those of docs/theory.md. `levels`,
-    each (n_points,), are reference losses by name.
-    """
+    """The family of each point of system P, (n_points,); `levels` are reference losses by name."""
     n_predicted = points.parameters["q_MK"].shape[2]
     return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """Returns for each stationary point of a model that attends by categories only (system C) which known kind of point
-    it is, such as `solution` or `zero`, (n_points,); `none` if it is of no known kind.
-
-    Some kinds are recognized by their loss: `levels`, each (n_points,), are these losses by name. Two further kinds are
-    recognized by row sums or diagonal entries that are 0.
-    """
+    """The family of each point of system C, by its loss or by sums that are 0, (n_points,)."""
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
     by_level = _by_level(points, levels, ("marginal", "zero"), row_sums_LK.shape[1])
@@ -228,31 +209,23 @@ class EquationCheck:
 
 
 def largest_error(*differences: Tensor | float) -> float:
-    """Returns the largest absolute entry of a tensor of errors; NaN if any entry is NaN."""
+    """NaN if any entry is."""
     flat = [torch.as_tensor(difference, dtype=torch.float64).abs().flatten() for difference in differences]
     return torch.cat(flat).max().item()
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """Returns all texts of `n_positions` tokens over the given number of categories, (n_texts, n_positions)."""
+    """(n_texts, n_positions)"""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
 def generator(seed: int) -> torch.Generator:
-    """Returns the random generator that draws the parameters of a check. Its seed is fixed, so each run checks the same
-    parameters.
-    """
+    """Each run checks the same parameters."""
     return torch.Generator().manual_seed(seed)
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """Returns a function that maps the parameters of a model to its exact loss, over all possible texts and summed over
-    the predicted positions.
-
-    Args:
-        system: System P or C.
-        tasks: Buffers (n_points, ...) that differ between points, such as targets.
-    """
+    """The exact loss, summed over predicted positions. `tasks`: buffers (n_points, ...) such as targets."""
 
     def loss(module: nn.Module, _: Batch) -> Tensor:
         return cast(System, module).population_loss()
@@ -261,16 +234,12 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Evaluates loss, gradient and Hessian index at given parameters (n_points, ...) that should be stationary points,
-    without a search.
-    """
+    """Parameters (n_points, ...) that should be stationary, without a search."""
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 
 def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoints, State]:
-    """Searches for stationary points from random starts N(0, sigma^2), each for a random task. Returns the points and
-    the tasks.
-    """
+    """From random starts N(0, sigma^2), each with a random task. Returns the points and the tasks."""
     streams = Streams(torch.arange(n_solves))
     system = system.double()
     start, tasks = (
@@ -282,20 +251,12 @@ def searched(system: System, n_solves: int, sigma: float) -> tuple[StationaryPoi
 
 
 def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_predicted: int) -> float:
-    """Returns the largest deviation of points from what is claimed of them: that they have gradient 0, the given loss
-    and the given Hessian index (number of directions in which the loss curves down).
-
-    Args:
-        found: The points.
-        level: The claimed loss per predicted position.
-        index: The claimed Hessian index.
-        n_predicted: The number of predicted positions.
-    """
+    """How far points are from the claimed level, gradient 0 and Hessian index."""
     return largest_error(found.losses / n_predicted - level, found.gradient_norm, (found.index - index).double())
 
 
 def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
-    """Computes how far each loss is from the reference loss nearest to it, and returns the largest distance."""
+    """The largest distance of a loss from its nearest reference loss."""
     levels = torch.as_tensor(level, dtype=torch.float64)
     distances = [(levels - known_level).abs() for known_level in known.values()]
     return torch.stack(distances).amin(0).max().item()

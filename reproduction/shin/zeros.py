@@ -10,15 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from rich.console import Console
 
 from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
-from attnsweep.reproduction.comparison import ComparedValue, Comparison, framed, save_figure
-from attnsweep.reproduction.rows import value_row
+from attnsweep.reproduction.comparison import ComparedValue, Comparison, save_figure, value_row
+from attnsweep.reproduction.figures import Curve, Panel, draw_curves
 from attnsweep.reproduction.shin.equations_of_categories import checks_of_categories
 from attnsweep.reproduction.shin.equations_of_positions import centred_shift_level, checks_of_positions, valley_level
 from attnsweep.reproduction.shin.stationary import (
@@ -28,9 +26,9 @@ from attnsweep.reproduction.shin.stationary import (
     objective_of,
     searched,
 )
-from attnsweep.reproduction.trained import one_thread
 from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
+from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.streams import Streams
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
@@ -42,12 +40,7 @@ INIT_SIGMA = 1.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A family of stationary points (points where the gradient vanishes) that docs/theory.md derives.
-
-    Attributes:
-        level: The loss per predicted position, as a formula.
-        indices: The Hessian indices that its points may have.
-    """
+    """`level` is the loss per predicted position as a formula, `indices` the Hessian indices that points may have."""
 
     name: str
     level: str
@@ -91,8 +84,7 @@ class FoundPoints:
 
 
 def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = SIZES) -> FoundPoints:
-    """Searches for points where the gradient of the loss is 0, from `n_solves` random starts for each size of the
-    model. Its attention depends on positions alone if `system` is `P`, and on categories alone if it is `C`."""
+    """From `n_solves` random starts for each size."""
     parts = []
     for size, (N, M) in enumerate(sizes):
         if system == "P":
@@ -114,8 +106,8 @@ def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = S
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Checks the paper's equations numerically, searches for stationary points of the losses, and draws the results."""
-    with one_thread():
+    """Checks equations, searches for stationary points, and draws them."""
+    with training_settings():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}
         n_solves = SOLVES_PER_SIZE * len(SIZES)
@@ -132,9 +124,6 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 def compare(
     checks: dict[str, list[EquationCheck]], points: dict[str, FoundPoints], figures: Sequence[Path]
 ) -> Comparison:
-    """Compares with the paper the results of checking its equations, and the stationary points that the search
-    found.
-    """
     sizes = ", ".join(f"({N}, {M})" for N, M in SIZES)
     n_solves = len(points["P"].family)
     return Comparison(
@@ -236,148 +225,55 @@ def _error(error: float | None) -> str:
     return "-" if error is None else f"{error:.1e}"
 
 
-_COLOURS = {
-    "solution": "#009E73",
-    "centred_shift": "#E69F00",
-    "mean": "#56B4E9",
-    "marginal": "#0072B2",
-    "zero": "#D55E00",
-    "zero_row_sums": "#CC79A7",
-    "zero_diagonal": "#595959",
-}
-"""The colour of each family of stationary points, from Okabe & Ito 2008."""
-_LEVELS = {
-    "E Y^2": r"$E\,Y^2$",
-    "E Y^2 - G": r"$E\,Y^2 - G$",
-    "V*": r"$E\,\mathrm{Var}(Y|X_i)$",
-}
-_MARKERS = "os^D"
-_SOLVED, _TRAPPED, _GREY = "#0072B2", "#D55E00", "#595959"
-_N, _M, _INIT_SIGMA, _LEARNING_RATE, _N_STEPS = 10, 20, 0.3, 0.01, 6000
+_N, _M, _DESCENT_SIGMA, _LEARNING_RATE, _N_STEPS = 10, 20, 0.3, 0.01, 6000
 """Settings of the runs of gradient descent that are drawn."""
-_TITLES = {"P": "System P (attention on positions)", "C": "System C (attention on categories)"}
+_DOTS = {"marker": ".", "linestyle": "", "alpha": 0.6}
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """Draws the stationary points of two small models, with attention by positions only and by categories only: their
-    losses against their Hessian indices (numbers of directions in which the loss curves down), by family and problem
-    size.
-    """
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained", dpi=200)
-    panels = figure.subplots(1, len(points), sharey=True)
-    for panel, (system, system_points) in zip(panels, points.items(), strict=True):
-        _draw_points(panel, system_points, FAMILIES[system])
-        panel.set_title(_TITLES[system], fontsize=9)
-    panels[0].set_ylabel("level (share of the zero's)")
-    marks = [
-        Line2D([], [], marker=marker, color=_GREY, linestyle="", markersize=4, label=f"N = {N}, M = {M}")
-        for marker, (N, M) in zip(_MARKERS, SIZES, strict=True)
-    ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7, frameon=False)
-    return figure
+    """The losses of the stationary points against their Hessian indices, by family."""
+    panels = []
+    for system, found in points.items():
+        curves = []
+        for place, family in enumerate(FAMILIES[system]):
+            chosen = found.family == family.name
+            # Families are spread sideways: many points have the same loss.
+            label = f"{system}, {family.name}: {family.level}"
+            curves.append(Curve(label, found.index[chosen] + 0.1 * place, found.level[chosen], look=_DOTS))
+        labels = {"title": f"system {system}", "xlabel": "Hessian index", "ylabel": "level (share of the zero's)"}
+        panels.append(Panel(curves=curves, axes=labels))
+    return draw_curves([panels])
 
 
 def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
-    """Draws a model's loss along a valley in which the weights grow without end, and some runs of gradient descent. The
-    model's attention sees positions only. The horizontal axis is the ratio of two parts of the value matrix."""
-    figure = Figure(figsize=(7.2, 3.8), layout="constrained", dpi=200)
-    panel = figure.subplots()
-    _draw_descents(panel, n_descents, n_steps)
-    _draw_valley(panel)
-    panel.legend(loc="upper left", fontsize=7, frameon=False)
-    return figure
-
-
-def _draw_points(panel: Axes, points: FoundPoints, families: Sequence[Family]) -> None:
-    for family in families:
-        name = family.name
-        for size, marker in enumerate(_MARKERS):
-            chosen = (points.family == name) & (points.size == size)
-            # Points with the same index (number of negative eigenvalues) are spread sideways, because many of them have
-            # the same loss and would cover each other.
-            shift = np.array([_place(family, families, index) for index in points.index[chosen]])
-            spread = 0.18 * (np.arange(chosen.sum()) * 0.618 % 1 - 0.5)
-            panel.plot(
-                points.index[chosen] + shift + spread,
-                points.level[chosen],
-                marker,
-                color=_COLOURS[name],
-                markersize=3,
-                markeredgewidth=0,
-                alpha=0.6,
-                label=f"{name.replace('_', ' ')}: {_LEVELS.get(family.level, family.level)}" if size == 0 else None,
-            )
-    framed(panel, xlabel="Hessian index (directions of descent)", xticks=range(4))
-    panel.set_xlim(-0.5, 3.5)
-    panel.set_ylim(-0.05, 1.05)
-    panel.grid(axis="y", color="0.9", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.legend(loc="lower right", fontsize=7, frameon=False, markerscale=1.6, handletextpad=0.0, borderaxespad=0.0)
-
-
-def _place(family: Family, families: Sequence[Family], index: int) -> float:
-    sharing = [other.name for other in families if index in other.indices]
-    if family.name not in sharing:
-        return 0.0
-    return 0.24 * (sharing.index(family.name) - (len(sharing) - 1) / 2)
-
-
-def _draw_valley(panel: Axes) -> None:
-    rho = torch.linspace(-9.0, 4.0, 1301, dtype=torch.float64)
-    panel.plot(rho, valley_level(rho, _N, _M), color="black", linewidth=1.8, label=r"best $q$: $L(\rho)$", zorder=4)
-    infimum, top = (1 - 1 / _N) / _M, centred_shift_level(_N, _M)
-    panel.axhline(infimum, color=_GREY, linestyle="--", linewidth=0.8)
-    panel.plot(-(_N - 1) / _M, top, "D", color="#E69F00", markersize=6, zorder=5)
-    panel.plot(1.0, 0.0, "o", color="#009E73", markersize=7, zorder=5, clip_on=False)
-    panel.plot(0.0, 1 / _N, "s", color=_GREY, markersize=5, zorder=5)
-    notes = (
-        ((-(_N - 1) / _M, top), (-2.15, 0.2), "barrier: centred shift (3.33)\n$1/N + 1/M - 1/(NM)$"),
-        ((0.0, 1 / _N), (-2.2, 0.068), r"$\alpha\beta = 0$: level $1/N$"),
-        ((1.0, 0.0), (-0.7, 0.015), "solution"),
-    )
-    for point, text_at, text in notes:
-        panel.annotate(
-            text,
-            point,
-            text_at,
-            fontsize=7,
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
-        )
-    panel.annotate(
-        r"infimum $(1 - 1/N)/M$, as $\rho \to -\infty$", (-8.9, infimum - 0.004), fontsize=7, va="top", color=_GREY
-    )
-    panel.set_xlim(-9.0, 4.0)
-    panel.set_ylim(0.0, 0.3)
-    panel.set(xlabel=r"$\rho = \beta / \alpha$ of the value matrix", ylabel="level (loss per predicted position)")
-    panel.set_title(
-        rf"System P, $N = {_N}$, $M = {_M}$; gradient descents from $N(0, {_INIT_SIGMA}^2)$, rate {_LEARNING_RATE}",
-        fontsize=9,
-    )
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_descents(panel: Axes, n_descents: int, n_steps: int) -> None:
+    """System P's loss along the valley at infinity, and gradient descents, by the ratio of two parts of the values."""
     rho_SL, level_SL = _descents(n_descents, n_steps)
     is_solved = level_SL[-1] < (1 - 1 / _N) / _M
     is_trapped = ~is_solved & (rho_SL[-1] < 0) & (level_SL[-1] < 1 / _N)
-    for colour, chosen, text in (
-        (_SOLVED, is_solved, "descents that solve"),
-        (_TRAPPED, is_trapped, "descents in the valley"),
-        (_GREY, ~is_solved & ~is_trapped, "descents elsewhere"),
-    ):
-        label: str | None = f"{text}: {int(chosen.sum())} of {n_descents}"
-        for lane in np.flatnonzero(chosen):
-            panel.plot(rho_SL[:, lane], level_SL[:, lane], color=colour, linewidth=0.7, alpha=0.8, label=label)
-            panel.plot(rho_SL[-1, lane], level_SL[-1, lane], ".", color=colour, markersize=4)
-            label = None
+    curves = [
+        Curve(f"{text}: {int(chosen.sum())} of {n_descents}", rho_SL[:, chosen], level_SL[:, chosen])
+        for text, chosen in (
+            ("descents that solve", is_solved),
+            ("descents in the valley", is_trapped),
+            ("descents elsewhere", ~is_solved & ~is_trapped),
+        )
+        if chosen.any()
+    ]
+    rho = torch.linspace(-9.0, 4.0, 1301, dtype=torch.float64)
+    curves.append(Curve("best q: L(rho)", rho, valley_level(rho, _N, _M)))
+    levels = {"infimum": (1 - 1 / _N) / _M, "barrier: centred shift": centred_shift_level(_N, _M)}
+    limits = {"xlim": (-9.0, 4.0), "ylim": (0.0, 0.3)}
+    labels = {"xlabel": "rho = beta / alpha of the value matrix", "ylabel": "loss per predicted position"}
+    return draw_curves([[Panel(curves=curves, levels=levels, axes=limits | labels)]])
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Runs gradient descent from random starts on the exact loss of a model whose attention sees positions only."""
+    """Gradient descent on system P's exact loss: rho and level, (n_steps, n_descents)."""
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))
-    point = {name: _INIT_SIGMA * streams.normal(name, tuple(value.shape)) for name, value in system.named_parameters()}
+    point = {
+        name: _DESCENT_SIGMA * streams.normal(name, tuple(value.shape)) for name, value in system.named_parameters()
+    }
     rho, levels = [], []
     for _ in range(n_steps):
         losses, gradients = objective.evaluate(point, 0)

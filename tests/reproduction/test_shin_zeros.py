@@ -1,12 +1,9 @@
 """`attnsweep reproduce shin-zeros`: the search finds the families of docs/theory.md; its tables and figures."""
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from attnsweep.reproduction.comparison import Comparison, save_figure
 from attnsweep.reproduction.shin import zeros
@@ -109,44 +106,8 @@ def test_another_index_differs(points: dict[str, FoundPoints]) -> None:
     assert agrees is False
 
 
-def test_a_point_of_no_family_differs(points: dict[str, FoundPoints]) -> None:
-    of = points["C"]
-    wrong = FoundPoints(np.where(of.family == "zero", "none", of.family), of.index, of.level, of.size)
-    rows = _rows(points | {"C": wrong})
-    assert rows["C points of no known family"][1] is False
-    assert rows["C zero: Hessian index"] == ("no point found", None)
-
-
-def test_the_shares_of_a_system_add_up(points: dict[str, FoundPoints]) -> None:
-    *_, (title, table) = _compared(points).tables
-    assert title == "Stationary families: where 20 solves per system landed"
-    for system in FAMILIES:
-        landed = [row[4] for row in table if row[0] == system]
-        assert sum(int(text.removesuffix(" of 20")) for text in landed) == 20
-
-
-def test_the_tables_are_json(points: dict[str, FoundPoints]) -> None:
-    assert json.loads(_compared(points).to_json())["tables"][0]["rows"][0][0] == "equation"
-
-
 @pytest.mark.scale
 def test_figures_are_written(points: dict[str, FoundPoints], tmp_path: Path) -> None:
     figures = {"points": stationary_points_figure(points), "valley": valley_figure(n_descents=4, n_steps=300)}
     for name, figure in figures.items():
         assert all(path.stat().st_size > 5000 for path in save_figure(figure, tmp_path, name))
-
-
-def test_the_threads_of_the_process_are_given_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail() -> list[EquationCheck]:
-        assert torch.get_num_threads() == 1
-        raise ArithmeticError
-
-    monkeypatch.setattr(zeros, "checks_of_positions", fail)
-    n_threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        with pytest.raises(ArithmeticError):
-            zeros.reproduce(tmp_path, Console(quiet=True))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(n_threads)

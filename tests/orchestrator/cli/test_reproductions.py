@@ -56,7 +56,8 @@ def test_the_shipped_ones_are_found_and_are_there() -> None:
     assert errors == []
     for each in REPRODUCTIONS:
         assert isinstance(each, Reproduction)
-        assert callable(pkgutil.resolve_name(each.function))
+        assert bool(each.function) or bool(each.sweep and each.rows)
+        assert not each.function or callable(pkgutil.resolve_name(each.function))
 
 
 @pytest.mark.scale

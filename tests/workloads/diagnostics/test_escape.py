@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from attnsweep import defaults
-from attnsweep.reproduction.field.in_context_regression import escape_times
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.diagnostics.escape import predicted_escapes, spectrum, steps_until
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.parameters import Value
+from tests.workloads.escapes import escape_times
 
 PAIRS = CategoryPairs()
 LEAVING: Mapping[str, Value] = {"n_categories": 5, "n_positions": 8, "n_steps": 2000, "learning_rate": 0.1}

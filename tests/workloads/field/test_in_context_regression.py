@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.reproduction.field.in_context_regression import escape_times
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.judging import first_held
@@ -18,6 +17,7 @@ from attnsweep.workloads.field.in_context_regression import (
     second_moment,
 )
 from attnsweep.workloads.parameters import Value
+from tests.workloads.escapes import escape_times
 
 PROBLEM = IN_CONTEXT_REGRESSION()
 VARIANCE = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64)

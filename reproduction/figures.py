@@ -1,0 +1,104 @@
+"""The two kinds of figures: curves with bands, and heat maps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from attnsweep.orchestrator.analysis.figures import group_style, house_style, legend_below
+
+_WIDTH, _HEIGHT = 3.2, 2.5
+"""The size of a panel in inches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Curves of one label have one colour in all panels, and one entry in the legend.
+
+    Attributes:
+        low, high: The ends of a band.
+        look: Arguments of `Axes.plot`, such as `linestyle`.
+    """
+
+    label: str
+    x: ArrayLike
+    y: ArrayLike
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+    look: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """
+    Attributes:
+        levels: Heights of dashed lines, by the text beside them.
+        axes: Arguments of `Axes.set`, such as `xlabel` and `yscale`.
+    """
+
+    curves: Sequence[Curve]
+    levels: Mapping[str, float] = field(default_factory=dict)
+    axes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@house_style()
+def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
+    """Panels of a row share the vertical axis, all panels the legend below."""
+    columns = max(map(len, rows))
+    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * len(rows) + 0.4))
+    places = figure.subplots(len(rows), columns, sharey="row", squeeze=False)
+    handles: dict[str, Any] = {}
+    numbers: dict[str, int] = {}
+    for row, row_places in zip(rows, places, strict=True):
+        for panel, place in zip(row, row_places, strict=False):
+            for curve in panel.curves:
+                colour = group_style(numbers.setdefault(curve.label, len(numbers)))[0]
+                line, *_ = place.plot(curve.x, curve.y, **{"color": colour, "linewidth": 1.2, **curve.look})
+                handles.setdefault(curve.label, line)
+                if curve.low is not None and curve.high is not None:
+                    place.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+            for text, height in panel.levels.items():
+                place.axhline(height, color="0.55", linewidth=0.8, linestyle=(0, (2, 2)))
+                place.annotate(text, (0.01, height), xycoords=("axes fraction", "data"), va="bottom")
+            place.grid(axis="y")
+            place.set(**panel.axes)
+    legend_below(figure, handles)
+    return figure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatMap:
+    """
+    Attributes:
+        values: Finite, (rows, columns).
+        marks: Cells with a dot, as (row, column).
+        axes: Arguments of `Axes.set`.
+    """
+
+    values: ArrayLike
+    marks: Sequence[tuple[float, float]] = ()
+    axes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@house_style()
+def draw_heat_maps(rows: Sequence[Sequence[HeatMap]], *, share_scale: bool = True) -> Figure:
+    """Red above 0 and blue below, by one scale or each map by its own."""
+    columns = max(map(len, rows))
+    figure = Figure(figsize=(2.2 * columns + 0.6, 2.2 * len(rows)))
+    places = figure.subplots(len(rows), columns, squeeze=False)
+    largest = max(float(np.abs(each.values).max()) for row in rows for each in row) or 1.0
+    for row, row_places in zip(rows, places, strict=True):
+        for each, place in zip(row, row_places, strict=True):
+            limit = largest if share_scale else float(np.abs(each.values).max()) or 1.0
+            image = place.imshow(each.values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+            if each.marks:
+                place.plot(*zip(*((x, y) for y, x in each.marks), strict=True), ".", color="black", markersize=2)
+            place.set(**each.axes)
+            if not share_scale:
+                figure.colorbar(image, ax=place, shrink=0.8)
+    if share_scale:
+        figure.colorbar(image, ax=places, shrink=0.6)
+    return figure
