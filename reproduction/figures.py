@@ -48,7 +48,10 @@ class Panel:
 def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
     """Panels of a row share the vertical axis, all panels the legend below."""
     columns = max(map(len, rows))
-    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * len(rows) + 0.4))
+    labels = {curve.label for row in rows for panel in row for curve in panel.curves}
+    by_width = int(_WIDTH * columns / (0.5 + 0.06 * max(map(len, labels))))
+    legend_rows = -(-len(labels) // max(by_width, 1))
+    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * len(rows) + 0.2 * (1 + legend_rows)))
     places = figure.subplots(len(rows), columns, sharey="row", squeeze=False)
     handles: dict[str, Any] = {}
     numbers: dict[str, int] = {}
@@ -65,7 +68,7 @@ def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
                 place.annotate(text, (0.01, height), xycoords=("axes fraction", "data"), va="bottom")
             place.grid(axis="y")
             place.set(**panel.axes)
-    legend_below(figure, handles)
+    legend_below(figure, handles, columns=max(by_width, 1))
     return figure
 
 
