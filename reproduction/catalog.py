@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from attnsweep.reproduction.comparison import Comparison
 
+_RUNNER = "attnsweep.reproduction.runner:reproduce"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reproduction:
@@ -60,9 +62,7 @@ class Reproduction:
         """Writes the compared values to `<name>.json` beside the figures."""
         comparison: Comparison
         if self.sweep:
-            from attnsweep.reproduction.runner import compared, swept
-
-            comparison = compared(self, swept(self, directory, console), directory)
+            comparison = pkgutil.resolve_name(_RUNNER)(self, directory, console)
         else:
             comparison = pkgutil.resolve_name(self.function)(directory, console)
         comparison.write(directory / f"{self.name}.json")

@@ -27,6 +27,11 @@ Declared: TypeAlias = Mapping[str, Any]
 Records: TypeAlias = Sequence[dict[str, Any]]
 
 
+def reproduce(reproduction: Reproduction, directory: Path, console: Console) -> Comparison:
+    """Runs the sweep, or goes on with it, and compares it."""
+    return compared(reproduction, swept(reproduction, directory, console), directory)
+
+
 def swept(reproduction: Reproduction, directory: Path, console: Console) -> SweepDirectory:
     """The finished sweep: run, or resumed if its directory exists, which may hold it with another seed."""
     spec = spec_of(reproduction)
