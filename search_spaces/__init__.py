@@ -6,14 +6,7 @@ if __name__ != "attnsweep.search_spaces":
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, StuckRate
-from attnsweep.search_spaces.pruners import (
-    HyperbandPruner,
-    MedianPruner,
-    PatientPruner,
-    PercentilePruner,
-    SuccessiveHalvingPruner,
-    ThresholdPruner,
-)
+from attnsweep.search_spaces.pruners import Pruner
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -22,18 +15,13 @@ __all__ = [
     "Conditional",
     "Derived",
     "Float",
-    "HyperbandPruner",
     "Int",
     "LossQuantile",
-    "MedianPruner",
     "OnsetQuantile",
-    "PatientPruner",
-    "PercentilePruner",
+    "Pruner",
     "Rate",
     "Sequential",
     "StuckRate",
-    "SuccessiveHalvingPruner",
     "Sweep",
-    "ThresholdPruner",
     "Zip",
 ]

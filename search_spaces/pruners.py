@@ -1,133 +1,70 @@
-"""The pruners that a sweep can name, which end bad trials early: all of Optuna's pruners that compare values at steps.
-
-Each class has the name and the arguments of Optuna's pruner, and Optuna's documentation describes them. A pruner's step
-is a step of the optimizer. Values are compared at probes, the steps at which trainings are measured.
-"""
+"""Optuna's pruners that compare values at steps. A step is one of the optimizer; values are compared at probes."""
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator
+from pydantic import BeforeValidator, ConfigDict, model_validator
 
-from attnsweep.search_spaces.model import SpecModel
-from attnsweep.workloads.errors import SpecError, did_you_mean
+from attnsweep.search_spaces.dimensions import Positional
+from attnsweep.workloads.errors import SpecError
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
-
-class MedianPruner(SpecModel):
-    """Prunes a trial if its best value so far is worse than the median of the completed trials at the same step."""
-
-    kind: Literal["median"] = "median"
-    n_startup_trials: int = 5
-    n_warmup_steps: int = 0
-    interval_steps: int = 1
-    n_min_trials: int = 1
+Kind: TypeAlias = Literal["median", "percentile", "hyperband", "successive_halving", "threshold", "patient"]
 
 
-class PercentilePruner(SpecModel):
-    """Prunes a trial if its best value so far is not among the best `percentile` percent of all trials at the same
-    step."""
+class Pruner(Positional):
+    """Ends trials early that fall behind: `Pruner("median", n_startup_trials=3)`, with the arguments of Optuna's pruner
+    of this name. `patient` wraps another: `Pruner("patient", patience=3, wrapped_pruner={"kind": "median"})`.
 
-    kind: Literal["percentile"] = "percentile"
-    percentile: float
-    n_startup_trials: int = 5
-    n_warmup_steps: int = 0
-    interval_steps: int = 1
-    n_min_trials: int = 1
+    Raises:
+        SpecError: If Optuna refuses the arguments.
+    """
 
+    model_config = ConfigDict(extra="allow")
+    positional = ("kind",)
 
-class SuccessiveHalvingPruner(SpecModel):
-    """Asynchronous successive halving (ASHA): at each of several steps ("rungs"), one in `reduction_factor` trials
-    continues."""
+    kind: Kind
 
-    kind: Literal["successive_halving"] = "successive_halving"
-    min_resource: int | Literal["auto"] = "auto"
-    reduction_factor: int = 4
-    min_early_stopping_rate: int = 0
-    bootstrap_count: int = 0
+    if TYPE_CHECKING:
 
+        def __init__(self, kind: Kind, **arguments: Any) -> None: ...
 
-class HyperbandPruner(SpecModel):
-    """Hyperband: several instances of successive halving side by side, which begin to prune at different steps."""
-
-    kind: Literal["hyperband"] = "hyperband"
-    min_resource: int = 1
-    max_resource: int | Literal["auto"] = "auto"
-    reduction_factor: int = 3
-    bootstrap_count: int = 0
-
-
-class ThresholdPruner(SpecModel):
-    """Prunes a trial whose value leaves a given range."""
-
-    kind: Literal["threshold"] = "threshold"
-    lower: float | None = None
-    upper: float | None = None
-    n_warmup_steps: int = 0
-    interval_steps: int = 1
-
-
-class PatientPruner(SpecModel):
-    """Prunes a trial if its value has not improved for `patience` probes and the wrapped pruner
-    agrees."""
-
-    kind: Literal["patient"] = "patient"
-    wrapped_pruner: "Pruner | None" = None
-    patience: int
-    min_delta: float = 0.0
-
-
-_KINDS: Mapping[str, type[SpecModel]] = {
-    "median": MedianPruner,
-    "percentile": PercentilePruner,
-    "hyperband": HyperbandPruner,
-    "successive_halving": SuccessiveHalvingPruner,
-    "threshold": ThresholdPruner,
-    "patient": PatientPruner,
-}
+    @model_validator(mode="after")
+    def _is_accepted(self) -> Self:
+        make_pruner(self)
+        return self
 
 
 def _read(given: object) -> object:
-    """Converts a pruner's name, or a mapping with its class and arguments, to a pruner. Runs before validation."""
-    if given is None or type(given) in _KINDS.values():
-        return given
-    arguments = dict(given) if isinstance(given, Mapping) else {"kind": given}
-    kind = arguments.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        kinds = ", ".join(_KINDS)
-        expected = f"a pruner of attnsweep, or the name of a pruner: {kinds}"
-        fix = did_you_mean(str(kind), _KINDS, otherwise='write pruner="median", or see docs/pruning.md')
-        raise SpecError("pruner", given=kind if isinstance(kind, str) else given, expected=expected, fix=fix)
-    return _KINDS[kind].model_validate(arguments)
+    if isinstance(given, str):
+        return Pruner.model_validate({"kind": given})
+    if not isinstance(given, Pruner | Mapping | None):
+        fix = 'write for example Pruner("median")'
+        raise SpecError("pruner", given=given, expected="the name of a pruner, or a Pruner", fix=fix)
+    return given
 
 
-Pruner: TypeAlias = Annotated[
-    MedianPruner | PercentilePruner | HyperbandPruner | SuccessiveHalvingPruner | ThresholdPruner | PatientPruner,
-    Discriminator("kind"),
-    BeforeValidator(_read),
-]
-"""Any of the pruners of this module: a rule by which trials are ended early."""
-
-PatientPruner.model_rebuild()
+PrunerField: TypeAlias = Annotated[Pruner, BeforeValidator(_read)]
 
 
 def make_pruner(pruner: Pruner) -> "BasePruner":
-    """Optuna's. Raises a `SpecError` if Optuna refuses the arguments."""
     import optuna
 
-    arguments = {name: getattr(pruner, name) for name in type(pruner).model_fields if name != "kind"}
-    if isinstance(pruner, PatientPruner) and pruner.wrapped_pruner is not None:
-        arguments["wrapped_pruner"] = make_pruner(pruner.wrapped_pruner)
+    arguments = dict(pruner.model_extra or {})
+    if isinstance(wrapped := arguments.get("wrapped_pruner"), Mapping):
+        arguments["wrapped_pruner"] = make_pruner(Pruner.model_validate(wrapped))
+    elif pruner.kind == "patient":
+        arguments.setdefault("wrapped_pruner", None)
+    make = getattr(optuna.pruners, f"{pruner.kind.title().replace('_', '')}Pruner")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            optuna_pruner: BasePruner = getattr(optuna.pruners, type(pruner).__name__)(**arguments)
+            made: BasePruner = make(**arguments)
     except (TypeError, ValueError) as error:
         given = ", ".join(f"{name}={value}" for name, value in arguments.items())
-        expected = "arguments that Optuna accepts"
-        fix = f"correct the pruner's arguments ({error})"
+        expected, fix = "arguments that Optuna accepts", f"correct the pruner's arguments ({error})"
         raise SpecError(f"pruner.{pruner.kind}", given=given, expected=expected, fix=fix) from error
-    return optuna_pruner
+    return made

@@ -13,7 +13,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived
 from attnsweep.search_spaces.formulas import evaluated, names_in
 from attnsweep.search_spaces.measured import Constraint, Measured, Objective, StuckRate, read_constraints
 from attnsweep.search_spaces.model import SpecModel, first_mistake
-from attnsweep.search_spaces.pruners import Pruner
+from attnsweep.search_spaces.pruners import PrunerField
 from attnsweep.search_spaces.replication import Replicates, most_wanted
 from attnsweep.search_spaces.yaml_text import yaml_text
 from attnsweep.workloads.errors import SpecError
@@ -105,7 +105,7 @@ class Sweep(SpecModel):
     certified_share: float = Field(
         default=CERTIFIED_SHARE, ge=0.0, le=1.0, exclude_if=lambda share: share == CERTIFIED_SHARE
     )
-    pruner: Pruner | None = Field(default=None, exclude_if=lambda pruner: pruner is None)
+    pruner: PrunerField | None = Field(default=None, exclude_if=lambda pruner: pruner is None)
     prune_anyway: bool = Field(default=False, exclude_if=lambda anyway: not anyway)
     curves_every: int | None = Field(default=None, ge=1, exclude_if=lambda every: every is None)
     storage: str | None = None
@@ -329,11 +329,12 @@ def sha256_of(spec: object) -> str:
 
 def _non_defaults(part: SpecModel) -> dict[str, object]:
     """Converts a part of a sweep to plain values. Fields that have their default are left out."""
-    return {
+    fields = {
         name: _plain(value)
         for name, field in type(part).model_fields.items()
         if (value := getattr(part, name)) != field.default or name == "kind"
     }
+    return fields | (part.model_extra or {})
 
 
 def _plain(value: object) -> object:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Dimension, Float, Int, Scalar, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, read_constraints
 from attnsweep.search_spaces.numbered_draws import MOST_POINTS, GridDraws, drawn_parameters
-from attnsweep.search_spaces.pruners import make_pruner
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
@@ -66,7 +65,6 @@ def check_sweep(
     if sweep.sampler == "boundary":
         _check_boundary(sweep)
     if sweep.pruner is not None:
-        make_pruner(sweep.pruner)
         _check_pruned(sweep)
 
 

@@ -26,12 +26,7 @@ from .search_spaces.measured import LossQuantile as LossQuantile
 from .search_spaces.measured import OnsetQuantile as OnsetQuantile
 from .search_spaces.measured import Rate as Rate
 from .search_spaces.measured import StuckRate as StuckRate
-from .search_spaces.pruners import HyperbandPruner as HyperbandPruner
-from .search_spaces.pruners import MedianPruner as MedianPruner
-from .search_spaces.pruners import PatientPruner as PatientPruner
-from .search_spaces.pruners import PercentilePruner as PercentilePruner
-from .search_spaces.pruners import SuccessiveHalvingPruner as SuccessiveHalvingPruner
-from .search_spaces.pruners import ThresholdPruner as ThresholdPruner
+from .search_spaces.pruners import Pruner as Pruner
 from .search_spaces.replication import Sequential as Sequential
 from .search_spaces.sweep import Sweep as Sweep
 from .workloads.attention.attention import Attention as Attention

@@ -22,7 +22,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import trainer
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, RunContext
-from attnsweep.search_spaces import LossQuantile, SuccessiveHalvingPruner, Sweep, ThresholdPruner
+from attnsweep.search_spaces import LossQuantile, Pruner, Sweep
 from attnsweep.workloads.registry import load_workload
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.object_store import new_prefix, object_store
@@ -31,10 +31,17 @@ SPECS = {
     "random": small_sweep("killed", sampler="random", trials=4, replicates=2),
     "tpe": small_sweep("killed", sampler="tpe", trials=13, replicates=1),
     "pruned": small_sweep(
-        "killed", sampler="random", trials=4, replicates=2, objective=LossQuantile(), pruner=ThresholdPruner(upper=1.0)
+        "killed",
+        sampler="random",
+        trials=4,
+        replicates=2,
+        objective=LossQuantile(),
+        pruner=Pruner("threshold", upper=1.0),
     ),
 }
-SPECS["halving"] = SPECS["pruned"].but(trials=8, pruner=SuccessiveHalvingPruner(min_resource=2, reduction_factor=2))
+SPECS["halving"] = SPECS["pruned"].but(
+    trials=8, pruner=Pruner("successive_halving", min_resource=2, reduction_factor=2)
+)
 PACK_SIZE = 4
 
 

@@ -62,7 +62,7 @@ def test_what_is_no_formula_is_refused(formula: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "formula", ["1 / (n_heads - 5)", "9 ** 9 ** 9", "2.0 ** 1024", "kind * 9", "log(0)", "missing"]
+    "formula", ["1 / (n_heads - 5)", "9 ** 9 ** 9", "2.0 ** 1024", "kind + 9", "log(0)", "missing"]
 )
 def test_a_formula_without_a_value_is_refused(formula: str) -> None:
     with pytest.raises(SpecError):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep import Float, LossQuantile, MedianPruner, OnsetQuantile, Rate, StuckRate, Sweep
+from attnsweep import Float, LossQuantile, OnsetQuantile, Pruner, Rate, StuckRate, Sweep
 from attnsweep.search_spaces.measured import NEVER, WORST_LOSS, objective_value, read_constraints
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.search_spaces.yaml_text import read_yaml
@@ -56,10 +56,10 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
         ({"constraints": ["solve_rate >= 0.1"]}, "constraints"),
         ({"constraints": ["stuck_rate <= 1"] * 2}, "constraints"),
         ({"constraints": 0.1}, "constraints"),
-        ({"objective": OnsetQuantile("solved"), "pruner": MedianPruner(), "prune_anyway": True}, "pruner"),
+        ({"objective": OnsetQuantile("solved"), "pruner": Pruner("median"), "prune_anyway": True}, "pruner"),
         ({"objective": TWO, "sampler": "boundary"}, "sampler"),
         ({"constraints": "stuck_rate <= 0.1", "sampler": "boundary"}, "sampler"),
-        ({"objective": TWO, "pruner": MedianPruner(), "prune_anyway": True}, "pruner"),
+        ({"objective": TWO, "pruner": Pruner("median"), "prune_anyway": True}, "pruner"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:

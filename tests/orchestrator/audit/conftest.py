@@ -9,11 +9,11 @@ import pytest
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.follow import sync
-from attnsweep.search_spaces import ThresholdPruner
+from attnsweep.search_spaces import Pruner
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.trained_sweep import FRAGILE, trained_sweep
 
-IN_A_STUDY: dict[str, Any] = {"seed": 581, "pruner": ThresholdPruner(upper=1e9), "prune_anyway": True}
+IN_A_STUDY: dict[str, Any] = {"seed": 581, "pruner": Pruner("threshold", upper=1e9), "prune_anyway": True}
 """Because of the pruner, which ends no trial, the sweep has a study."""
 
 

@@ -23,7 +23,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, Probed, Rows, RunContext, Trained
 from attnsweep.orchestrator.training.tasks import tasks_of
-from attnsweep.search_spaces import LossQuantile, SuccessiveHalvingPruner, Sweep, ThresholdPruner
+from attnsweep.search_spaces import LossQuantile, Pruner, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
@@ -35,7 +35,7 @@ LIMIT = 0.97
 
 
 def _spec(**changes: Any) -> Sweep:
-    pruner = ThresholdPruner(upper=1.0, n_warmup_steps=4)
+    pruner = Pruner("threshold", upper=1.0, n_warmup_steps=4)
     return small_sweep("s", replicates=2, sampler="random", objective=LossQuantile(), pruner=pruner).but(**changes)
 
 
@@ -125,7 +125,7 @@ def test_a_report_that_a_kill_cuts_short_is_decided_again_and_alike(n_stored: in
     """Its entries: the decision, the pruner's note, the value."""
 
     def reported(name: str, n_stored: int) -> list[Any]:
-        spec = _spec(pruner=SuccessiveHalvingPruner(min_resource=2, reduction_factor=2))
+        spec = _spec(pruner=Pruner("successive_halving", min_resource=2, reduction_factor=2))
         directory = SweepDirectory.create(tmp_path / name, spec, {})
         study, append, calls = _begun(directory, 2)[0], Journal.append_logs, iter(range(n_stored))
         study.report(0, 2, 0.5, may_prune=True)
@@ -152,7 +152,7 @@ def test_a_report_that_a_kill_cuts_short_is_decided_again_and_alike(n_stored: in
 SPEC = (
     _spec(trials=8, seed=3)
     .fix({"n_steps": 40, "n_categories": 3, "n_positions": 4, "learning_rate": 0.1})
-    .but(pruner=ThresholdPruner(upper=LIMIT, n_warmup_steps=19))
+    .but(pruner=Pruner("threshold", upper=LIMIT, n_warmup_steps=19))
 )
 
 

@@ -16,8 +16,8 @@ from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import Extension, SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces import Pruner
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.search_spaces.pruners import MedianPruner
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.small_sweep import open_writer, small_sweep
@@ -99,7 +99,7 @@ def test_what_is_added_has_a_sign(option: str, text: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pruner": MedianPruner(), "objective": LossQuantile()}, "expected a sweep without a pruner"),
+        ({"pruner": Pruner("median"), "objective": LossQuantile()}, "expected a sweep without a pruner"),
         ({"replicates": Sequential()}, ".* a rule decides: 8..200"),
     ],
 )

@@ -18,7 +18,7 @@ from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, MedianPruner, Sweep
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Pruner, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
@@ -36,7 +36,7 @@ CONDITIONAL: dict[str, Dimension] = {
     "optimizer": Categorical(choices=("sgd", "adam")),
     "learning_rate": Conditional(on="optimizer", among=("adam",), then=Float(low=1e-4, high=1e-2), otherwise=0.5),
 }
-PRUNED = {"sampler": "qmc", "pruner": MedianPruner(), "objective": LossQuantile()}
+PRUNED = {"sampler": "qmc", "pruner": Pruner("median"), "objective": LossQuantile()}
 N_TRIALS = {"nsga2": 56, "tpe": 16, "boundary": 13}
 
 
