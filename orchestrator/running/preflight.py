@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.training.tasks import training_seed
 from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.numbered_draws import drawn_parameters
-from attnsweep.search_spaces.sweep import Sampler, Sweep
+from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.declaration import check_spelling
-from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.engine.construction import built_alone, check_alike, seeded_generators, starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import over_lanes
@@ -25,9 +24,9 @@ from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.errors import SpecError, UserError, in_words
+from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import TrainingParameters
-from attnsweep.workloads.user_code import NAME_FILES, user_code_of, users_code
+from attnsweep.workloads.user_code import user_code_of, users_code
 
 _N_SAMPLED_TRIALS = 64
 _START_SECONDS = 0.3
@@ -35,12 +34,6 @@ _SIDE_BY_SIDE = 8
 _REHEARSED = 4
 _MOST_WEIGHTS = 1_000_000
 """The largest modules whose loss is computed here, in weights, because larger ones may take long."""
-_ESCAPE_SECONDS = 1.0
-_MOST_LATE = 0.05
-_SAMPLER_SECONDS: dict[Sampler, float] = {"tpe": 4.6e-6, "nsga2": 2.1e-6, "boundary": 4.6e-4}
-"""Driver seconds per squared number of trials, because each draw looks at all earlier trials. Measured on one core,
-with 2,000 trials for `tpe`, 4,000 for `nsga2` and 1,000 for `boundary`."""
-_LONG_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -74,51 +67,27 @@ def _shape(parameters: TrainingParameters) -> str:
     return repr(parameters.static_key())
 
 
-def check_new(spec: Sweep, workload: Workload[Any]) -> list[str]:
-    """Checks a new sweep by a sample of its trainings, and returns warnings, one line each.
-
-    Raises:
-        SpecError: If a training of the sweep cannot be trained, ended or recorded as the spec says.
-        UserError: If the workload's own code fails.
-    """
-    sample = Sample.of(spec, workload)
-    check_stop_metrics(sample)
-    warnings = (check_starts(sample), few_steps_warning(sample), sampler_warning(spec))
-    return [warning for warning in warnings if warning is not None]
-
-
-def check_stop_metrics(sample: Sample) -> None:
-    """Refuses `stop_when` on metrics that the workload does not measure.
-
-    For each condition, one training that has it is measured before its first step.
-
-    Raises:
-        SpecError: If `stop_when` names a metric that is not measured.
-        UserError: If the workload's own code fails.
-    """
-    conditions: set[str] = set()
+def check_new(spec: Sweep, workload: Workload[Any]) -> str | None:
+    """As `check_starts`; also refuses `stop_when` on a metric that the workload does not measure."""
+    sample, conditions = Sample.of(spec, workload), set[str]()
     for training, *_ in sample.shapes:
         stop_when = training.parameters.stop_when
         if stop_when is not None and stop_when not in conditions:
             conditions.add(stop_when)
-            with training_settings(), users_code(f"{sample.spec.workload}: measure", "metrics by name", "correct it"):
-                Pack(sample.workload, [training]).advance(1, n_probes=1)
+            with training_settings(), users_code(f"{spec.workload}: measure", "metrics by name", "correct it"):
+                Pack(workload, [training]).advance(1, n_probes=1)
+    return check_starts(sample)
 
 
 def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
-    """Refuses a workload whose trainings cannot share a program, or which uses an undeclared outcome. Returns a
-    warning if trainings start where the gradient is 0 or not finite.
+    """Returns a warning if trainings start where the gradient is 0 or not finite.
 
-    Trainings cannot share a program if their modules differ in more than parameters and buffers, or if the loss cannot
-    be batched with `vmap`.
-
-    Looks at a few trainings of each shape (equal static parameters) at a time until the time is up, and at a few in any
-    case. Any other error of the workload's code is left to the trainings, whose rows will contain it, unless no shape
-    can begin.
+    Looks at a few trainings of each shape until the time is up, and at a few in any case. An error of the workload's
+    code is left to the trainings, whose rows will contain it, unless no training can begin.
 
     Raises:
-        SpecError: If trainings side by side would differ from trainings alone, a label is unknown, or a user's code
-            computes other numbers the second time.
+        SpecError: If trainings cannot share a program, a label is unknown, or a user's code computes other numbers the
+            second time.
         UserError: If the workload's code raises in all trainings.
     """
     until, grad_norms = time.monotonic() + seconds, [np.empty(0)]
@@ -129,11 +98,6 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
                 grad_norms.append(_start(sample, trainings, until))
             except (UserError, *STOPS):
                 raise
-            except FileNotFoundError as error:
-                if user_code_of(sample.workload) is None:
-                    continue
-                given, expected = in_words(error), "a workload that finds its files, also in another working directory"
-                raise UserError(sample.spec.workload, given=given, expected=expected, fix=NAME_FILES) from error
             except BaseException:  # noqa: BLE001  # The trainings' rows will contain it.
                 continue
             if time.monotonic() > until:
@@ -156,17 +120,9 @@ def _check_one_begins(sample: Sample) -> None:
             raised = error
         else:
             return
-    if raised is not None:
-        with users_code(
-            sample.spec.workload, "a training that can begin", f"correct it; it has {_varied(sample.spec, training)}"
-        ):
-            raise raised
-
-
-def _varied(spec: Sweep, training: Training[Any]) -> str:
-    values = training.parameters.values()
-    given = (f"{name}={values[name]}" for name in spec.parameters() if name in values)
-    return ", ".join(given) or "all parameters at their defaults"
+    with users_code(sample.spec.workload, "a training that can begin", "correct it"):
+        assert raised is not None
+        raise raised
 
 
 def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
@@ -250,57 +206,3 @@ def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
 
     if sum(value.numel() for value in built_alone(workload, first).parameters()) <= _MOST_WEIGHTS:
         check_as_plain(workload, [first, max(others, key=n_different)])
-
-
-def few_steps_warning(sample: Sample, seconds: float = _ESCAPE_SECONDS) -> str | None:
-    """Warns if over 5% of the sampled trainings are predicted to end on the initial plateau.
-
-    Looks at one shape after another until the time is up. Trains nothing, and passes over trainings for which the
-    workload's code raises: their rows will contain the error.
-    """
-    until = time.monotonic() + seconds
-    steps, budgets = [], []
-    with training_settings():
-        for trainings in sample.shapes:
-            predicted_steps = _escapes(sample.workload, trainings, until)
-            steps.append(predicted_steps)
-            budgets += [training.parameters.n_steps for training in trainings[: len(predicted_steps)]]
-    predicted = np.concatenate([np.empty(0), *steps])
-    is_known, is_late = ~np.isnan(predicted), predicted > budgets
-    if is_late.sum() <= _MOST_LATE * is_known.sum():
-        return None
-    return (
-        f"warning: n_steps ends {is_late.sum()} of {is_known.sum()} trainings, drawn from this sweep at random, before"
-        f" they leave their start, which takes them {np.median(predicted[is_late]):.0f} steps in the median: they will"
-        " look stuck"
-    )
-
-
-def _escapes(workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    parts: list[NDArray[np.float64]] = [np.empty(0)]
-    expected = 0.0
-    # The first prediction takes longer than the later ones, because it also loads programs. So the second prediction is
-    # for a single training again, and its time serves to estimate the time of the next ones.
-    for n_next in (1, 1, 4, 16, 64):
-        n_known, started = sum(map(len, parts)), time.monotonic()
-        if n_known >= len(trainings) or started + expected > until:
-            break
-        try:
-            with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
-                parts.append(predicted_escapes(workload, trainings[n_known : n_known + n_next]))
-        except UserError:
-            break
-        seconds = time.monotonic() - started
-        expected = seconds if n_known == 0 else 4 * seconds
-    return np.concatenate(parts)
-
-
-def sampler_warning(spec: Sweep) -> str | None:
-    """Warns if the sampler would need over ten minutes to draw all trials."""
-    seconds = _SAMPLER_SECONDS.get(spec.sampler, 0.0) * spec.trials**2
-    if seconds <= _LONG_SECONDS:
-        return None
-    return (
-        f"warning: the sampler {spec.sampler} looks at all earlier trials before it draws one: {spec.trials:,} trials"
-        f" take it some {seconds / 3600:.2g} hours, however many trainers wait. sampler='qmc' or 'random' takes none"
-    )

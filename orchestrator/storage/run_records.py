@@ -169,21 +169,6 @@ class Beacon:
             self._next = time.monotonic() + _WRITE_SECONDS
 
 
-def packs_in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Such as `2 packs under way, step 120 to 400 of 500, accuracy 0.83`; empty if there are none."""
-    if not packs:
-        return ""
-    steps = sorted(pack.step for pack in packs)
-    reached = f"{steps[0]}" if steps[0] == steps[-1] else f"{steps[0]} to {steps[-1]}"
-    n_steps = max(pack.n_steps for pack in packs)
-    words = f"{len(packs)} pack{'s' if len(packs) > 1 else ''} under way, step {reached} of {n_steps}"
-    measured = [(pack.metric, pack.n_trainings) for pack in packs if pack.metric is not None]
-    if not measured:
-        return words
-    mean = sum(value * n for (_, value), n in measured) / sum(n for _, n in measured)
-    return f"{words}, {measured[0][0][0]} {mean:.3g}"
-
-
 def span(length: timedelta) -> str:
     """Such as `5 s`, `5 min`, `5 h`, `5 days`."""
     seconds = length.total_seconds()

@@ -1,5 +1,6 @@
 """Checks before the first training: what cannot be trained, ended or recorded is refused, what looks unwise is said."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,22 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from attnsweep.orchestrator.running.preflight import (
-    Sample,
-    check_starts,
-    check_stop_metrics,
-    few_steps_warning,
-    sampler_warning,
-)
+from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.search_spaces.dimensions import Dimension
-from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
-from tests.orchestrator.small_sweep import small_sweep
 from tests.refusals import refused
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
 
@@ -195,50 +188,17 @@ def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, s
         check_starts(Sample.of(spec, load_workload("gpt")))
 
 
-def sample(stop_when: Dimension) -> Sample:
+@pytest.mark.parametrize(
+    ("stop_when", "is_known"),
+    [
+        ("eval_los < 1", False),
+        (Categorical((None, "loss < 1", "eval_los < 1")), False),
+        (None, True),
+        (Categorical((None, "loss < 1")), True),
+    ],
+)
+def test_an_unknown_metric_is_refused(stop_when: Dimension, *, is_known: bool) -> None:
     space = {"stop_when": stop_when, "n_categories": 3, "n_positions": 4}
     sweep = Sweep(name="s", workload="category_pairs", space=space, sampler="random", trials=8)
-    return Sample.of(sweep, CategoryPairs())
-
-
-@pytest.mark.parametrize("stop_when", ["eval_los < 1", Categorical((None, "loss < 1", "eval_los < 1"))])
-def test_an_unknown_metric_is_refused(stop_when: Dimension) -> None:
-    with refused("stop_when", SpecError):
-        check_stop_metrics(sample(stop_when))
-
-
-@pytest.mark.parametrize("stop_when", [None, "eval_loss < 1", Categorical((None, "loss < 1"))])
-def test_a_known_one_is_not(stop_when: Dimension) -> None:
-    check_stop_metrics(sample(stop_when))
-
-
-WORKLOAD = CategoryPairs()
-
-
-def said(workload: CategoryPairs = WORKLOAD, trials: int = 100, **space: Dimension) -> str:
-    small: dict[str, Dimension] = {
-        "n_categories": 4,
-        "n_positions": 5,
-        "init_sigma": 1e-3,
-        "learning_rate": Float(0.05, 0.1),
-        "n_steps": 2000,
-    }
-    spec = Sweep(name="w", workload="category_pairs", space={**small, **space}, sampler="random", trials=trials)
-    return few_steps_warning(Sample.of(spec, workload), seconds=60.0) or ""
-
-
-@pytest.mark.slow
-def test_one_line_says_how_many_trainings_end_too_early() -> None:
-    (line,) = said(n_steps=8).splitlines()
-    assert line.startswith("warning: n_steps ends 64 of 64 trainings")
-    assert said(trials=3, n_steps=8).startswith("warning: n_steps ends 3 of 3 trainings")
-    half = said(learning_rate=Categorical((1e-5, 0.1)))
-    assert 16 < int(half.split()[3]) < 48
-
-
-@pytest.mark.parametrize(
-    ("sampler", "trials", "is_warned"),
-    [("tpe", 10_000, False), ("tpe", 20_000, True), ("boundary", 1_000, False), ("boundary", 2_000, True)],
-)
-def test_a_sampler_that_learns_is_slow_with_many_trials(sampler: Sampler, trials: int, *, is_warned: bool) -> None:
-    assert (sampler_warning(small_sweep("s", sampler=sampler, trials=trials)) is not None) == is_warned
+    with nullcontext() if is_known else refused("stop_when", SpecError):
+        check_new(sweep, CategoryPairs())

@@ -1,7 +1,6 @@
 """The display of a running sweep: a live bar, plain lines, and `attnsweep status` from another terminal."""
 
 import threading
-import tracemalloc
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -36,32 +35,12 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
     spec = small_sweep("shown", trials=2, replicates=RULE)
     with ProgressDisplay(shown, spec, _table((0, 8))) as display:
         display.trial_told(0)
-        display._print_line(display._line())
+        display._show(at_once=True)
         display.trial_told(1)
         display.rows_committed(_table((1, 8)))
     first, last = shown.file.getvalue().strip().splitlines()  # type: ignore[attr-defined]
     assert first.startswith("trials 1/2  trainings 8/at most 48  ")
     assert last.startswith("trials 2/2  trainings 16/16  ")
-
-
-def test_ended_trials_take_no_memory() -> None:
-    spec, step = small_sweep("shown", trials=10_000, replicates=1), 2_000
-    columns = _table((0, 1)).to_pydict()
-    tables = [
-        pa.table({**{name: values * step for name, values in columns.items()}, "trial": range(first, first + step)})
-        for first in range(0, 8_000, step)
-    ]
-    held = []
-    with ProgressDisplay(Console(file=StringIO(), force_terminal=False), spec, tables[0].slice(0, 0)) as display:
-        tracemalloc.start()
-        for rows in tables:
-            for trial in rows["trial"].to_pylist():
-                display.trial_told(trial)
-            display.rows_committed(rows)
-            held.append(tracemalloc.get_traced_memory()[0])
-        tracemalloc.stop()
-    # A number for each of 6,000 trials would be 200 kB.
-    assert held[-1] - held[0] < 50_000
 
 
 def test_the_time_left_counts_the_steps_done_in_packs_from_their_first_report_on(
