@@ -1,7 +1,7 @@
 """What a run prints at its end, as text or JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -23,13 +23,12 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     read_question,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, rate_label
-from attnsweep.orchestrator.analysis.results import MOST_SHOWN, FrontTrial, SweepResults, read_results
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.role_results import RoleResults, step_label
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
-from attnsweep.search_spaces.measured import Measured, goal_of
 from attnsweep.search_spaces.sweep import Sweep
 
 _COUNTS = """
@@ -143,6 +142,9 @@ class Summary:
         say_plainly = partial(say, highlight=False)
         title = f"  {self.n_trainings} trainings of {self.n_trials} trials"
         console.print(Text.assemble("\n", (self.directory.sweep, "bold"), title))
+        if not self.n_trainings:
+            say_plainly(how_to_continue(self.directory) if not self.finished else "no trial could be trained")
+            return
         console.print(_outcome_table(results.outcomes))
         say(f"stuck rate {rate_label(results.stuck)}, 95% interval over trials")
         if self.asked is not None:
@@ -158,8 +160,6 @@ class Summary:
         for rates in shown.by_parameter:
             if rates in matter:
                 console.print(_rate_table(rates, ending))
-        if (n_more := len(shown.by_parameter) - len(matter)) > 0:
-            say(f"{n_more} more parameters, whose rates differ less: attnsweep report {place}")
         if results.roles is not None:
             console.print(_role_table(results.roles))
         for sentence in results.preferred.sentences():
@@ -170,7 +170,7 @@ class Summary:
             say(f"best trial #{best.trial}: {values}")
             say(f"           {best.objective} {best.value:.4g}, to {objectives[0].direction}")
         if results.front:
-            console.print(_front_table(results.front, objectives))
+            say(f"Pareto front: {', '.join(f'#{trial.trial}' for trial in results.front)}; --json has their values")
         if self.replays is not None and self.replays.deviations and not self.fault:
             say(str(self.replays))
         for trial, reason in islice(self.refused.items(), 1):
@@ -216,27 +216,24 @@ def summarize(
 ) -> Summary:
     """Makes a summary from the ledger, but for its fields about MLflow."""
 
-    def read(
-        connection: duckdb.DuckDBPyConnection,
-    ) -> tuple[SweepResults, int, float | None, StuckRates | None, str | None]:
+    def read(connection: duckdb.DuckDBPyConnection) -> Summary:
         ((n_trials, probe_share),) = connection.execute(_COUNTS).fetchall()
-        asked, failure = _asked(connection, directory.spec), commonest_failure(connection)
-        return read_results(connection, directory.spec), n_trials, probe_share, asked, failure
+        results = read_results(connection, directory.spec)
+        return Summary(
+            directory=directory,
+            results=results,
+            refused=refused,
+            finished=finished,
+            n_trials=n_trials,
+            seconds=seconds,
+            n_new=results.n_trainings - n_before,
+            replays=replays,
+            probe_share=probe_share,
+            asked=_asked(connection, directory.spec),
+            failure=commonest_failure(connection),
+        )
 
-    results, n_trials, probe_share, asked, failure = Ledger(directory.place).ask(read)
-    return Summary(
-        directory=directory,
-        results=results,
-        refused=refused,
-        finished=finished,
-        n_trials=n_trials,
-        seconds=seconds,
-        n_new=results.n_trainings - n_before,
-        replays=replays,
-        probe_share=probe_share,
-        asked=asked,
-        failure=failure,
-    )
+    return Ledger(directory.place).ask(read)
 
 
 def _range_of_rates(rates: ParameterRates) -> float:
@@ -258,16 +255,6 @@ def _asked(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> StuckRates | N
         return None
     overall = pooling(spec)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
     return StuckRates(overall, rates_by(connection, spec, ending), ending)
-
-
-def _front_table(front: Sequence[FrontTrial], objectives: Sequence[Measured]) -> Table:
-    names = (*map(goal_of, objectives), *front[0].parameters)
-    table = Table("trial", *(Column(Text(name)) for name in names), box=None, header_style="bold")
-    for trial in front[:MOST_SHOWN]:
-        table.add_row(f"#{trial.trial}", *map(Text, trial.labels()))
-    if len(front) > MOST_SHOWN:
-        table.caption = f"the first {MOST_SHOWN} of {len(front):,}; --json has all"
-    return table
 
 
 def _rate_table(rates: ParameterRates, ending: Ending) -> Table:
