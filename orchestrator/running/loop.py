@@ -24,7 +24,6 @@ from attnsweep.orchestrator.running.plan import (
     SizerOf,
     Stop,
     SweepPlan,
-    is_commit_due,
 )
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.running.trials import OpenTrials, Pruning
@@ -54,6 +53,10 @@ of `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
 """How long the loop draws trials before it looks at reports again. Trainers with a report wait until then."""
+_COMMIT_SECONDS = 1.0
+"""How long packs that have ended wait for further ones before all are committed. A killed driver loses as much work."""
+_COMMIT_TRAININGS = 2048
+"""This number of ended trainings is committed at once, so that their rows do not stay in memory."""
 
 
 class Follower(Protocol):
@@ -68,13 +71,7 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run has found of earlier runs.
-
-    Attributes:
-        n_kept: Number of trainings whose rows are in the ledger.
-        n_told: Number of trials with complete rows whose values the study lacked until now.
-        n_from_checkpoint: Number of the queued trainings that continue from a checkpoint.
-    """
+    """What a run has found of earlier runs: trainings, trials that the study lacked, and those to train."""
 
     n_kept: int
     n_told: int
@@ -104,7 +101,6 @@ class _UnderWay:
             n_running=self.reached.n_running if self.reached else None,
             where=self.reached.where if self.reached else "",
             metric=self.reached.metric if self.reached else None,
-            probe_share=self.reached.probe_share if isinstance(self.reached, Progress) else None,
         )
 
 
@@ -114,6 +110,9 @@ class SweepLoop:
     Args:
         pack_size: Trainings in a pack; `None` searches for the fastest size.
         max_failures: Number of trainings that may fail in this run; `None` for any number.
+
+    Attributes:
+        directory: With the newest content of its `sweep.json`.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class SweepLoop:
         max_failures: int | None = None,
         followers: tuple[Follower, ...],
     ) -> None:
-        self._directory, self._workload = directory, workload
+        self.directory, self._workload = directory, workload
         self._study, self._writer, self._pool, self._followers = study, writer, pool, followers
         self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
         self._sizers: dict[tuple[str, Shape], PackSizer] = {}
@@ -143,11 +142,6 @@ class SweepLoop:
         self._ended: list[tuple[PackOrder, Rows]] = []
         self._committed = 0.0
 
-    @property
-    def directory(self) -> SweepDirectory:
-        """With the newest content of its `sweep.json`."""
-        return self._directory
-
     def resume(self, rows: pa.Table) -> Found:
         """Continues from the ledger's rows, or begins the sweep if there are none."""
         self._pruning.begin(rows)
@@ -155,16 +149,13 @@ class SweepLoop:
         trained = {trial for saved in checkpoints for trial, _ in saved.lanes}
         self._inform(self._trials.restore(rows, trained))
         n_queued = len(self._plan.backlog)
-        environments = self._directory.alike or {None}
+        environments = self.directory.alike or {None}
         n_from_checkpoint, dropped = self._plan.restore(checkpoints, environments)
         self._do(dropped)
         return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the budget is spent or `should_stop` returns `True`; then trainers hand back unfinished packs.
-
-        Args:
-            should_stop: Called about twice a second.
+        """Trains until the budget is spent or `should_stop`, asked about twice a second; then packs are handed back.
 
         Returns:
             Whether the budget is spent.
@@ -175,8 +166,6 @@ class SweepLoop:
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
-            # The sweep ends with this error, but the trainings that have ended have valid rows, so these are committed
-            # first.
             self._commit_ended()
             raise
 
@@ -192,20 +181,18 @@ class SweepLoop:
         return [self._under_way[order.pack].shown(order) for order in self._pool.running] + ended
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
-        seconds_left = (self._directory.spec.seconds or float("inf")) - self._directory.seconds_spent
+        seconds_left = (self.directory.spec.seconds or float("inf")) - self.directory.seconds_spent
         deadline = time.monotonic() + seconds_left
         is_asking = False
         while not should_stop():
-            # At least the first trials are drawn, even if starting the first trainer has taken all of the sweep's time
-            # limit.
+            # The first trials are drawn even if starting a trainer has taken all of the sweep's time limit.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
-            if self._study.learns or self._directory.spec.ends_early:
-                self._commit_due(is_asking)
+            if self._study.learns or self.directory.spec.ends_early:
+                self._commit_due()
             is_asking = self._hand_out()
             # Rows are committed after trainers have been given their next trainings, so that they work meanwhile.
-            if self._commit_due(is_asking) and not is_asking:
-                # The commit may have taken seconds, or its results may require further replicates. So the loop starts
-                # again, to give trainers their next trainings, before it waits for reports.
+            if self._commit_due() and not is_asking:
+                # The commit may have taken seconds, or its results may require further replicates.
                 continue
             if not (self._pool.running or self._plan.has_work or self._n_to_ask):
                 return True
@@ -230,7 +217,7 @@ class SweepLoop:
 
     @property
     def _fair_share(self) -> int:
-        n_to_come = self._n_to_ask * n_wanted(self._directory.spec.replicates, {})
+        n_to_come = self._n_to_ask * n_wanted(self.directory.spec.replicates, {})
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
@@ -261,19 +248,19 @@ class SweepLoop:
         return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
-        begun = self._directory.machine_of(self._checkpoints.environment_of(pack))
+        begun = self.directory.machine_of(self._checkpoints.environment_of(pack))
         idle = [hardware.machine for hardware in self._pool.idle]
         return begun if begun is not None and begun in idle else idle[0]
 
     def _environment_on(self, machine: str) -> str | None:
         if machine not in self._environments:
-            latest = self._directory.environments.get(self._directory.environment or "")
+            latest = self.directory.environments.get(self.directory.environment or "")
             on_machine = latest and latest.on(machine)
-            if on_machine and on_machine.id not in self._directory.environments:
+            if on_machine and on_machine.id not in self.directory.environments:
                 self._writer.confirm()
-                changed = self._directory.beside(on_machine)
-                self._directory.record_as(changed)
-                self._directory = changed
+                changed = self.directory.beside(on_machine)
+                self.directory.record_as(changed)
+                self.directory = changed
             self._environments[machine] = on_machine.id if on_machine else None
         return self._environments[machine]
 
@@ -287,7 +274,7 @@ class SweepLoop:
 
     def _ask_ahead(self) -> bool:
         """Draws trials in advance, so that trainers that finish together find new trainings at once."""
-        spec = self._directory.spec
+        spec = self.directory.spec
         if self._study.learns or spec.seconds is not None or spec.ends_early:
             return False
         enough = self._plan.n_under_way or self._first_pack
@@ -296,9 +283,7 @@ class SweepLoop:
     def _sizer(self, accelerator: str, shape: Shape) -> PackSizer:
         sizer = self._sizers.get((accelerator, shape))
         if sizer is None:
-            spec = self._directory.spec
-            slack = 0 if spec.pruner is None else n_wanted(spec.replicates, {}) - 1
-            sizer = self._sizers[accelerator, shape] = PackSizer(self._pack_size, slack)
+            sizer = self._sizers[accelerator, shape] = PackSizer(self._pack_size)
         return sizer
 
     def _sizer_of(self, order: PackOrder) -> PackSizer:
@@ -333,8 +318,8 @@ class SweepLoop:
         for action in actions:
             match action:
                 case Fail(order):
-                    environment = order.environment or self._directory.environment
-                    context = PackContext(self._directory.sweep, order.pack, action.device, action.host, environment)
+                    environment = order.environment or self.directory.environment
+                    context = PackContext(self.directory.sweep, order.pack, action.device, action.host, environment)
                     self._pruning.close(task.trial for task in order.tasks)
                     self._ended.append((order, failed_rows(self._workload, order.tasks, action.error, context)))
                 case Forget(pack):
@@ -342,7 +327,7 @@ class SweepLoop:
                 case Shrink(order):
                     self._sizer_of(order).out_of_memory(len(order.tasks))
                 case Stop(reason):
-                    raise SweepError(reason, self._directory.place)
+                    raise SweepError(reason, self.directory.place)
 
     def _checkpoint(self, order: PackOrder, state: bytes | None) -> None:
         if state is None:
@@ -354,13 +339,12 @@ class SweepLoop:
         self._checkpoints.put(order, state)
         self._plan.got_further(order.pack)
 
-    def _commit_due(self, is_asking: bool) -> bool:
-        is_due = bool(self._ended) and is_commit_due(
-            [order for order, _ in self._ended],
-            time.monotonic() - self._committed,
-            self._pool.n_trainers,
-            is_asking=is_asking,
-            is_training=bool(self._pool.running),
+    def _commit_due(self) -> bool:
+        is_due = bool(self._ended) and (
+            4 * len(self._ended) >= self._pool.n_trainers
+            or time.monotonic() - self._committed > _COMMIT_SECONDS
+            or sum(len(order.tasks) for order, _ in self._ended) >= _COMMIT_TRAININGS
+            or not self._pool.running
         )
         if is_due:
             self._commit_ended()
@@ -376,7 +360,7 @@ class SweepLoop:
         self._writer.confirm()
         # The study is saved before the rows, because a trial with rows in the ledger must not be drawn again.
         self._study.save()
-        every = self._directory.spec.one_probe_in()
+        every = self.directory.spec.one_probe_in()
         self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads, curves_every=every)
         for pack in packs:
             self._checkpoints.remove(pack)

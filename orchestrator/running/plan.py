@@ -24,23 +24,12 @@ MAX_LOSSES_IN_A_ROW = 16
 MAX_FAILURES_AT_FIRST = 16
 """Number of trainings that may raise before any training succeeds. If all raise, the sweep stops, because more trials
 would only cost time."""
-_COMMIT_SECONDS = 1.0
-"""How long packs that have ended wait for further ones before all are committed. A killed driver loses as much work."""
-_COMMIT_SHARE = 4
-"""Ended packs of a quarter of the trainers are committed at once, unless trainers wait for trials. A commit of many
-packs costs hardly more than a commit of one."""
-_COMMIT_TRAININGS = 2048
-"""This number of ended trainings is committed at once, so that their rows do not stay in memory."""
 
 
 class PackSizer:
     """Finds the fastest size of packs by measurement: doubles it as long as this raises the steps per second.
 
     A size that did not fit into memory is halved.
-
-    Args:
-        slack: By how many trainings a pack may be smaller than its wanted size and still count as a measurement of that
-            size, because packs end with whole trials.
 
     Attributes:
         rates: Training steps per second, summed over lanes, by pack size.
@@ -50,9 +39,10 @@ class PackSizer:
     smallest, largest = 64, 4096
     _worth_it = 1.05
     _last_may_be = 1.5
+    _nearly = 0.75
 
-    def __init__(self, fixed: int | None, slack: int = 0) -> None:
-        self._fixed, self._slack = fixed, slack
+    def __init__(self, fixed: int | None) -> None:
+        self._fixed = fixed
         self.rates: dict[int, float] = {}
         self.limit = fixed or self.largest
 
@@ -61,21 +51,19 @@ class PackSizer:
         if self._fixed is not None:
             return self.limit
         wanted = self._wanted()
-        # The last trainings for this trainer run as one batch, even if they are a few more than wanted. A second, small
-        # batch would take nearly as long as a full one.
+        # A second, small pack would take nearly as long as a full one.
         is_last = fair_share <= min(self._last_may_be * wanted, self.limit)
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
         """Takes the speed, summed over lanes, of a pack of about the size to measure next; ignores any other."""
-        if not self._wanted() - self._slack <= n_lanes <= self._wanted():
+        wanted = self._wanted()
+        if not self._nearly * wanted <= n_lanes <= wanted:
             return
-        n_lanes = self._wanted()
-        smaller = max((rate for size, rate in self.rates.items() if size < n_lanes), default=0.0)
-        # The search for the fastest size goes on to larger packs only while they are clearly faster, per training, than
-        # smaller ones. A smaller gain is recorded as none, so that the search ends.
+        smaller = max((rate for size, rate in self.rates.items() if size < wanted), default=0.0)
+        # A small gain is recorded as none, so that the search ends.
         gains = lane_steps_per_second > self._worth_it * smaller
-        self.rates[n_lanes] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
+        self.rates[wanted] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
         self.limit = min(self.limit, max(n_lanes // 2, 1))
@@ -90,15 +78,6 @@ class PackSizer:
 
 SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 """Returns, for packs of a shape, the `PackSizer` of the trainer that takes the next pack."""
-
-
-def is_commit_due(
-    ended: Sequence[PackOrder], seconds: float, n_trainers: int, *, is_asking: bool, is_training: bool
-) -> bool:
-    """Whether to commit the ended packs, at least one. `is_asking`: trainers wait for trials."""
-    are_many = not is_asking and len(ended) * _COMMIT_SHARE >= n_trainers
-    are_large = sum(len(order.tasks) for order in ended) >= _COMMIT_TRAININGS
-    return are_many or are_large or seconds > _COMMIT_SECONDS or not is_training
 
 
 class Backlog:

@@ -28,7 +28,6 @@ class PackUnderWay(Record):
     Attributes:
         where: The host and the device; empty if unknown.
         metric: The workload's first metric at the last probe, and its mean over the pack; `None` before a report.
-        probe_share: The share of the pack's time that probes take; `None` if unknown.
     """
 
     pack: str
@@ -38,15 +37,13 @@ class PackUnderWay(Record):
     n_running: int | None = None
     where: str = ""
     metric: tuple[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
-    probe_share: float | None = None
 
     def in_words(self) -> str:
         """Such as `64 trainings, 40 still training, step 120 of 500, on node7 cuda`."""
         alive = "" if self.n_running in (None, self.n_trainings) else f", {self.n_running} still training"
         on = f", on {self.where}" if self.where else ""
         value = "" if self.metric is None else f", {self.metric[0]} {self.metric[1]:.3g}"
-        probes = f", probes take {self.probe_share:.0%} of the time" if (self.probe_share or 0) > 0.1 else ""
-        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{value}{probes}{on}"
+        return f"{self.n_trainings} trainings{alive}, step {self.step} of {self.n_steps}{value}{on}"
 
 
 class Replays(Record):

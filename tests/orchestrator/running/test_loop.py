@@ -11,7 +11,6 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running import loop as loop_module
-from attnsweep.orchestrator.running import plan as plan_module
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, open_study
 from attnsweep.orchestrator.running.study_storage import read_trials
@@ -88,7 +87,7 @@ def test_results_end_a_sweep_early_and_for_good(changes: dict[str, object], tmp_
 
 
 def test_what_has_ended_counts_before_it_is_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
+    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=40)
     pool, shown = _OneByOne(directory), [0.0]
     with _opened(directory, pool, open_study(directory)) as loop:
@@ -128,7 +127,7 @@ def test_trials_are_asked_ahead_where_waiting_would_not_change_them(
 @pytest.mark.slow
 def test_trainers_have_their_next_packs_while_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
-    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
+    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
     directory = _directory(tmp_path / "s", trials=24)
     pool = _several(directory)
     commit, n_under_way = LedgerWriter.commit, []
@@ -164,22 +163,9 @@ def test_a_sampler_that_learns_draws_few_trials_ahead_and_what_a_single_trainer_
             monkeypatch.setattr(study, "ask", asked)
             assert loop.run(lambda: False)
         assert still_open == [*range(10), *(number % 4 for number in range(22))]
-        assert study.n_ended_at_median() == 14
         study.save()
         drawn.append([trial.params for trial in read_trials(directory)])
     assert drawn[0] == drawn[1]
-
-
-@pytest.mark.slow
-def test_packs_of_few_among_many_trainers_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All packs end one after the other; of 24 trainers six must have ended, or a second must have passed."""
-    monkeypatch.setattr(plan_module, "_COMMIT_SECONDS", float("inf"))
-    directory = _directory(tmp_path / "s", trials=40)
-    pool = _OneByOne(directory)
-    with _opened(directory, pool, open_study(directory)) as loop:
-        assert loop.run(lambda: False)
-    assert pool.n_committed[:10] == [0, 0, 0, 0, 0, 0, 24, 24, 24, 24]
-    assert Ledger(directory.place).trainings(columns=[]).num_rows == 40
 
 
 def test_a_failure_that_stops_the_sweep_leaves_the_rows_that_came_with_it(

@@ -4,12 +4,11 @@ import tracemalloc
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
-from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, PackSizer, Shrink, Stop, SweepPlan, is_commit_due
+from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, PackSizer, Shrink, Stop, SweepPlan
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
@@ -27,7 +26,7 @@ LOST, OUT_OF_MEMORY = TrainerLost("gone", out_of_memory=False), TrainerLost("kil
 DIRECTORY = SweepDirectory(
     place=LocalFolder(Path("s")),
     sweep="s",
-    spec=SWEEP,
+    given=SWEEP,
     spec_sha256=SWEEP.sha256(),
     defaults={"n_categories": 7},
     provenance={},
@@ -165,24 +164,6 @@ def test_a_sweep_stops_where_too_many_trainings_fail_or_all_of_the_first() -> No
     plan = _plan()
     plan.trained(ALONE)
     assert [plan.raised(ALONE, RAISED) for _ in range(20)] == [[failed]] * 20
-
-
-@pytest.mark.parametrize(
-    ("n_packs", "seconds", "changes", "is_due"),
-    [
-        (1, 0.5, {}, False),
-        (1, 1.5, {}, True),
-        (2, 0.5, {}, True),
-        (2, 0.5, {"is_asking": True}, False),
-        (1, 0.5, {"is_training": False}, True),
-    ],
-    ids=["one of 8 trainers", "that has waited", "a quarter of them", "but others wait for trials", "the last"],
-)
-def test_packs_that_end_together_are_committed_together(
-    n_packs: int, seconds: float, changes: dict[str, bool], is_due: bool
-) -> None:
-    states = {"is_asking": False, "is_training": True, **changes}
-    assert is_commit_due([ORDER] * n_packs, seconds, 8, **states) == is_due
 
 
 def test_the_driver_holds_no_state_but_that_of_the_pack_it_hands_out(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.orchestrator.running.study import Study, open_study
 from attnsweep.orchestrator.running.study_storage import Journal, read_trials
 from attnsweep.orchestrator.running.trials import Pruning
@@ -252,7 +251,3 @@ def test_pack_sizes_are_judged_by_the_trials_that_a_pack_settles(directory: Swee
     order = pruning.prepared(_pack(directory, study, (0, 0), (0, 1)))
     trained = Trained(Rows(NO_ROWS, NO_ROWS, None), lane_steps=4, seconds=1.0)
     assert pruning.lane_steps(order, trained) == 2 * 8
-    sizer, strict = PackSizer(None, slack=4), PackSizer(None)
-    for each in (sizer, strict):
-        each.measured(60, 100.0)
-    assert (sizer.size(10**6), strict.size(10**6)) == (128, 64)
