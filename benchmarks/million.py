@@ -22,7 +22,13 @@ from harness import attnsweep_command, descendants, main, spent_by
 _LOOK_SECONDS = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_KINDS = {"ray::": "trainers", "default_worker": "trainers", "tracking": "MLflow", "raylet": "Ray", "gcs_server": "Ray"}
+_KINDS = {
+    "ray::": "trainers",
+    "default_worker": "trainers",
+    "mlflow-sync": "MLflow",
+    "raylet": "Ray",
+    "gcs_server": "Ray",
+}
 _QUERY = "select outcome, count(*), avg(eval_loss), median(n_steps) from trainings group by 1 order by 2 desc"
 
 

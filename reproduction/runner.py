@@ -44,9 +44,9 @@ def swept(reproduction: Reproduction, directory: Path, console: Console) -> Swee
             raise UserError("--dir", given=str(path), expected=expected, fix="choose another --dir")
         if stored.finished:
             return stored
-        summary = resume_sweep(path, Resources(engine=engine), console)
+        summary = resume_sweep(path, Resources(engine=engine, mlflow=False), console)
     else:
-        summary = run_sweep(spec, path, Resources(engine=engine), console)
+        summary = run_sweep(spec, path, Resources(engine=engine, mlflow=False), console)
     summary.print(console)
     if not summary.finished:
         raise KeyboardInterrupt

@@ -91,20 +91,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         SHARED_RAYS.close()
 
 
-# A driver's next sweep takes the MLflow process of its last, if the environment variables are the same: pytest's own
-# variable, which differs in each test, would make each test start another.
-@pytest.hookimpl(tryfirst=True)
-def pytest_fixture_setup() -> None:
-    """Keeps a variable of pytest's out of fixtures."""
-    os.environ.pop("PYTEST_CURRENT_TEST", None)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call() -> None:
-    """Keeps a variable of pytest's out of tests."""
-    os.environ.pop("PYTEST_CURRENT_TEST", None)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """Limits torch to one thread, as in a trainer: on tensors this small, threads are slower."""
@@ -210,19 +196,6 @@ def compiled(_programs_home: Path) -> Iterator[None]:
 def mlflow_uri(_empty_mlflow_database: Path, tmp_path: Path) -> str:
     """An empty MLflow store of the test's own."""
     return f"sqlite:///{shutil.copy(_empty_mlflow_database, tmp_path / 'mlflow.db')}"
-
-
-@pytest.fixture(scope="session")
-def _shared_mlflow_database(_empty_mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{shutil.copy(_empty_mlflow_database, tmp_path_factory.mktemp('mlflow') / 'mlflow.db')}"
-
-
-@pytest.fixture(scope="module")
-def mlflow_database(_shared_mlflow_database: str) -> Iterator[str]:
-    """The MLflow store that the module's sweeps log to. All modules have the same, so that one process serves them."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MLFLOW_TRACKING_URI", _shared_mlflow_database)
-        yield _shared_mlflow_database
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from attnsweep.orchestrator.storage.record import DamagedRecordError
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
-from attnsweep.orchestrator.tracking.mlflow_store import Logged, look_up
+from attnsweep.orchestrator.tracking.runs import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.ledger.views import identifier
 from attnsweep.orchestrator.running.study import pruned_at
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import has_runs_of_trials
-from attnsweep.orchestrator.tracking.mlflow_store import Logged
+from attnsweep.orchestrator.tracking.runs import Logged
 from attnsweep.orchestrator.training.tasks import Task, tasks_of, training_id
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.replication import n_wanted

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, console, say
+from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrackingUri, opened
-from attnsweep.orchestrator.cli.ending import drawing
 
 Follow = Annotated[bool, Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")]
 
@@ -34,17 +33,16 @@ def compact(directory: SweepDir) -> None:
 
 
 def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: Follow = False) -> None:
-    """Log to MLflow the trials and the report that MLflow does not have yet."""
-    from attnsweep.orchestrator.running.progress import logging_progress
+    """Log to MLflow the trials that it does not have yet, the results and the report of `attnsweep report`."""
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-    from attnsweep.orchestrator.tracking.follow import sync
-    from attnsweep.orchestrator.tracking.report import add_report
+    from attnsweep.orchestrator.tracking.sync import sync
 
-    sweep = SweepDirectory.open(directory)
-    done = sync(sweep, tracking_uri, logging_progress(console(stderr=True)), follow=follow)
+    def tell(n_logged: int, n_missing: int) -> None:
+        if n_logged % 100 == 0:
+            say(f"{n_logged} of {n_missing} trials logged")
+
+    done = sync(SweepDirectory.open(directory), tracking_uri, tell, follow=follow)
     say(f"{done.n_logged} trials logged, {done.n_present} already there")
-    with drawing():
-        add_report(sweep, tracking_uri)
 
 
 def doctor(

@@ -81,13 +81,6 @@ def _finish(
         raise typer.Exit(EXIT_SOME_FAILED)
 
 
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Ctrl-C skips the drawing, which takes seconds."""
-    with suppress(KeyboardInterrupt), console(stderr=True).status("drawing the report; Ctrl-C skips it"):
-        yield
-
-
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
     """Once the sweep is finished."""
     if not trials:
@@ -109,12 +102,18 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
 
 def _draw_report(summary: "Summary") -> None:
     """If it is missing or does not show the latest rows."""
-    from attnsweep.orchestrator.tracking.projection import have_report_drawn
+    from attnsweep.orchestrator.report.page import make_report
+    from attnsweep.orchestrator.storage.place_names import as_argument
 
-    sweep, keep, in_mlflow = summary.directory, summary.has_trained or not summary.has_report, summary.in_mlflow
-    if (keep or in_mlflow) and sweep.finished:
-        with drawing():
-            have_report_drawn(sweep, keep=keep, in_mlflow=in_mlflow)
+    place = summary.directory.place
+    if not summary.has_trained and summary.has_report:
+        return
+    # Ctrl-C skips the drawing, which takes seconds.
+    with suppress(KeyboardInterrupt), console(stderr=True).status("drawing the report; Ctrl-C skips it"):
+        try:
+            make_report([place]).keep(place)
+        except Exception as error:  # noqa: BLE001  # fits, drawing and disk raise anything, and the sweep is finished
+            say(f"no report: {without_credentials(str(error))}; to draw it: attnsweep report {as_argument(place)}")
 
 
 def call(command: str, content: str) -> None:

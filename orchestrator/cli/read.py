@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 from typer import Argument, Option
 
-from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, say, tell
+from attnsweep.orchestrator.cli.answers import EXIT_CHANGED, answer, tell
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, SweepDirs
 from attnsweep.orchestrator.storage.output_file import check_output
 from attnsweep.workloads.errors import UserError
@@ -21,11 +21,8 @@ def status(
 ) -> None:
     """Show the progress of a sweep."""
     from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-    from attnsweep.orchestrator.tracking.follow import mark_killed
 
     (follow_status if follow else print_status)(directory)
-    mark_killed(SweepDirectory.open(directory), say)
 
 
 def list_(

@@ -4,6 +4,7 @@ Fast to import: every command loads its libraries when it runs.
 """
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -249,6 +250,8 @@ def verify(
         opened(where)
     from attnsweep.orchestrator.running.verifying import begin, decide
 
+    # Batch after batch would start MLflow's process again: `attnsweep mlflow-sync` logs the sweep once.
+    resources = replace(resources, mlflow=False)
     if file_claim is not None and is_new:
         latest = begin(file_claim, where, resources, console(stderr=True))
     verified = decide(where, resources, console(stderr=True), claim=file_claim, budget=budget, latest=latest)

@@ -60,7 +60,7 @@ _COMMIT_TRAININGS = 2048
 
 
 class Follower(Protocol):
-    """What the loop tells of new results: the progress display and the MLflow log."""
+    """What the loop tells of new results: the progress display."""
 
     def rows_committed(self, trainings: pa.Table) -> None:
         """Called after a commit, and after the study got the values of the trials that the rows completed."""

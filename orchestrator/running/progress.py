@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -115,16 +115,3 @@ def _in_words(packs: Sequence[PackUnderWay]) -> str:
     if not measured:
         return words
     return f"{words}, {measured[0][0]} {sum(v * n for _, v, n in measured) / sum(n for *_, n in measured):.3g}"
-
-
-def logging_progress(console: Console) -> Callable[[int, int], None]:
-    """Returns a callback `(n_logged, n_missing)` that prints now and then how many trials MLflow has."""
-    last_line = time.monotonic()
-
-    def tell(n_logged: int, n_missing: int) -> None:
-        nonlocal last_line
-        if time.monotonic() - last_line >= _PLAIN_SECONDS:
-            last_line = time.monotonic()
-            console.print(f"MLflow: {n_logged}/{n_missing} trials logged", markup=False)
-
-    return tell

@@ -27,7 +27,7 @@ from attnsweep.orchestrator.running.entry import (
 )
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
-from attnsweep.orchestrator.running.progress import ProgressDisplay, logging_progress
+from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
 from attnsweep.orchestrator.running.study import open_study
@@ -49,7 +49,7 @@ from attnsweep.orchestrator.storage.stored_code import (
 )
 from attnsweep.orchestrator.storage.sweep_directory import Extension, SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
-from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.tracking.following import Following
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
@@ -313,15 +313,11 @@ def _train(
         with ExitStack() as opened:
             context = RunContext(directory.sweep, directory.environment, files, directory.engine, every)
             pool = opened.enter_context(closing(start_pool(workload, context)))
-            # All checks are done. The record is written before MLflow's process starts, which reads it.
+            # All checks are done.
             writer.confirm()
             stored.record_as(directory)
             if directory.retried != stored.retried:
                 writer.take_out_failed()
-            # MLflow's process is closed last: it goes on logging while Ray shuts down and the ledger is read.
-            projection = Projection(directory)
-            at_last.callback(lambda: projection.close(seconds_to_end(), logging_progress(run.console)))
-            opened.callback(lambda: projection.end_soon(in_haste=seconds_to_end() is not None))
             display = ProgressDisplay(run.console, directory.own_spec, rows)
             beacon = Beacon(directory.place, directory.progress)
             loop = SweepLoop(
@@ -332,9 +328,15 @@ def _train(
                 pool,
                 pack_size=run.resources.pack_size,
                 max_failures=run.resources.max_failures,
-                followers=(display, projection),
+                followers=(display,),
             )
             opened.callback(end)
+            # MLflow's process goes on as long as `progress.json` does, and is waited for last: while it logs, Ray shuts
+            # down and the ledger is read.
+            beacon.show("starting", study.n_asked, ())
+            following = Following(directory) if run.resources.mlflow else None
+            if following is not None:
+                at_last.callback(lambda: following.close(seconds_to_end()))
             opened.enter_context(stop)
             opened.enter_context(display)
             if words := loop.resume(rows).in_words():
@@ -349,7 +351,7 @@ def _train(
                     waiting_for, packs = pool.waiting_for, loop.under_way()
                     display.heartbeat(waiting_for, packs)
                     doing = f"waiting for {waiting_for}" if waiting_for else "training"
-                    beacon.show(doing, loop.n_asked, packs, projection.lag, display.seconds_left)
+                    beacon.show(doing, loop.n_asked, packs, display.seconds_left)
                     looked = time.monotonic()
                 return stop.requested
 
@@ -367,5 +369,4 @@ def _train(
             n_before=rows.num_rows,
             replays=replays,
         )
-    in_mlflow = projection.problem is None
-    return replace(summary, mlflow=projection.to_open(), in_mlflow=in_mlflow, seconds=run.seconds)
+    return replace(summary, mlflow=following.in_words() if following else "", seconds=run.seconds)

@@ -52,7 +52,7 @@ class Summary:
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
         probe_share: The share of the training time that probes took; `None` before the first training has ended.
         asked: The rates that the objective is about, if these are not stuck rates.
-        mlflow: How to open the sweep in MLflow, or why MLflow does not have all of it.
+        mlflow: How to open the sweep in MLflow, or why that lacks some of it; empty if the run did not log to it.
     """
 
     directory: SweepDirectory
@@ -67,7 +67,6 @@ class Summary:
     asked: StuckRates | None = None
     failure: str | None = None
     mlflow: str = ""
-    in_mlflow: bool = False
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{outcome} {count:,}" for outcome, count in self.results.outcomes.items())

@@ -108,9 +108,7 @@ class Progress(Record):
         seconds: Wall-clock seconds of all runs that have ended.
         replays: The self-check of a finished sweep.
         n_asked: Number of trials drawn so far.
-        mlflow: Which trials MLflow does not have yet, in words; empty if it has all or this is unknown.
         seconds_left: Estimated seconds until all trainings have ended; `None` if unknown.
-        is_marked: Whether the run in MLflow of a driver that was killed has been ended.
     """
 
     at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -120,9 +118,7 @@ class Progress(Record):
     replays: Replays | None = None
     n_asked: int = 0
     packs: tuple[PackUnderWay, ...] = ()
-    mlflow: str = ""
     seconds_left: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    is_marked: bool = False
 
     def in_words(self, now: datetime) -> str:
         """Whether the sweep is running, and how long ago its driver last wrote."""
@@ -154,14 +150,12 @@ class Beacon:
         doing: str,
         n_asked: int,
         packs: Sequence[PackUnderWay],
-        mlflow: str = "",
         seconds_left: float | None = None,
     ) -> None:
         """Takes the arguments of `Progress`."""
         if time.monotonic() >= self._next:
             now = {"at": datetime.now(UTC), "doing": doing, "n_asked": n_asked, "packs": tuple(packs)}
-            more = {"mlflow": mlflow, "seconds_left": seconds_left}
-            PROGRESS.write_passing(self._place, self._before.model_copy(update=now | more))
+            PROGRESS.write_passing(self._place, self._before.model_copy(update=now | {"seconds_left": seconds_left}))
             # Counted from the end of the write, so that writes to a slow store stay rare.
             self._next = time.monotonic() + _WRITE_SECONDS
 

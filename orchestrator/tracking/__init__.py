@@ -1,6 +1,5 @@
-"""Copies a sweep's ledger to MLflow, for browsing. A run copies by itself; `attnsweep mlflow-sync` writes what was
-lost.
+"""MLflow, as a projection of the ledger: an experiment per workload, a parent run per sweep, a child run per trial.
 
-MLflow has an experiment per workload (a user's workload is named by its class), a parent run per sweep, and a child
-run per trial. MLflow itself is imported on first use.
+A run of a sweep starts `attnsweep mlflow-sync DIR --follow` (`following`), a process that copies the ledger (`sync`).
+MLflow itself is imported on first use.
 """

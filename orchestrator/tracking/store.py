@@ -1,13 +1,12 @@
-"""Which MLflow store is used, how its local database is made, and settings that make its client fast and quiet."""
+"""Which MLflow store is used, and settings that make its client fast and quiet."""
 
-import functools
 import logging
 import os
 import shlex
-import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
 
 DEFAULT_DATABASE = Path("sweeps/mlflow.db")
 _SCHEME = "sqlite:///"
-
-_DESCRIPTION = """Sweeps of the workload `{name}`: a parent run per sweep, a child run per trial.
-
-In the search box ``tags.`attnsweep.kind` = 'sweep'`` shows sweeps alone, ``metrics.stuck_rate > 0.5`` trials that are
-mostly stuck. The ledger, in each sweep's directory, has every training.
-"""
 
 _ENVIRONMENT = {
     # If the MLflow server is gone, MLflow's defaults (7 retries, each with a timeout of 120 s) would delay the end of a
@@ -116,15 +109,30 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line[:120]}"
 
 
+@contextmanager
+def failures_refused(uri: str) -> Iterator[None]:
+    """Turns MLflow's exceptions into a `UserError` of one line."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
+        # An ImportError is a missing driver of a database, a ValueError an invalid URI of the model registry.
+        expected = "an MLflow store that can be reached"
+        fix = f"start the server, or give another URI ({in_one_line(error)})"
+        raise UserError("--tracking-uri", given=without_credentials(uri), expected=expected, fix=fix) from error
+
+
 def open_client(uri: str) -> "MlflowClient":
     """A local database is created when it is first used."""
     set_environment()
-    if (database := database_of(uri)) is not None:
+    if (database := database_of(uri)) is not None and not database.exists():
         database.parent.mkdir(parents=True, exist_ok=True)
-        if not database.exists():
-            _make_database(database)
         if database == DEFAULT_DATABASE.resolve():
-            _make_quick(database)
+            # With a write-ahead log, MLflow's page reads the database while a sweep writes it.
+            with closing(sqlite3.connect(database, timeout=20.0)) as connection:
+                connection.execute("pragma journal_mode=wal")
     from mlflow import MlflowClient
 
     return MlflowClient(uri)
@@ -134,70 +142,17 @@ def experiment(client: "MlflowClient", uri: str, name: str) -> str:
     """The id of the experiment, which is created if it does not exist."""
     from mlflow.exceptions import MlflowException
 
-    active = client.get_experiment_by_name(name)
-    if active is None:
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        database, folder = database_of(uri), "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)
+        place = None if database is None else (database.parent / "mlflow-artifacts" / folder).as_uri()
         try:
-            return client.create_experiment(
-                name,
-                artifact_location=_artifact_location(uri, name),
-                tags={"mlflow.note.content": _DESCRIPTION.format(name=name)},
-            )
+            return client.create_experiment(name, artifact_location=place)
         except MlflowException:
-            # If another sweep has created the experiment meanwhile, it is used. Otherwise the error is raised again.
-            active = client.get_experiment_by_name(name)
-            if active is None:
+            # Another sweep may have created it meanwhile.
+            found = client.get_experiment_by_name(name)
+            if found is None:
                 raise
-    if active.lifecycle_stage != "active":
-        client.restore_experiment(active.experiment_id)
-    return str(active.experiment_id)
-
-
-def _artifact_location(uri: str, name: str) -> str | None:
-    database = database_of(uri)
-    if database is None:
-        return None
-    folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-    return (database.parent / "mlflow-artifacts" / folder).as_uri()
-
-
-@functools.cache
-def _make_quick(database: Path) -> None:
-    # With SQLite's write-ahead log commits do not wait for the disk, and readers do not wait for the writer. A power
-    # cut can lose the last runs, which `sync` writes again, but never damages the database.
-    from sqlalchemy import Engine, event
-
-    connection = sqlite3.connect(database, timeout=20.0)
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-    finally:
-        connection.close()
-
-    @event.listens_for(Engine, "connect")
-    def _(opened: object, _: object) -> None:
-        if isinstance(opened, sqlite3.Connection) and _file_of(opened) == database:
-            opened.execute("PRAGMA synchronous=NORMAL")
-
-
-def _file_of(connection: sqlite3.Connection) -> Path:
-    return Path(connection.execute("PRAGMA database_list").fetchone()[2])
-
-
-def _make_database(database: Path) -> None:
-    from mlflow import MlflowClient
-
-    with TemporaryDirectory(prefix=".mlflow-", dir=database.parent) as folder:
-        draft, copy = Path(folder, "draft.db"), Path(folder, "copy.db")
-        # With this first request, MLflow creates the tables of the database and the default experiment.
-        MlflowClient(uri_of(draft)).search_experiments(max_results=1)
-        # MLflow keeps the file `draft` open. If this file became the sweep's database, this process might lose its
-        # locks on the database, because a process that closes a file loses all its locks on the file. So the database
-        # is a copy.
-        shutil.copyfile(draft, copy)
-        try:
-            os.link(copy, database)
-        except FileExistsError:
-            # Another sweep has created the same database meanwhile, so this sweep uses that database.
-            return
-        except OSError:
-            # The file system has no hard links, so the copy is moved into place instead.
-            copy.replace(database)
+    if found.lifecycle_stage != "active":
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)

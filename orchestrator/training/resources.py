@@ -37,6 +37,7 @@ class Resources:
         pack_size: Trainings in a pack; `None` searches for the fastest size.
         max_failures: Number of trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
+        mlflow: Whether the run logs to MLflow; `attnsweep mlflow-sync` does it at any time.
 
     Raises:
         UserError: If `local` is combined with an address, several trainers, or nodes.
@@ -51,6 +52,7 @@ class Resources:
     pack_size: int | None = None
     max_failures: int | None = None
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    mlflow: bool = True
 
     def __post_init__(self) -> None:
         for is_given, given in (

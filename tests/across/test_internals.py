@@ -15,11 +15,6 @@ ROOT = Path(__file__).parents[2]
     [
         ("ray", "orchestrator/training/ray_internals.py", "ray._private.services.get_node"),
         ("optuna", "search_spaces/optuna_internals.py", "optuna.study._constrained_optimization._CONSTRAINTS_KEY"),
-        (
-            "mlflow",
-            "orchestrator/tracking/mlflow_internals.py",
-            "mlflow.store.tracking.dbmodels.models.SqlLatestMetric",
-        ),
     ],
 )
 def test_a_version_that_lacks_one_is_named(library: str, file: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE
-from attnsweep.orchestrator.tracking.follow import sync
+from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps

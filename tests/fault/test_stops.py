@@ -57,7 +57,7 @@ STARTING_AND_ENDING = [
     pytest.param(
         "+ray._private.node:Node.start_head_processes", "--trainers=1", marks=[pytest.mark.ray, pytest.mark.scale]
     ),
-    pytest.param("attnsweep.orchestrator.tracking.projection:Projection.close", "--local", marks=pytest.mark.scale),
+    pytest.param("attnsweep.orchestrator.tracking.following:Following.close", "--local", marks=pytest.mark.scale),
 ]
 """The moments of the signal: before Ray starts, while it starts, and in the final wait for MLflow."""
 

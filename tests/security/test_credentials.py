@@ -12,8 +12,8 @@ from torch import nn
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.storage.credentials import refuse_credentials, without_credentials
-from attnsweep.orchestrator.tracking.follow import sync
-from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.tracking.following import Following
+from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.tasks import Task
@@ -120,12 +120,13 @@ def test_an_mlflow_that_fails_is_named_without_it(
     # Without a driver for PostgreSQL it is an ImportError.
     with pytest.raises((UserError, ImportError), match=r"got 'http://\.\.\.@127\.0\.0\.1:1'|No module") as told:
         sync(directory, uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with caplog.at_level(logging.DEBUG):
-        projection = Projection(directory, uri)
-        projection.close()
-    assert projection.problem
+        following = Following(directory)
+        following.close(None)
+    assert following.problem
     written = capfd.readouterr()
-    assert SECRET not in str(told.value) + projection.problem + written.out + written.err
+    assert SECRET not in str(told.value) + following.in_words() + written.out + written.err
     assert SECRET not in "".join(record.getMessage() for record in caplog.records if record.name.startswith("orch"))
 
 

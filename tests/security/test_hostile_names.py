@@ -23,7 +23,7 @@ from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole, plain
-from attnsweep.orchestrator.tracking.follow import SyncResult, sync
+from attnsweep.orchestrator.tracking.sync import SyncResult, sync
 from attnsweep.search_spaces import Categorical, Sweep
 from attnsweep.workloads.errors import SpecError
 from tests.orchestrator.commands import command as run

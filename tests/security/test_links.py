@@ -9,7 +9,7 @@ from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.follow import sync
+from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
 

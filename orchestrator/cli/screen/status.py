@@ -104,8 +104,6 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
         if progress.seconds_left is not None:
             at_most = "" if isinstance(spec.replicates, int) else "at most "
             yield f"time left   {at_most}{span(timedelta(seconds=progress.seconds_left))}"
-        if progress.mlflow:
-            yield f"MLflow      {progress.mlflow}"
         yield from _packs(progress.packs)
     if not is_running and not finished:
         yield f"continue with  attnsweep resume {as_argument(directory.place)}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.follow import sync
+from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Pruner
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.trained_sweep import FRAGILE, trained_sweep

@@ -10,7 +10,7 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study_storage import check_storage, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.follow import sync
+from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.conftest import IN_A_STUDY

@@ -22,7 +22,7 @@ from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.projection import Projection
+from attnsweep.orchestrator.tracking.following import Following
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
@@ -39,12 +39,11 @@ FAULT, CTRL_C = SweepError("enough", "here"), KeyboardInterrupt()
     ("owner", "name", "fault", "is_projected"),
     [
         (SweepDirectory, "record_as", FAULT, False),
-        (session, "Projection", CTRL_C, False),
-        (SweepLoop, "__init__", FAULT, True),
+        (SweepLoop, "__init__", FAULT, False),
+        (session, "Following", CTRL_C, False),
         (SweepLoop, "resume", CTRL_C, True),
         (SweepLoop, "run", CTRL_C, True),
         (SweepDirectory, "record_run", FAULT, True),
-        (Projection, "end_soon", CTRL_C, True),
         (session, "summarize", FAULT, True),
     ],
 )
@@ -73,7 +72,7 @@ def test_all_that_a_run_opened_is_closed(
 
     with monkeypatch.context() as patched:
         note(LocalPool, "trainers")
-        note(Projection, "MLflow")
+        note(Following, "MLflow")
         patched.setattr(owner, name, fail)
         with pytest.raises(type(fault)):
             sweeps.run(SPEC, tmp_path / "s")

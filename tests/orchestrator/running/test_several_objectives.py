@@ -20,7 +20,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import OptunaStudy, open_study
 from attnsweep.orchestrator.running.study_storage import check_storage, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.content import trial_values
+from attnsweep.orchestrator.tracking.content import trial_contents
 from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.search_spaces.sweep import Sampler
 from tests.fault import sweeps
@@ -66,7 +66,8 @@ def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_
     assert (stored["best_trial"], 0 < stored["feasible_trials"] < 6) == (None, True)
     assert stored["pareto_front"][0]["values"].keys() == {"rate of stuck", "loss_quantile 0.9"}
     with Ledger(tmp_path / "s").connect() as connection:
-        in_mlflow = trial_values(connection, SweepDirectory.open(tmp_path / "s"))
+        contents = trial_contents(connection, SweepDirectory.open(tmp_path / "s"), range(100))
+    in_mlflow = {content.trial: content for content in contents}
     for trial, (_, _, values, excess) in enumerate(told(tmp_path / "s")):
         metrics = in_mlflow[trial].metrics
         assert [metrics["objective/rate of stuck"], metrics["objective/loss_quantile 0.9"]] == values

@@ -9,7 +9,6 @@ from attnsweep import Float
 from attnsweep.orchestrator.analysis.rates.by_parameter import MOST_PARAMETERS
 from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.runs import _description
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 VARIED = (
@@ -35,7 +34,3 @@ def test_the_parameters_whose_rates_differ_most_are_shown(tmp_path: Path) -> Non
     shown = [name for name in VARIED if f"\n {name} " in told.getvalue()]
     assert len(shown) == MOST_PARAMETERS < len(VARIED)
     assert "init_sigma" in shown
-
-
-def test_a_note_in_mlflow_has_the_length_that_mlflow_keeps(tmp_path: Path) -> None:
-    assert len(_description(_swept(tmp_path / "s"), "x" * 10_000)) == 8_000

@@ -1,7 +1,6 @@
 """Every command works on a sweep in an object store as on a disk, and says in one line why a store refuses."""
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +11,6 @@ from attnsweep import open_sweep
 from attnsweep.orchestrator.storage.locks import LEASE_FILE
 from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.follow import Follower
-from attnsweep.orchestrator.tracking.mlflow_store import MlflowStore
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.object_store import BUCKET, new_prefix, object_names
@@ -90,11 +86,6 @@ def test_mlflow_sync_and_compact(sweep: SweepDirectory, mlflow_uri: str) -> None
     assert isinstance(prefix, ObjectPrefix)
     for words in ("6 trials logged, 0 already there", "0 trials logged, 6 already there"):
         assert words in command("mlflow-sync", prefix, "--tracking-uri", mlflow_uri).err
-    with open_writer(sweep), closing(Follower(prefix, MlflowStore(mlflow_uri), lambda _: None)) as follower:
-        follower.look()
-        assert (follower.state.n_present, follower.state.problem) == (6, None)
-        with pytest.raises(UserError, match=r"a sweep that another process works on \(mlflow-sync, pid "):
-            Follower(prefix, MlflowStore(mlflow_uri), print).claim()
     assert command("compact", prefix).code == 0
     assert len({name for name in object_names(prefix) if name.endswith(".parquet")}) == 2
     assert prefix.read_text(LEASE_FILE) == ""
