@@ -34,7 +34,7 @@ def test_runs_that_mlflow_lacks_or_has_too_many(whole: SweepDirectory, uri: str)
     parent = _run_id(uri, "tags.`attnsweep.kind` = 'sweep'")
     client.delete_run(_run_id(uri, of(2)))
     client.update_run(_run_id(uri, of(3)), status="RUNNING")
-    client.set_tag(parent, "attnsweep.n_trainings", "26")
+    client.log_metric(parent, "n_trainings", 26)
     first = client.get_run(_run_id(uri, of(0)))
     again = client.create_run(experiment, tags=first.data.tags).info.run_id
     stranger = client.create_run(
