@@ -1,17 +1,14 @@
 """The self-check at a sweep's end: 1% of its trainings (at most 1,000) are trained again, and must end as before.
 
-A training must not depend on the pack that it was trained in. Tests show this for the shipped workloads. The self-check
-shows it for this sweep, with the user's own workload and the kernels of the machines that trained it. Two trainings are
-replayed alone, which differs most from a pack. Alone, a training takes as long as dozens that share a pack, so all
-others share packs of other sizes than before, with other neighbours.
+A training must not depend on its pack. Tests show this for the shipped workloads; the self-check shows it for this
+sweep, with the user's workload and the kernels of the machines that trained it. Two trainings are replayed alone, which
+differs most from a pack; all others share packs of other sizes than before, with other neighbours.
 
-The last bits depend on the type of machine, so each training is replayed on the type that trained it. If no trainer is
-on that type, the training is left out, and the record says so.
+The last bits depend on the type of machine, so each training is replayed on the type that trained it, or left out.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -37,16 +34,13 @@ def replay_some(
 ) -> Replays | None:
     """Trains 1% of the trainings again (at least 2, at most 1,000).
 
-    Args:
-        should_stop: Called about twice a second.
-
     Returns:
         How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
     """
     ledger = Ledger(directory.place)
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
     if not chosen:
-        return _replays({}, [], {})
+        return Replays(deviations={}, disagreeing={})
     rows = recorded_rows(ledger, chosen)
     recorded, ids = by_training(rows), rows.trainings["training_id"].to_pylist()
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
@@ -54,15 +48,13 @@ def replay_some(
     id_at = {(task.trial, task.replicate): training for training, task in tasks.items()}
     waiting = _packs(tasks, rows.trainings, directory.machine_of)
     left_out: Counter[str] = Counter()
-    deviations: dict[str, Deviation] = {}
+    results: dict[str, Deviation] = {}
     in_packs: list[str] = []
     n_losses = 0
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
             return None
-        # Trainings are repeated on the type of machine that trained them. If the pool has no such machine, they are
-        # left out. The pool knows its types of machines only when the first trainer has started, so before this nothing
-        # is left out.
+        # The pool knows its types of machines only when the first trainer has started.
         machines = pool.machines
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)
@@ -75,23 +67,20 @@ def replay_some(
                 case Trained():
                     n_losses = 0
                     replayed = by_training(report.rows)
-                    deviations |= {
-                        id_at[place]: deviation(recorded[place], replay) for place, replay in replayed.items()
-                    }
+                    results |= {id_at[place]: deviation(recorded[place], replay) for place, replay in replayed.items()}
                     in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # The original training raised none, so this counts as a disagreement.
-                    return _replays(deviations, in_packs, {order.pack: last_line(report.error)}, left_out)
+                    return _replays(results, in_packs, {order.pack: last_line(report.error)}, left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
-                    # If a pack (trainings that share one batched program) was lost or failed, one of its trainings, or
-                    # a lack of memory, may be the cause. Therefore its trainings are replayed one by one next.
-                    alone = {training: task for training, task in tasks.items() if task in order.tasks}
+                    # One of its trainings, or a lack of memory, may be the cause: they go on one by one.
                     waiting += [
                         PackOrder(training, [task], as_in=order.as_in, machine=order.machine)
-                        for training, task in alone.items()
+                        for training, task in tasks.items()
+                        if task in order.tasks
                     ]
-    return _replays(deviations, in_packs, {}, left_out)
+    return _replays(results, in_packs, {}, left_out)
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
@@ -106,8 +95,7 @@ def _packs(
     machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
-    # The trainings are repeated in groups no larger than those of the sweep, because larger groups might not fit into
-    # memory.
+    # Larger packs than those of the sweep might not fit into memory.
     most_lanes = min(_MOST_LANES, max(sizes.values()))
     chosen = list(tasks)
     alike: dict[tuple[Shape, int | None, str | None], list[str]] = defaultdict(list)
@@ -124,10 +112,7 @@ def _packs(
 
 
 def _replays(
-    results: Mapping[str, Deviation],
-    in_packs: Sequence[str],
-    raised: Mapping[str, str],
-    left_out: Mapping[str, int] = MappingProxyType({}),
+    results: Mapping[str, Deviation], in_packs: Sequence[str], raised: Mapping[str, str], left_out: Mapping[str, int]
 ) -> Replays:
     finite = {name: result.of_losses if result.of_losses < float("inf") else None for name, result in results.items()}
     disagreeing = {name: result.disagreements for name, result in results.items() if not result.agrees}
@@ -136,5 +121,5 @@ def _replays(
         disagreeing=disagreeing | {training: ["error"] for training in raised},
         raised=raised,
         in_packs=in_packs,
-        left_out=dict(left_out),
+        left_out=left_out,
     )

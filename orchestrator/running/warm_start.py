@@ -27,8 +27,7 @@ def warm_start(
     places: Sequence[PlaceName],
     say: Callable[[str], object],
 ) -> WarmStart | None:
-    """Returns the trials of finished sweeps from which the sampler learns; `None` without earlier sweeps. `say` gets a
-    line on each.
+    """The trials of finished sweeps from which the sampler learns; `None` without any. `say` gets a line on each.
 
     Raises:
         UserError: If the sampler does not learn, or an earlier sweep is not finished, has another workload, or has no
@@ -44,11 +43,7 @@ def warm_start(
 
 
 def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """Returns the trials of earlier sweeps from which a sweep's sampler learns, as Optuna's.
-
-    Raises:
-        UserError: If the file that holds them is missing, damaged, or differs from the one that the sweep recorded.
-    """
+    """As Optuna's. Raises UserError if the file that holds them is not the one that the sweep recorded."""
     if not directory.warm_start:
         return []
     try:
@@ -77,54 +72,39 @@ def _told(
     spec: Sweep, parameters: type[TrainingParameters], where: PlaceName, say: Callable[[str], object]
 ) -> EarlierSweep:
     earlier = SweepDirectory.open(where)
-    _check(earlier, spec)
+    if not earlier.finished:
+        fix = f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}"
+        raise UserError(_FLAG, given=f"the unfinished sweep {earlier.place}", expected="a finished sweep", fix=fix)
+    # A file's folder is left out of the comparison: it may have been moved.
+    theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
+    if theirs != ours:
+        given, expected = f"the sweep {earlier.place} of the workload {theirs}", f"a sweep of the workload {ours}"
+        raise UserError(_FLAG, given=given, expected=expected, fix="give the directory of another sweep")
     ledger = Ledger(earlier.place)
     columns = [name for name in ledger.tables()["trainings"].schema.names if name.startswith("param_")]
     rows = ledger.trainings(columns=[*JUDGING_COLUMNS, *columns])
-    row_of = {row["trial"]: row for row in rows.to_pylist()}
-    ended = ended_trainings(rows)
+    row_of, ended = {row["trial"]: row for row in rows.to_pylist()}, ended_trainings(rows)
     told, misfits = [], []
     for trial in complete_among(rows, earlier.spec.replicates):
-        values = ended[trial].told(spec)
-        if values is None:
+        if (values := ended[trial].told(spec)) is None:
             continue
+        value, *more = values.values
+        known = {"trial": trial, "excess": values.excess, "n_judged": len(ended[trial].judged)}
         try:
             drawn = _drawn(spec, parameters, row_of[trial])
         except _MisfitError as misfit:
-            misfits.append((trial, misfit))
+            misfits.append(f"trial {trial} has {misfit}")
         else:
-            value, *more = values.values
-            n_judged = len(ended[trial].judged)
-            told.append(
-                ToldTrial(
-                    trial=trial, drawn=drawn, value=value, more=tuple(more), excess=values.excess, n_judged=n_judged
-                )
-            )
+            told.append(ToldTrial(drawn=drawn, value=value, more=tuple(more), **known))
     if not told:
-        given, expected = "without a trial that has ended with a value", "a sweep with such trials"
-        if misfits:
-            given = f"whose trial {misfits[0][0]} has {misfits[0][1]}"
-            expected = "trials that this sweep could draw"
-        fix = "change the search space or fixed parameters to those of the earlier sweep, or name another directory"
-        raise UserError(_FLAG, given=f"{earlier.place}, {given}", expected=expected, fix=fix)
-    left_out = f"; {len(misfits)} others do not fit: trial {misfits[0][0]} has {misfits[0][1]}" if misfits else ""
+        given = f"{earlier.place}, whose {misfits[0]}" if misfits else f"{earlier.place}, where no trial has a value"
+        fix = "change the search space to that of the earlier sweep, or name another directory"
+        raise UserError(_FLAG, given=given, expected="trials that this sweep could draw", fix=fix)
+    left_out = f"; {len(misfits)} others do not fit: {misfits[0]}" if misfits else ""
     say(f"gave the sampler {len(told)} trials of {earlier.place}{left_out}")
     return EarlierSweep(
         place=earlier.place.full_name, sweep=earlier.sweep, spec_sha256=earlier.spec_sha256, told=tuple(told)
     )
-
-
-def _check(earlier: SweepDirectory, spec: Sweep) -> None:
-    if not earlier.finished:
-        fix = f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}"
-        raise UserError(_FLAG, given=f"the unfinished sweep {earlier.place}", expected="a finished sweep", fix=fix)
-    # A workload may be a Python file, which may have been moved since the earlier sweep. So the path of its folder is
-    # left out of the comparison.
-    theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
-    if theirs != ours:
-        expected = f"a sweep of the new sweep's workload, {ours}"
-        fix = "give the directory of another sweep"
-        raise UserError(_FLAG, given=f"the sweep {earlier.place} of the workload {theirs}", expected=expected, fix=fix)
 
 
 class _MisfitError(Exception):
@@ -157,12 +137,10 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
     zipped = spec.space.get(name)
     if isinstance(zipped, Zip):
         row = tuple(has[column] for column in zipped_names(name))
-        value: Scalar = next((text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row), None)
-        if value is None:
-            raise _MisfitError(
-                f"the values {name}={row}, which are no row of the new sweep's Zip (parameters varied together)"
-            )
-        return value
+        fitting = [text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row]
+        if not fitting:
+            raise _MisfitError(f"the values {name}={row}, which are no row of the new sweep's Zip")
+        return fitting[0]
     value = has[name]
     if isinstance(dimension, Categorical):
         if value not in dimension.choices:
@@ -170,7 +148,6 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
             raise _MisfitError(f"the value {name}={value!r}, while the new sweep's choices are {choices}")
         return next(choice for choice in dimension.choices if choice == value)
     if not isinstance(value, int | float) or not dimension.low <= value <= dimension.high:
-        raise _MisfitError(
-            f"the value {name}={value!r}, while the new sweep's range is {dimension.low:g} to {dimension.high:g}"
-        )
+        allowed = f"{dimension.low:g} to {dimension.high:g}"
+        raise _MisfitError(f"the value {name}={value!r}, while the new sweep's range is {allowed}")
     return value
