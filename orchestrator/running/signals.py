@@ -9,8 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 STOP_SECONDS = 5.0
-"""Seconds after the signal in which packs are handed back and MLflow may answer. The documented limit is 10 s; the rest
-is for Ray to shut down."""
+"""In which packs are handed back and MLflow may answer; the rest of the documented 10 s is for Ray to shut down."""
 _NOTICES = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """What schedulers send before they take a machine away, and terminals that close. By default they kill a process."""
 
@@ -22,11 +21,10 @@ def _unhandled() -> list[signal.Signals]:
 
 @contextmanager
 def signals_as_ctrl_c() -> Iterator[None]:
-    """A context in which SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does.
+    """SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does.
 
-    This also holds while Ray starts: Ray replaces the handler of SIGTERM, but `training.cluster` restores it. After
-    such a signal, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow and
-    interrupted imports raise errors of their own instead.
+    After such a signal, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow and
+    interrupted imports raise errors of their own.
     """
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, *_unhandled())}
     # A SIGINT that is ignored, for example under `nohup`, stays ignored.
@@ -44,7 +42,7 @@ def signals_as_ctrl_c() -> Iterator[None]:
 
 
 def refuse_if_interrupted() -> None:
-    """Called by code that catches all errors, because a signal within `signals_as_ctrl_c` may have caused the error."""
+    """Called by code that catches all errors, which a signal may have caused."""
     if _interrupted.is_set():
         raise KeyboardInterrupt
 
@@ -59,10 +57,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class StopOnSignal:
-    """A context in which a first signal only sets `requested`. A second one raises KeyboardInterrupt.
-
-    Python delivers signals to the main thread. In any other thread, as in a web server, `requested` stays false.
-    """
+    """A first signal only sets `requested`, a second one raises KeyboardInterrupt. Only in the main thread."""
 
     def __init__(self) -> None:
         self.requested = False

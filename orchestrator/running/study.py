@@ -92,8 +92,7 @@ class Study:
             self.tell(trial, None)
 
     def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        """Ends a trial; `told` is `None` if all its trainings failed, a number if there is one objective. `n_judged`
-        is the number of trainings that it is computed from, `None` if it is the spec's `replicates`."""
+        """Ends a trial; `told` is `None` if all its trainings failed, a number if there is one objective."""
 
     def tell_pruned(self, trial: int) -> None:
         """Ends a trial as pruned. As in Optuna, its final value is the last one that was reported while it ran."""
@@ -108,10 +107,9 @@ class Study:
 class OptunaStudy(Study):
     """Draws trials with an Optuna sampler in memory, and keeps each as one entry of an Optuna storage.
 
-    Each trial is drawn by a new sampler, seeded by the sweep's seed and the trial's number. A sampler that learns draws
-    in groups, each from the results of all earlier groups. So a resumed sweep draws what an undisturbed one draws. What
-    the storage lacks of the ledger is taken from there. Trials of earlier sweeps (`--warm-start`) come first in memory
-    and are not stored. A shard's storage numbers its trials 0, 1, 2, ..., as Optuna requires.
+    Each trial is drawn by a new sampler, seeded by the sweep's seed and the trial's number, in groups, each from the
+    results of all earlier groups. So a resumed sweep draws what an undisturbed one draws. What the storage lacks is
+    taken from the ledger. Trials of earlier sweeps (`--warm-start`) come first in memory and are not stored.
     """
 
     def __init__(self, directory: SweepDirectory) -> None:
@@ -122,8 +120,7 @@ class OptunaStudy(Study):
         directions = [objective.direction for objective in self._spec.objectives]
         # Hyperband's brackets depend on the study's name.
         self._study = optuna.create_study(storage=self._memory, study_name=directory.sweep, directions=directions)
-        # The pruner is not given to the Optuna study. With Hyperband, the study would show its sampler only those
-        # trials that belong to the same instance of successive halving.
+        # With Hyperband as its pruner, the study would show its sampler only the trials of one bracket.
         self._pruner = None if self._spec.pruner is None else make_pruner(self._spec.pruner)
         earlier = told_trials(directory)
         self._study.add_trials(earlier)
@@ -171,8 +168,7 @@ class OptunaStudy(Study):
         self._study.sampler = Given(self._draws.draw(trial)[0]) if self._draws else make_sampler(self._spec, trial)
         asked = self._study.ask()
         values = suggest(self._spec, asked)
-        # One entry holds the whole trial. `Study.ask` on the storage would write one for each parameter, and a kill
-        # would leave a half-drawn trial.
+        # `Study.ask` on the storage would write an entry for each parameter, and a kill leave a half-drawn trial.
         self._store(self.n_asked)
         self.n_asked += 1
         return Configuration(trial, values)

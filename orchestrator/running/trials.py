@@ -1,7 +1,4 @@
-"""The open trials of a sweep, from drawing to reporting.
-
-A value is reported once the trial's rows are in the ledger.
-"""
+"""The open trials of a sweep, from drawing to reporting, which happens once the trial's rows are in the ledger."""
 
 import math
 from collections import defaultdict
@@ -81,13 +78,7 @@ class OpenTrials:
         self.early_end = EarlyEnd(directory.spec)
 
     def restore(self, rows: pa.Table, in_checkpoints: Collection[int] = ()) -> list[int]:
-        """Continues the trials of earlier runs.
-
-        If a damaged file was set aside, its trainings are trained again; a value that the study has for their trial
-        stays.
-
-        Returns the trials that have ended.
-        """
+        """Continues the trials of earlier runs, and returns those that have ended. A value that the study has stays."""
         complete = complete_among(rows, self._directory.spec.replicates)
         settled = {trial for trial in complete if self._study.is_told(trial)}
         if self._directory.spec.ends_early:
@@ -124,7 +115,7 @@ class OpenTrials:
         try:
             return self._queue_or_tell(tally)
         except SpecError as error:
-            # The workload refuses this combination of parameters. So the trial is refused too, and the sweep continues.
+            # The workload refuses this combination of parameters.
             del self._tallies[trial]
             self._study.refuse(trial, str(error))
             return False
@@ -155,13 +146,10 @@ class OpenTrials:
 class Pruning:
     """Reports values during training to the study's pruner, and ends the trainings of trials that it prunes.
 
-    The value of a trial at a step is the objective over all of the trial's trainings at this step; a training that has
-    ended keeps its last value for later steps. The pruner decides on a trial only while all its trainings are being
-    trained, so that all of them are pruned or none. The trainings in the pack that reported last end at this very
-    step, those in other packs at their next probe.
-
-    A decision is stored durably in the study before anything that depends on the decision, so it also holds when a pack
-    is trained again. A step for which the study has a value is not decided again.
+    A trial's value at a step is the objective over all its trainings at this step; one that has ended keeps its last
+    value. The pruner decides only while all trainings of a trial are being trained, so that all are pruned or none: in
+    the pack that reported last at this very step, in others at their next probe. A decision is stored durably before
+    anything that depends on it, and a step is decided once.
     """
 
     def __init__(self, spec: Sweep, study: Study) -> None:
@@ -207,7 +195,7 @@ class Pruning:
         return sum(task.training.parameters.n_steps for task in order.tasks)
 
     def close(self, trials: Iterable[int]) -> None:
-        """No further pruning of trials of which trainings have ended: a trial is pruned only with all its trainings."""
+        """No further pruning of trials of which trainings have ended."""
         for trial in trials:
             self._closed.add(trial)
             self._reached.pop(trial, None)
@@ -216,8 +204,7 @@ class Pruning:
         if trial in self._closed or self._study.pruned.get(trial, step) < step or self._study.is_told(trial):
             return
         if len(reached) < self._n_wanted:
-            # The trial's other trainings may run in other batched programs (packs). The values that they have already
-            # reported for this step are put together with the new ones.
+            # The trial's other trainings may run in other packs.
             together = self._reached[trial][step]
             together.update(reached)
             reached = together

@@ -1,8 +1,6 @@
 """`attnsweep verify`: trains batch after batch until the evidence decides on a claim, or the budget is spent.
 
-The trainings of a claim are one ordinary sweep, with a trial for each of the groups. Each batch is one run of the
-sweep, and each further batch adds replicates. So the sweep can be interrupted, resumed, audited and replayed like any
-other.
+The trainings are an ordinary sweep with a trial for each group. Each batch is one run; further ones add replicates.
 """
 
 from collections.abc import Collection
@@ -43,12 +41,7 @@ class Verified:
 
 
 def begin(claim: Claim, where: PlaceName, resources: Resources, console: Console) -> Summary:
-    """Trains the first batch for a new claim.
-
-    Raises:
-        UserError: If the claim does not fit its workload, or as in `run_sweep`. Nothing has been written then.
-        PoolError, SweepError: As in `run_sweep`.
-    """
+    """Trains the first batch for a new claim. Raises UserError if it does not fit its workload, and as `run_sweep`."""
     check_claim(claim)
     return run_sweep(claim.sweep(), where, resources, console, annotation=Annotation(claim=claim.stored()))
 
@@ -65,10 +58,8 @@ def decide(
     """Trains further batches until a claim is decided, its budget is spent, the user stops or the self-check fails.
 
     Args:
-        where: The sweep directory that `begin` has made.
-        claim: The claim, if the user names its file again; its budget then replaces the stored one. In this case the
-            call waits for another process that holds the sweep's lock: a scheduler that repeats a command may do so
-            before the lock of the killed process expires.
+        claim: The claim, if the user names its file again; its budget then replaces the stored one. The call then waits
+            for another process that holds the lock, as a killed predecessor of a scheduler's may.
         budget: A budget that replaces the claim's own.
         latest: The summary of the batch that was just trained.
 
@@ -80,8 +71,7 @@ def decide(
     while True:
         directory = SweepDirectory.open(where)
         stored = _stored_claim(directory, claim)
-        # A claim's budget (the largest number of trainings) is at least the size of its first batch, which is trained
-        # in any case.
+        # The first batch is trained in any case.
         stored = stored.but(budget=max(budget or stored.budget, stored.batch * len(stored.groups)))
         is_stopped = latest is not None and (not latest.finished or latest.fault is not None)
         wanted = 0
@@ -99,8 +89,7 @@ def decide(
 def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     stored = directory.claim
     if stored is None:
-        expected = "a directory that `attnsweep verify` has made, or the file of a claim"
-        fix = "write a claim's file, as docs/verify.md describes, and give its path"
+        expected, fix = "a directory that `attnsweep verify` has made, or the file of a claim", "see docs/verify.md"
         raise UserError("CLAIM", given=f"{directory.place}, a sweep without a claim", expected=expected, fix=fix)
     if given is None:
         return stored
@@ -125,15 +114,14 @@ def check_claim(claim: Claim) -> None:
     metrics = sorted({each.name for each in quantities(claim) if each.what == "value"})
     if not metrics:
         return
-    # One training is made and takes its first step, because only its measurements tell which metrics the workload has.
+    # Only a training's measurements tell which metrics the workload has.
     ((training, *_), *_) = Sample.of(claim.sweep(), workload).shapes
     pack = Pack(workload, [training])
     with training_settings(), users_code(f"{claim.workload}: measure", "metrics by name", "correct it"):
         pack.advance(1, n_probes=1)
     known = sorted(pack.result().evidence.metrics)
     for name in metrics:
-        # Values of BLEU are no metrics of the workload: they are computed from the translations that trainings write at
-        # their end.
+        # BLEU is computed from the translations that trainings write at their end.
         if name not in known and not name.startswith("bleu_"):
             raise no_metric(name, known)
 
