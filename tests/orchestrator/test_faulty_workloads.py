@@ -1,11 +1,9 @@
 """A workload that breaks its contract in some trainings: these fail with their errors, and the sweep continues."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.analysis.results import read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.search_spaces.loading import load_sweep
@@ -95,48 +93,3 @@ def test_a_training_that_breaks_the_contract_fails_alone(tmp_path: Path) -> None
     assert (results.negative_note or "").startswith("negative loss: 1 trainings")
     assert rows["none"]["outcome"] == "plateau"
     assert rows["negative"]["error"] is rows["none"]["error"] is None
-
-
-PINNING = """
-from dataclasses import dataclass
-from attnsweep import Sweep
-from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-
-@dataclass(frozen=True, kw_only=True)
-class Parameters(CategoryPairsParameters):
-    @classmethod
-    def pinned(cls, values):
-        {body}
-
-class Pinning(CategoryPairs):
-    name = "pinning"
-    parameters = Parameters
-
-def sweep():
-    return Sweep(name="pinning", workload="pinning.py:Pinning", space={{}}, sampler="random", trials=1)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ('raise KeyError("corpus")', "got \"KeyError: 'corpus', in line 10\", expected values to record, by name;"),
-        ("return None", "got \"TypeError: 'NoneType' object is not iterable\", expected values to record, by name;"),
-    ],
-    ids=["raises", "returns nothing"],
-)
-def test_a_workload_that_cannot_pin_its_files_is_the_users_mistake(
-    body: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "pinning.py").write_text(PINNING.format(body=body))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["attnsweep", "run", "pinning.py", "--local", "--dir", "s"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "pinned: " in told
-    assert says in told
-    assert "Traceback" not in told
-    assert not (tmp_path / "s").exists()

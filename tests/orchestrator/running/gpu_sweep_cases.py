@@ -1,7 +1,5 @@
 """Whole sweeps as on a GPU: on the pretended device, by captured steps. Collected by `test_devices`."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +7,12 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import resources, trainer
 from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.workloads.engine.captured import Graphs
-from tests.fault.sweeps import after_slices, outcomes, resume, run, sliced
+from tests.fault.sweeps import run
 from tests.workloads.engine.recorded_graph import RecordedGraph
 from tests.workloads.pretend_device import pretend_device
 
@@ -95,18 +92,3 @@ def test_packs_grow_and_all_trainings_end_as_on_a_cpu(gpu: Gpu, tmp_path: Path) 
         assert row["device"] != expected["device"]
         assert (row["training_id"], row["outcome"]) == (expected["training_id"], expected["outcome"])
         np.testing.assert_allclose(row["eval_loss"] or 0.0, expected["eval_loss"] or 0.0, rtol=1e-6)
-
-
-def test_a_stopped_sweep_goes_on_from_its_checkpoint(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = SPEC.but(trials=2, space={**SPEC.space, "optimizer": "adam", "n_steps": 100})
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert run(spec, whole, pack_size=8, **ON_GPU).finished
-    with monkeypatch.context() as patch:
-        patch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
-        patch.setattr(SweepLoop, "_receive", after_slices(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
-        assert not run(spec, stopped, pack_size=8, **ON_GPU).finished
-    assert list((stopped / "checkpoints").glob("*.parquet"))
-    assert resume(stopped, device="cuda").finished
-    assert outcomes(stopped) == outcomes(whole)
-    check_replays(stopped)
-    assert gpu.n_captured

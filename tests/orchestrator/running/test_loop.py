@@ -104,27 +104,6 @@ def test_what_has_ended_counts_before_it_is_in_the_ledger(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.sample("random")
-@pytest.mark.parametrize(
-    ("changes", "n_ahead"),
-    [({}, N_TRAINERS * 4), ({"sampler": "qmc"}, N_TRAINERS * 4), ({"seconds": 1e6}, 0)],
-    ids=["random", "qmc", "seconds"],
-)
-def test_trials_are_asked_ahead_where_waiting_would_not_change_them(
-    changes: dict[str, object], n_ahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As many as are under way, so that every trainer finds its next pack."""
-    monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
-    directory = _directory(tmp_path / "s", trials=36, **changes)
-    study = open_study(directory)
-    n_asked: list[int] = []
-    with _opened(directory, _several(directory, lambda: n_asked.append(study.n_asked)), study) as loop:
-        assert loop.run(lambda: False)
-    assert n_asked[0] == N_TRAINERS * 4 + n_ahead
-    assert Ledger(directory.place).trainings(columns=[]).num_rows == 36
-
-
-@pytest.mark.slow
 def test_trainers_have_their_next_packs_while_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
     monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))

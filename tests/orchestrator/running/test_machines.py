@@ -1,27 +1,20 @@
 """A sweep on machines of several types: each row names its own, and is trained again on one of that type."""
 
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.process import processor
 from tests.orchestrator.running.fleet import Fleet
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import records
@@ -89,38 +82,3 @@ def test_replays_go_to_machines_of_the_type_that_trained(
 
     found = replay_some(sweep, WORKLOAD, Fleet(sweep, "aarch64, DEFAULT"), lambda: False)
     assert found is not None
-
-
-def test_a_pack_that_another_type_of_machine_has_begun_is_begun_anew(sweep: SweepDirectory) -> None:
-    """No training is done partly on one type and partly on another."""
-    (of_old,) = (name for name, each in sweep.environments.items() if each.machine == OLD)
-    place = sweep.place
-    order = PackOrder("p", [], environment=of_old)
-    Checkpoints(place).put(order, b"state")
-    kept = Checkpoints(place)
-    (saved,) = kept.load()
-    assert saved.environment in sweep.alike
-    assert (kept.latest("p", of_old), kept.latest("p", sweep.environment)) == (b"state", None)
-
-
-RUN = """
-from attnsweep.orchestrator.cli import main
-main()
-"""
-
-
-@pytest.mark.scale
-def test_another_set_of_instructions_is_another_type(no_mlflow: None, tmp_path: Path) -> None:
-    """A real one: PyTorch takes its plainest kernels, as on a processor without AVX2."""
-    here = torch.backends.cpu.get_cpu_capability()
-    if here == "DEFAULT":
-        pytest.skip("this processor has the plainest kernels alone")
-    path = tmp_path / "s"
-    words = ["run", "quickstart", "--local", "--engine", "eager", "--trials", "2", "--replicates", "2"]
-    words += ["--set", "n_steps=20", "--dir", str(path)]
-    plain = os.environ | {"ATEN_CPU_CAPABILITY": "default"}
-    subprocess.run([sys.executable, "-c", RUN, *words], env=plain, check=True, capture_output=True)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "replay", str(path), "0/0"], check=False, capture_output=True, text=True
-    )
-    assert f"replayed on {processor()}: the last digits may differ" in done.stdout

@@ -44,15 +44,6 @@ def test_a_pack_that_did_not_fit_is_never_made_again() -> None:
         assert sizer.size(MANY) <= 64
 
 
-def test_a_little_left_over_joins_the_last_pack() -> None:
-    assert PackSizer(None).size(fair_share=80) == 80
-    assert PackSizer(None).size(fair_share=96) == 96
-    assert PackSizer(None).size(fair_share=97) == 64
-    sizer = PackSizer(None)
-    sizer.out_of_memory(128)
-    assert sizer.size(fair_share=80) == 64
-
-
 class Hungry(CategoryPairs):
     """System P on a GPU whose memory holds 20 trainings."""
 

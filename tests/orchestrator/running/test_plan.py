@@ -1,13 +1,11 @@
 """Packs: what may share one, and what becomes of one that comes back. No disk, no trainer."""
 
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, PackSizer, Shrink, Stop, SweepPlan
 from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -92,18 +90,6 @@ def _to_continue(plan: SweepPlan) -> list[PackOrder]:
     return found
 
 
-def test_a_new_pack_is_named_by_its_first_training_and_its_size() -> None:
-    plan = _plan()
-    plan.backlog.add(TASKS)
-    assert plan.has_work
-    assert plan.new_pack(_sizer, 2) == PackOrder("000000-0000-2", TASKS[:2])
-    plan.n_under_way += 2
-    assert plan.fair_share(n_to_come=8, n_trainers=2) == 6
-    assert plan.new_pack(_sizer, 2) == PackOrder("000000-0002-1", TASKS[2:])
-    assert plan.new_pack(_sizer, 2) is None
-    assert not plan.has_work
-
-
 def test_a_pack_that_is_handed_back_goes_on_and_one_that_raises_is_halved_until_the_fault_is_alone() -> None:
     plan = _plan()
     plan.handed_back(ORDER)
@@ -164,24 +150,3 @@ def test_a_sweep_stops_where_too_many_trainings_fail_or_all_of_the_first() -> No
     plan = _plan()
     plan.trained(ALONE)
     assert [plan.raised(ALONE, RAISED) for _ in range(20)] == [[failed]] * 20
-
-
-def test_the_driver_holds_no_state_but_that_of_the_pack_it_hands_out(tmp_path: Path) -> None:
-    n_bytes = 2**22
-    checkpoints = Checkpoints(LocalFolder(tmp_path))
-    tracemalloc.start()
-    try:
-        for task in TASKS:
-            checkpoints.put(PackOrder(f"p{task.replicate}", [task], environment="now"), bytes(n_bytes))
-        assert tracemalloc.get_traced_memory()[0] < n_bytes
-        plan, checkpoints = _plan(), Checkpoints(LocalFolder(tmp_path))
-        plan.backlog.add(TASKS)
-        assert plan.restore(checkpoints.load(), {"now"}) == (len(TASKS), [])
-        plan.handed_back(PackOrder("p9", TASKS[:1], bytes(n_bytes), environment="now"))
-        assert tracemalloc.get_traced_memory()[0] < n_bytes
-        order = plan.pack_to_continue()
-        assert order is not None
-        assert checkpoints.latest(order.pack, "now") == bytes(n_bytes)
-        assert tracemalloc.get_traced_memory()[0] < n_bytes
-    finally:
-        tracemalloc.stop()

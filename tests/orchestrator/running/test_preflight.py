@@ -1,7 +1,6 @@
 """Checks before the first training: what cannot be trained, ended or recorded is refused, what looks unwise is said."""
 
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,15 +39,6 @@ def test_a_swept_number_that_the_module_keeps_is_refused() -> None:
     for swept in (Float(0.1, 1.0), Categorical((0.1, 0.2))):
         with refused("1.eps of the module", SpecError):
             check_starts(Sample.of(_spec(gain=swept), workload))
-
-
-def test_a_swept_number_is_seen_though_the_first_shape_has_one_training() -> None:
-    """Time for one shape alone."""
-    spec = _spec(gain=Float(0.1, 1.0), optimizer=Categorical(("adam", "sgd")))
-    sample = Sample.of(spec, AnyModule(_with_epsilon, lambda module: module(X)))
-    lone, many = sorted(sample.shapes, key=len)
-    with pytest.raises(SpecError, match=r"1\.eps of the module"):
-        check_starts(replace(sample, shapes=(lone[:1], many)), seconds=0.0)
 
 
 def test_a_loss_that_is_not_one_for_many_trainings_is_refused_in_any_shape() -> None:

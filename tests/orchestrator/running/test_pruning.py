@@ -20,7 +20,7 @@ from attnsweep.orchestrator.running.study_storage import Journal, read_trials
 from attnsweep.orchestrator.running.trials import Pruning
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, Probed, Rows, RunContext, Trained
+from attnsweep.orchestrator.training.messages import PackOrder, Probed, RunContext
 from attnsweep.orchestrator.training.tasks import tasks_of
 from attnsweep.search_spaces import LossQuantile, Pruner, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -92,18 +92,6 @@ def test_a_trial_in_two_packs_is_decided_once_both_have_reached_a_step(directory
     # Trained from its start again, it ends where the trial was decided.
     assert pruning.answer(pruning.prepared(ahead), _probed(2, 5.0)) == []
     assert [task.pruned_step for task in pruning.prepared(ahead).tasks] == [4]
-
-
-def test_a_trial_is_no_longer_decided_once_one_of_its_packs_has_ended(directory: SweepDirectory) -> None:
-    study, pruning = _begun(directory, 2)
-    ahead, behind = (pruning.prepared(_pack(directory, study, (0, each))) for each in (0, 1))
-    for step in (4, 8):
-        pruning.answer(ahead, _probed(step, 5.0, ended=int(step == 8)))
-    assert pruning.answer(behind, _probed(4, 6.0)) == []
-    failed = pruning.prepared(_pack(directory, study, (1, 0), (1, 1)))
-    pruning.close([1])
-    assert pruning.answer(failed, _probed(4, 5.0, 5.0)) == []
-    assert study.pruned == {}
 
 
 def test_a_decision_outlives_the_driver_and_a_step_is_decided_once(directory: SweepDirectory) -> None:
@@ -244,10 +232,3 @@ def test_a_resumed_sweep_ends_as_an_undisturbed_one(trained: SweepDirectory, tmp
     _continued(stopped)
     assert _ends(stopped) == _ends(trained)
     assert _states(stopped) == _states(trained)
-
-
-def test_pack_sizes_are_judged_by_the_trials_that_a_pack_settles(directory: SweepDirectory) -> None:
-    study, pruning = _begun(directory, 1)
-    order = pruning.prepared(_pack(directory, study, (0, 0), (0, 1)))
-    trained = Trained(Rows(NO_ROWS, NO_ROWS, None), lane_steps=4, seconds=1.0)
-    assert pruning.lane_steps(order, trained) == 2 * 8

@@ -13,7 +13,6 @@ from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
-from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import Extension, SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Pruner
@@ -60,32 +59,6 @@ def test_what_is_added_ends_as_if_it_had_been_there_from_the_start(tmp_path: Pat
     assert (found.finished, found.spec.trials, found.stages) == (True, 3, (2, 4))
     # A scheduler that repeats the first command finds its sweep.
     assert "found 12 trainings" in run("run", begun, "--dir", tmp_path / "grown", "--or-resume")
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_study_mlflow_and_audit_know_of_added_replicates(
-    tmp_path: Path, mlflow_uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
-    path = tmp_path / "s"
-    sweeps.run(sweeps.small_sweep(sampler="tpe", trials=2, replicates=2, objective=LossQuantile()), path)
-    told = [trial.value for trial in read_trials(SweepDirectory.open(path))]
-    # The addition is recorded, and its driver was killed before it trained anything.
-    begun = SweepDirectory.open(path)
-    begun.record_as(begun.but(extensions=(Extension(replicates=1),)))
-    assert audit(path, mlflow_uri).problems == []
-    assert resume_sweep(path, Resources(local=True), more_replicates=1).n_trainings == 8
-    found = audit(path, mlflow_uri)
-    assert (found.problems, found.trials["logged"]) == ([], 2)
-    assert [trial.value for trial in read_trials(SweepDirectory.open(path))] == told
-    losses = Ledger(path).trainings(columns=["trial", "eval_loss"], filter=pc.field("trial") == 0)["eval_loss"]
-    assert pc.quantile(losses, 0.5)[0].as_py() != told[0]
-    assert SweepDirectory.open(path).stages == (2, 3, 4)
-    journal = path / "study.journal"
-    journal.write_text(journal.read_text().replace(repr(told[0]), "0.125"))
-    [problem] = audit(path, mlflow_uri).problems
-    assert ": 0 (0.125, not " in str(problem)
 
 
 @pytest.mark.parametrize("option", ["--trials", "--replicates"])

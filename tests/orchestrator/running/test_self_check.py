@@ -7,7 +7,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -19,14 +18,9 @@ from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import PackOrder, RunContext
-from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
-from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.lane_state import width_on
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.testing import defaults
 from tests.orchestrator.trained_sweep import FRAGILE, edit_row, records, trained_sweep
 from tests.present import present
 
@@ -55,14 +49,6 @@ def directory(whole: Path, tmp_path: Path) -> SweepDirectory:
 def _replayed(directory: SweepDirectory) -> Replays:
     workload = load_workload(directory.spec.workload)
     return present(replay_some(directory, workload, LocalPool(workload, RunContext(directory.sweep)), lambda: False))
-
-
-@pytest.mark.slow
-def test_a_finished_sweep_has_replayed_two_trainings_at_least(directory: SweepDirectory) -> None:
-    found = present(directory.progress.replays)
-    assert list(found.deviations.values()) == [0.0, 0.0]
-    assert found.as_json() == {"trainings": 2, "agreeing": 2, "largest_deviation": 0.0}
-    assert found.deviations.keys() <= {row["training_id"] for row in records(directory)}
 
 
 @pytest.mark.slow
@@ -113,23 +99,6 @@ def test_a_training_that_raises_only_when_it_is_replayed_is_named(
     found = _replayed(directory)
     assert found.disagreeing == {raising[0]: ["error"]}
     assert found.deviations == {fine[0]: 0.0, fine[1]: 0.0, raising[0]: None}
-
-
-@pytest.mark.parametrize(("device", "sizes"), [("cuda", [{3, 64}, {65, 128}, {500}]), ("cpu", [{3, 64, 65, 128, 500}])])
-def test_on_a_gpu_replays_have_the_width_that_was_recorded(device: str, sizes: list[set[int]]) -> None:
-    """The two that are replayed alone too: the width decides the last bits."""
-    workload, recorded = CategoryPairs(), [500, 3, 3, 64, 65, 128, 500]
-    tasks = {f"id{at}": Task(at, 0, Training(defaults(workload), at)) for at in range(len(recorded))}
-    rows = [
-        {"training_id": f"id{at}", "device": device, "pack_size": size, "environment": "now"}
-        for at, size in enumerate(recorded)
-    ]
-    size_of = dict(zip(tasks.values(), recorded, strict=True))
-    *shared, first, second = self_check._packs(tasks, pa.Table.from_pylist(rows), lambda _: None)
-    assert [{size_of[task] for task in order.tasks} for order in shared] == sizes
-    assert (first.as_in, second.as_in) == (500, 3)
-    for order in shared:
-        assert width_on(device, present(order.as_in)) == width_on(device, size_of[order.tasks[-1]])
 
 
 UNSEEDED = """

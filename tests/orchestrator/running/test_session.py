@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attnsweep import Float, Zip, open_sweep
-from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
 from attnsweep.orchestrator.running.summary import Summary
-from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -136,30 +132,6 @@ def test_trials_that_another_run_has_added_meanwhile_stay(spec: Sweep, unfinishe
     assert (summary.n_trials, summary.n_trainings) == (5, 10)
 
 
-def test_an_environment_that_another_run_has_accepted_meanwhile_is_checked_and_stays(
-    unfinished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = Environment.current
-
-    def elsewhere() -> Summary:
-        def other(*arguments: object) -> Environment:
-            found = here(*arguments)  # type: ignore[arg-type]
-            return found.model_copy(update={"versions": {**found.versions, "numpy": "9.9.9"}})
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Environment, "current", other)
-            return resume_sweep(unfinished, HERE, more_trials=1, accept_drift=True)
-
-    with refused("s", UserError):
-        _while_waiting(
-            unfinished, lambda console: resume_sweep(unfinished, HERE, console, patience=60, more_trials=1), elsewhere
-        )
-    found = SweepDirectory.open(unfinished)
-    rows = Ledger(unfinished).trainings(columns=["environment"])["environment"].unique().to_pylist()
-    assert (len(rows), found.spec.trials) == (2, 3)
-    assert set(rows) == found.environments.keys()
-
-
 def test_a_run_that_is_refused_records_nothing(unfinished: Path) -> None:
     before, grown = (unfinished / "sweep.json").read_bytes(), unfinished.with_name("grown")
     shutil.copytree(unfinished, grown)
@@ -172,19 +144,3 @@ def test_a_run_that_is_refused_records_nothing(unfinished: Path) -> None:
         assert (grown / "sweep.json").read_bytes() == before
         assert not (grown / PROGRESS.name).exists()
     assert resume_sweep(unfinished, HERE, more_trials=2).n_trials == 4
-
-
-def test_rows_rates_and_audit_know_the_parameters_by_their_names(tmp_path: Path, no_mlflow: None) -> None:
-    plane = {"n_categories, n_positions": Zip(((3, 4), (4, 6))), "init_sigma": Float(0.01, 1.0, points=2)}
-    spec = sweeps.small_sweep(sampler="grid", trials=4, replicates=2)
-    fixed = {name: value for name, value in spec.fixed().items() if name not in ("n_categories", "n_positions")}
-    summary = sweeps.run(spec.but(space=fixed | plane), tmp_path / "s")
-    rows = Ledger(tmp_path / "s").trainings()
-    pairs = zip(rows["param_n_categories"].to_pylist(), rows["param_n_positions"].to_pylist(), strict=True)
-    assert set(pairs) == {(3, 4), (4, 6)}
-    assert [each.parameter for each in summary.results.by_parameter] == ["n_categories", "n_positions", "init_sigma"]
-    assert summary.results.best is not None
-    assert list(summary.results.best.parameters) == ["n_categories", "n_positions", "init_sigma"]
-    rates = open_sweep(tmp_path / "s").stuck_rates(by=["n_positions", "init_sigma"])
-    assert {each.n_trials for each in rates.cells} == {1}
-    assert [str(each) for each in audit(tmp_path / "s").problems if "mlflow-sync" not in str(each)] == []

@@ -17,11 +17,10 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import Told, ended_trainings
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study import OptunaStudy, open_study
-from attnsweep.orchestrator.running.study_storage import check_storage, read_trials
+from attnsweep.orchestrator.running.study import open_study
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_contents
-from attnsweep.search_spaces.optuna_internals import constraint_attribute
 from attnsweep.search_spaces.sweep import Sampler
 from tests.fault import sweeps
 
@@ -100,17 +99,3 @@ def test_parents_of_nsga2_follow_from_what_was_told_before(tmp_path: Path) -> No
     undisturbed, other = drawn("a", 1.0, resumed=False), drawn("b", -1.0, resumed=False)
     assert drawn("c", 1.0, resumed=True) == undisturbed
     assert (undisturbed[:50] == other[:50], undisturbed[50:] == other[50:]) == (True, False)
-
-
-@pytest.mark.slow
-def test_a_trial_of_which_a_kill_left_the_constraints_alone_is_told_again(tmp_path: Path) -> None:
-    """In a database each entry is durable at once."""
-    spec = spec_of("nsga2").but(storage=f"sqlite:///{tmp_path}/study.db")
-    check_storage(spec)
-    directory = SweepDirectory.create(tmp_path / "s", spec, {})
-    killed = OptunaStudy(directory)
-    killed.ask()
-    killed._storage.set_trial_system_attr(killed._both(0)[1][1], constraint_attribute("loss_quantile <= 0.95"), -0.5)
-    open_study(directory).tell(0, Told((0.25, 0.5), {"loss_quantile <= 0.95": -0.45}))
-    [(_, state, values, excess)] = told(tmp_path / "s")
-    assert (state, values, excess) == (TrialState.COMPLETE, [0.25, 0.5], {"loss_quantile <= 0.95": -0.45})

@@ -15,7 +15,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.inspection.retraining import retrain
@@ -80,17 +79,6 @@ def test_resume_replay_and_audit_work_once_the_folder_is_gone(folder: Path, tmp_
     sync(directory, mlflow_uri)
     assert not audit(path, mlflow_uri).problems
     retrain(directory, [Ledger(path).trainings()["training_id"][0].as_py()])
-    _run_again(path, tmp_path / "again")
-
-
-def _run_again(path: Path, again: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        words = ["run", str(path / "sweep.json"), "--local", "--no-report", "--dir", str(again)]
-        patch.setattr(sys, "argv", ["attnsweep", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    assert ended.value.code in (None, 0)
-    assert SweepDirectory.open(again).code == SweepDirectory.open(path).code
 
 
 PROBLEM = """

@@ -97,11 +97,6 @@ def _trials(directory: SweepDirectory) -> list[optuna.trial.FrozenTrial]:
     return read_trials(directory) if has_study(directory.spec) else []
 
 
-def test_a_trial_that_only_its_number_defines_leaves_no_study(tmp_path: Path) -> None:
-    _run(open_study(_directory(tmp_path / "s", "random")), 3)
-    assert not (tmp_path / "s" / STUDY_FILE).exists()
-
-
 @cache
 def _undisturbed(sampler: str) -> tuple[SweepDirectory, list[Any], bytes]:
     with TemporaryDirectory() as path:
@@ -122,13 +117,6 @@ def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_sam
     study = open_study(directory.but(place=LocalFolder(tmp_path)))
     _run(study, study.n_left)
     assert [_configuration(study, trial) for trial in range(N_TRIALS[sampler])] == undisturbed
-
-
-def test_the_grid_visits_every_point_once(tmp_path: Path) -> None:
-    asked = _run(open_study(_directory(tmp_path / "a", "grid")), 12)
-    points = {(each.values["n_positions"], each.values["init_sigma"]) for each in asked}
-    assert len(points) == 12
-    assert {position for position, _ in points} == {4, 12, 20}
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -173,19 +161,6 @@ def _beside(directory: SweepDirectory) -> optuna.Study:
     return optuna.load_study(study_name=directory.sweep, storage=JournalStorage(backend))
 
 
-def test_notes_of_a_dashboard_stand_beside_what_the_sweep_appends(tmp_path: Path) -> None:
-    directory = _directory(tmp_path / "s", "tpe")
-    study = open_study(directory)
-    asked = [study.ask(), study.ask()]
-    other = _beside(directory)
-    other.set_user_attr("note", "promising")
-    study.tell(1, 0.5)
-    study.save()
-    assert other.user_attrs["note"] == "promising"
-    assert [trial.state for trial in other.trials] == [TrialState.RUNNING, TrialState.COMPLETE]
-    assert [open_study(directory).configuration(number) for number in range(2)] == asked
-
-
 def test_a_trial_that_another_program_adds_stops_the_sweep(tmp_path: Path) -> None:
     directory = _directory(tmp_path / "s", "tpe")
     study = open_study(directory)
@@ -211,19 +186,3 @@ def test_a_storage_that_cannot_be_opened_is_named_before_anything_is_written(tmp
     with refused("storage", SpecError) as raised:
         check_storage(spec)
     assert "secret" not in str(raised.value)
-
-
-@pytest.mark.parametrize("sampler", ["random", "qmc"])
-def test_no_configuration_is_drawn_again_because_all_before_it_were_refused_or_failed(
-    sampler: Sampler, tmp_path: Path
-) -> None:
-    study = open_study(_directory(tmp_path / "s", sampler))
-    drawn = set()
-    for number in range(6):
-        asked = study.ask()
-        drawn.add(asked.values["init_sigma"])
-        if number % 2:
-            study.refuse(asked.trial, "too large")
-        else:
-            study.tell(asked.trial, None)
-    assert len(drawn) == 6

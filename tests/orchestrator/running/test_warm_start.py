@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnsweep import Categorical, Conditional, Float, Rate, Sweep, Zip
+from attnsweep import Categorical, Conditional, Float, Sweep, Zip
 from attnsweep.orchestrator.audit.check_files import check_stored
 from attnsweep.orchestrator.running.entry import check_same
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
@@ -73,13 +73,6 @@ def test_the_first_draws_follow_from_what_was_told(sampler: Sampler, earlier: Pa
     cold, warm = drawn("cold"), drawn("warm", earlier)
     assert drawn("again", earlier) == warm != cold
     assert all(a != b for a, b in zip(cold, warm, strict=True))
-
-
-def test_values_are_of_the_new_objective_in_the_order_of_the_trials(earlier: Path, tmp_path: Path) -> None:
-    begun(tmp_path / "s", small_sweep("later", objective=Rate("solved")), earlier)
-    trials = told_trials(SweepDirectory.open(tmp_path / "s"))
-    assert [each.value for each in trials] == [(trial // 3) / 4 for trial in range(N)]
-    assert trials[2].params == {"init_sigma": 0.03, "learning_rate": 0.006}
 
 
 @pytest.mark.slow
