@@ -78,7 +78,7 @@ def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_
     screen = io.StringIO()
     summary.print(Console(file=screen, width=200))
     assert f"{stored['feasible_trials']} of 6 trials meet the constraints: loss_quantile <= 0.95" in screen.getvalue()
-    assert f"\n #{stored['pareto_front'][0]['trial']} " in screen.getvalue()
+    assert f"Pareto front: #{stored['pareto_front'][0]['trial']}" in screen.getvalue()
 
 
 def test_parents_of_nsga2_follow_from_what_was_told_before(tmp_path: Path) -> None:
