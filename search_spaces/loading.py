@@ -1,47 +1,55 @@
 """Loads a sweep: a shipped one by its name, a user's from a Python or YAML file, or a stored one from `sweep.json`."""
 
 import ast
+import functools
 import json
 import traceback
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from attnsweep.search_spaces.catalog import SHIPPED
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.yaml_text import line_of, read_yaml
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 from attnsweep.workloads.user_code import load_module, users_code
 
+_CATALOG = files("attnsweep.search_spaces") / "catalog"
 _PYTHONS = {"True": True, "False": False, "None": None}
 
 
+@functools.cache
 def shipped_names() -> list[str]:
-    return list(SHIPPED)
+    return sorted(file.name.removesuffix(".yaml") for file in _CATALOG.iterdir() if file.name.endswith(".yaml"))
+
+
+@functools.cache
+def _shipped(name: str) -> Sweep:
+    return Sweep.from_json(json.dumps(read_yaml((_CATALOG / f"{name}.yaml").read_text(encoding="utf-8"))))
 
 
 def load_sweep(reference: str) -> Sweep:
     """The sweep that the command line's SPEC names. Raises a `UserError`."""
-    if reference in SHIPPED:
-        return SHIPPED[reference]
-    path = Path(reference)
+    if reference in shipped_names():
+        return _shipped(reference)
+    path, function = _place(reference)
     if path.suffix == ".json":
         return _stored(path)
     if path.suffix in (".py", ".yaml", ".yml"):
         with at_line(reference):
-            sweep = _made_by(path, reference) if path.suffix == ".py" else _written(path)
+            sweep = _made_by(path, function) if path.suffix == ".py" else _written(path)
         return sweep.but(workload=beside(sweep.workload, path))
-    shipped = ", ".join(shipped_names())
-    raise UserError(
-        "SPEC",
-        given=reference,
-        expected=f"a Python file with a function sweep(), a YAML file, a sweep.json, or a shipped sweep: {shipped}",
-        fix=f"write: attnsweep run SPEC --set {reference}"
-        if "=" in reference
-        else did_you_mean(reference, shipped_names(), otherwise="list the shipped sweeps with: attnsweep specs"),
-    )
+    expected = "FILE.py with a function sweep(), FILE.py:FUNCTION, a YAML file, a sweep.json, or a shipped sweep"
+    known = did_you_mean(reference, shipped_names(), otherwise="list the shipped sweeps with: attnsweep specs")
+    fix = f"write: attnsweep run SPEC --set {reference}" if "=" in reference else known
+    raise UserError("SPEC", given=reference, expected=expected, fix=fix)
+
+
+def _place(reference: str) -> tuple[Path, str]:
+    file, colon, function = reference.rpartition(":")
+    return (Path(file), function) if colon and file.endswith(".py") else (Path(reference), "sweep")
 
 
 @contextmanager
@@ -50,7 +58,7 @@ def at_line(reference: str, but: Container[str] = ()) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        path, parts = Path(reference), error.subject.removeprefix("space.").split(".")
+        (path, _), parts = _place(reference), error.subject.removeprefix("space.").split(".")
         line = None if parts[0] in but or not path.is_file() else _line(path, error, parts[0])
         if line is None:
             raise
@@ -82,24 +90,22 @@ def assignments(texts: Iterable[str] | None) -> dict[str, Any]:
         except ValueError:
             values[name] = value
         except RecursionError as error:
-            fix = "give a value of one of these types"
-            raise SpecError(name, given=value, expected="a number, a text, true, false or null", fix=fix) from error
+            expected = "a number, a text, true, false or null"
+            raise SpecError(name, given=value, expected=expected, fix="give one of these") from error
     return values
 
 
-def _made_by(path: Path, reference: str) -> Sweep:
-    module = load_module(path)
-    if not hasattr(module, "sweep"):
-        expected = "a Python file that defines the function sweep()"
-        fix = "add to the file: def sweep() -> Sweep"
-        raise SpecError(reference, given="a file without a function sweep()", expected=expected, fix=fix)
-    subject = f"{reference}: sweep()"
+def _made_by(path: Path, function: str) -> Sweep:
+    made = getattr(load_module(path), function, None)
+    if made is None:
+        expected, fix = f"a Python file that defines {function}()", f"add to the file: def {function}() -> Sweep"
+        raise SpecError(str(path), given=f"a file without {function}()", expected=expected, fix=fix)
+    subject = f"{path}: {function}()"
     with users_code(subject, "a function without arguments that returns an attnsweep.Sweep", "correct it"):
-        sweep = module.sweep() if callable(module.sweep) else module.sweep
+        sweep = made() if callable(made) else made
     if not isinstance(sweep, Sweep):
-        raise SpecError(
-            subject, given=sweep, expected="a function that returns an attnsweep.Sweep", fix="return a Sweep"
-        )
+        expected = "a function that returns an attnsweep.Sweep"
+        raise SpecError(subject, given=sweep, expected=expected, fix="return a Sweep")
     return sweep
 
 
@@ -113,9 +119,8 @@ def _written(path: Path) -> Sweep:
     try:
         return Sweep.from_json(json.dumps(read_yaml(given_file(path, "SPEC", "a YAML file").read_text())))
     except (OSError, ValueError) as error:
-        raise UserError(
-            "SPEC", given=str(path), expected="a YAML file with a sweep", fix=f"correct the file ({error})"
-        ) from error
+        expected, fix = "a YAML file with a sweep", f"correct the file ({error})"
+        raise UserError("SPEC", given=str(path), expected=expected, fix=fix) from error
 
 
 def _stored(path: Path) -> Sweep:
