@@ -124,8 +124,8 @@ def _sweep(dropout: float, pack: int) -> dict[str, Any]:
     space: dict[str, Any] = fixed | {"optimizer": "adamw", "n_pairs": Categorical(pairs), "n_heads": Categorical(HEADS)}
     workload = f"{Path(decoder.__file__).with_name('recall.py')}:recall"
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "spec.yaml").write_text(Sweep(name="recall", workload=workload, space=space, **course).to_yaml())
-        command = attnsweep_command("run", "spec.yaml", "--local", "--no-report", "--dir", "sweep")
+        Path(folder, "spec.json").write_text(Sweep(name="recall", workload=workload, space=space, **course).to_json())
+        command = attnsweep_command("run", "spec.json", "--local", "--no-report", "--dir", "sweep")
         found = spent_by(command, folder, MLFLOW_TRACKING_URI=f"sqlite:///{folder}/mlflow.db", XDG_CACHE_HOME=folder)
     steps, spent = apart(plain_script, dropout=dropout, pack=pack)
     ours, plain = found.cpu_seconds, spent.cpu_seconds + steps * (pack - 1)

@@ -65,8 +65,8 @@ def _row(side: str, n_trainings: int, n_steps: int) -> dict[str, Any]:
 def _attnsweep(n_trainings: int, n_steps: int, replicates: int) -> Spent:
     spec = sweep_of_system_p(n_steps, SPACE, sampler="tpe", trials=n_trainings // replicates, replicates=replicates)
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "spec.yaml").write_text(spec.to_yaml())
-        return spent_by(attnsweep_command("run", "spec.yaml", "--dir", "sweep", "--no-report"), folder)
+        Path(folder, "spec.json").write_text(spec.to_json())
+        return spent_by(attnsweep_command("run", "spec.json", "--dir", "sweep", "--no-report"), folder)
 
 
 def attnsweep_local(n_trainings: int, n_steps: int) -> None:

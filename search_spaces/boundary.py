@@ -25,12 +25,10 @@ _N_CANDIDATES = 1024
 class BoundarySampler(BaseSampler):
     """Draws trials where about half of the trainings may end stuck.
 
-    The surface (`surface.py`) of finished trials is over the unit cube: logarithmic parameters by their logarithm,
-    choices as one-hot vectors. Of quasi-random candidates the one with the largest `1.96 * deviation - |mean logit|`
-    (the "straddle") is drawn: its rate is uncertain and may be above or below one half. Running trials count as if
-    they had ended as expected, so that a batch spreads out. The first `n_startup` trials are quasi-random, by
-    `layout_seed`; conditional parameters are random. A diverged training counts as stuck under `minimize` and as not
-    stuck under `maximize`.
+    The surface of finished trials is over the unit cube, choices as one-hot vectors. Of quasi-random candidates the one
+    with the largest `1.96 * deviation - |mean logit|` (the "straddle") is drawn: its rate may be above or below one
+    half. Running trials count as if they had ended as expected, so that a batch spreads out. The first `n_startup`
+    trials are quasi-random, by `layout_seed`; conditional parameters are random.
 
     Source: Bryan et al. 2005, NeurIPS 18 (the straddle); compared with its successors for noisy observations by Lyu,
     Binois & Ludkovski 2021, Stat. Comput. 31.

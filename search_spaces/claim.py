@@ -1,5 +1,4 @@
-"""Claims about trainings that can be tested. A claim consists of a sentence, statements on rates and medians, and a
-budget of trainings."""
+"""Claims about trainings that can be tested: a sentence, statements on rates and medians, a budget of trainings."""
 
 import json
 from collections.abc import Mapping
@@ -18,26 +17,20 @@ from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 
 _GROWTH = 4
-"""Each further batch adds at least 1 / `_GROWTH` of the trainings so far, so that the claim is evaluated only about
-log(number of trainings) times."""
+"""Each further batch adds at least 1 / `_GROWTH` of the trainings so far: evaluations are about log(trainings)."""
 
 
 class Claim(SpecModel):
     """A claim about rates or medians of groups of trainings, which `attnsweep verify` tests (docs/verify.md).
 
     Attributes:
-        name: The name of the sweep: letters, digits, `_`, `.` and `-`. By default the file's name.
-        claim: The claim as a sentence.
-        source: The publication or person that makes the claim.
-        workload: As in a `Sweep`.
-        fixed: Parameters that are the same in all groups.
-        groups: By the group's name, the values of the parameters in which the groups differ. Each group gives the same
-            parameters.
-        states: Statements such as `rate(stuck, small) > 0.5`. The claim holds if all of them hold.
-        budget: The largest number of trainings, of all groups together.
-        batch: The number of trainings of each group at the first evaluation.
-        confidence: 1 minus the largest allowed chance of a wrong verdict, whether `supported` or `refuted`.
-        seed: Seeds all trainings. Choose a seed other than that of the trainings that led to the claim.
+        claim: A sentence.
+        groups: By name, the values of the parameters in which the groups differ.
+        states: Statements such as `rate(stuck, small) > 0.5`, which all hold if the claim does.
+        budget: The most trainings, of all groups together.
+        batch: Trainings of each group at the first evaluation.
+        confidence: 1 minus the largest allowed chance of a wrong verdict.
+        seed: Choose another one than that of the trainings that led to the claim.
     """
 
     name: str = Field(pattern=SWEEP_NAME)
@@ -56,31 +49,27 @@ class Claim(SpecModel):
     def _check(self) -> Self:
         self.sweep()
         if self.budget < self.batch * len(self.groups):
-            expected = f"at least batch={self.batch} for each of the {len(self.groups)} groups"
-            raise SpecError(
-                "budget", given=self.budget, expected=expected, fix="raise the field budget, or lower the field batch"
-            )
+            expected, fix = f"at least batch={self.batch} for each of {len(self.groups)} groups", "raise budget"
+            raise SpecError("budget", given=self.budget, expected=expected, fix=fix)
         used = {quantity.group for statement in self.statements for quantity in statement.quantities}
         for group in sorted(used - {*self.groups}):
             fix = did_you_mean(group, self.groups, otherwise="name one of these groups")
             raise SpecError("states", given=group, expected=f"one of the groups: {', '.join(self.groups)}", fix=fix)
         for group in sorted({*self.groups} - used):
-            given = "no statement about this group"
-            raise SpecError(f"groups.{group}", given=given, expected="at least one statement", fix="remove the group")
+            expected = "at least one statement about it"
+            raise SpecError(f"groups.{group}", given="no statement", expected=expected, fix="remove the group")
         return self
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """The parsed statements of the claim, from the texts of the field `states`."""
         return tuple(map(read_statement, self.states))
 
     @property
     def parameters(self) -> list[str]:
-        """The sorted names of the parameters in which the claim's groups of trainings differ."""
         return sorted(next(iter(self.groups.values())))
 
     def sweep(self) -> Sweep:
-        """Returns the sweep that trains the first batch of trainings of each group. Each group is one trial."""
+        """Of the first batch; each group is one trial."""
         return Sweep(
             name=self.name,
             description=self.claim,
@@ -107,7 +96,7 @@ class Claim(SpecModel):
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
-        """Returns a copy of the claim in which the given fields are changed. The copy is validated."""
+        """A validated copy."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
     def _varied(self) -> dict[str, Dimension]:
@@ -120,8 +109,7 @@ class Claim(SpecModel):
         rows = tuple(tuple(values[name] for name in names) for values in self.groups.values())
         if len(set(rows)) < len(rows):
             expected = "groups that differ in a parameter"
-            fix = "remove one of the two groups"
-            raise SpecError("groups", given="two groups with the same values", expected=expected, fix=fix)
+            raise SpecError("groups", given="two with the same values", expected=expected, fix="remove one of them")
         if len(names) > 1:
             return {", ".join(names): Zip(rows)}
         return {name: Categorical(tuple(row[0] for row in rows)) for name in names}
@@ -134,9 +122,8 @@ def load_claim(path: Path) -> Claim:
         fields = read_yaml(text)
         given = json.dumps({"name": path.stem} | fields if isinstance(fields, dict) else fields)
     except ValueError as error:
-        raise UserError(
-            "CLAIM", given=str(path), expected="a claim as YAML", fix=f"correct the syntax of the file ({error})"
-        ) from error
+        fix = f"correct the syntax of the file ({error})"
+        raise UserError("CLAIM", given=str(path), expected="a claim as YAML", fix=fix) from error
     try:
         claim = Claim.model_validate_json(given)
     except ValidationError as error:

@@ -1,14 +1,11 @@
 """An anytime-valid 95% interval for a rate: it stays valid if one looks at it after every batch and stops when it is
 narrow enough.
 
-Robbins's beta-binomial mixture: of `n` trainings `k` are stuck. The likelihood of the data, averaged over rates drawn
-from a Beta(1/2, 1/2), divided by their likelihood at the true rate is a martingale that starts at 1. By Ville's
-inequality this ratio ever exceeds 1 / 0.05 with a chance of at most 5%. The interval is the set of rates at which the
-ratio does not exceed 1 / 0.05, so with a chance of at least 95% all the intervals of a trial contain the true rate.
-Wilson's interval is not anytime-valid: evaluated after every 8 of at most 200 trainings, until it excludes one half or
-is 0.2 wide, Wilson's interval contains a true rate of one half in 76% of trials, this interval in 98%. But this
-interval is wider: 1.6 to 1.7 times as wide as Wilson's at 200 trainings. The prior Beta(1/2, 1/2) gives narrower
-intervals near 0 and 1, where most configurations are, than a uniform prior: by a fifth if none of 64 is stuck.
+Robbins's beta-binomial mixture: the likelihood of `k` stuck of `n`, averaged over rates drawn from a Beta(1/2, 1/2),
+divided by that at the true rate is a martingale that starts at 1. By Ville's inequality it ever exceeds 1 / 0.05 with a
+chance of at most 5%: the interval has the rates at which it does not. Wilson's interval, looked at after every 8 of 200
+trainings until it excludes one half or is 0.2 wide, contains a true rate of one half in 76% of trials, this one in 98%,
+for 1.6 to 1.7 times the width.
 
 Source: Robbins 1970, Ann. Math. Stat. 41; Howard, Ramdas, McAuliffe & Sekhon 2021, Ann. Stat. 49 (time-uniform
 confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the same as a bettor's wealth).
@@ -16,9 +13,6 @@ confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the sa
 
 import functools
 import math
-
-# scipy is imported inside functions, because its import takes half a second, which would delay the start of every
-# sweep.
 
 ERROR_RATE = 0.05
 _PRIOR = 0.5

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Scalar: TypeAlias = bool | int | float | str | None
 
 _LARGEST = 2**53
-"""The largest whole number that can be drawn. It is limited because Optuna draws whole numbers as doubles."""
+"""Optuna draws whole numbers as doubles."""
 
 
 def _check_scalar(value: object) -> object:
@@ -32,63 +32,42 @@ Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), 
 
 
 class Positional(SpecModel):
-    """Base class for parts of a spec whose first fields can be given by position, as in Optuna's `suggest_float(name,
-    low, high)`."""
+    """Its first fields can be given by position, as in Optuna's `suggest_float(name, low, high)`."""
 
     positional: ClassVar[tuple[str, ...]]
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         named = dict(zip(self.positional, values, strict=False))
-        twice = next((name for name in named if name in fields), None)
-        if len(values) > len(self.positional) or twice is not None:
-            names = ", ".join(self.positional)
-            arguments = ", ".join(f"{name}=..." for name in self.positional)
-            given = f"{len(values)} values by position" + (f" and {twice}={fields[twice]!r}" if twice else "")
-            expected = f"the fields {names} by position or by name, and all other fields by name"
-            fix = f"write {type(self).__name__}({arguments})"
-            raise SpecError(twice or type(self).__name__, given=given, expected=expected, fix=fix)
+        if len(values) > len(self.positional) or named.keys() & fields:
+            expected = f"the fields {', '.join(self.positional)} by position, once, and all others by name"
+            fix = f"write {type(self).__name__}({', '.join(f'{name}=...' for name in self.positional)})"
+            raise SpecError(type(self).__name__, given=f"{len(values)} values by position", expected=expected, fix=fix)
         super().__init__(**named, **fields)
 
 
 class Categorical(Positional):
-    """A parameter that takes one of several values: `Categorical(("a", "b"))`. A value may be `None`.
-
-    Attributes:
-        weights: How often `random` and `qmc` draw each choice, in proportion; `None` for equally often.
-    """
+    """A parameter that takes one of several values: `Categorical(("a", "b"))`. A value may be `None`."""
 
     positional = ("choices",)
 
     kind: Literal["categorical"] = "categorical"
     choices: Scalars
-    weights: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Strict(False)] | None = Field(
-        default=None, exclude_if=lambda weights: weights is None
-    )
 
     if TYPE_CHECKING:
 
-        def __init__(self, choices: Sequence[Scalar], *, weights: Sequence[float] | None = None) -> None: ...
-
-    @model_validator(mode="after")
-    def _one_weight_each(self) -> Self:
-        if self.weights is not None and len(self.weights) != len(self.choices):
-            expected = f"{len(self.choices)} weights, one for each choice"
-            raise SpecError("weights", given=list(self.weights), expected=expected, fix="correct the weights")
-        return self
+        def __init__(self, choices: Sequence[Scalar]) -> None: ...
 
     def distribution(self) -> "BaseDistribution":
-        """Returns the Optuna distribution from which the value is drawn."""
         from optuna.distributions import CategoricalDistribution
 
         return CategoricalDistribution(self.choices)
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of this parameter that the sampler `grid` uses: all choices."""
         return list(self.choices)
 
 
 class _Range(Positional):
-    """Base class of dimensions that are ranges of numbers. Its subclasses declare the fields `low` and `high`."""
+    """Subclasses declare `low` and `high`."""
 
     positional = ("low", "high")
 
@@ -106,7 +85,6 @@ class _Range(Positional):
         return self
 
     def distribution(self) -> "BaseDistribution":
-        """Returns the Optuna distribution from which the values of a parameter with this range are drawn."""
         from optuna import distributions
 
         kind = distributions.IntDistribution if isinstance(self, Int) else distributions.FloatDistribution
@@ -136,7 +114,7 @@ class Float(_Range):
         def __init__(self, low: float, high: float, *, log: bool = False, points: int | None = None) -> None: ...
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of the sampler `grid`, evenly spread over the range or its logarithm."""
+        """Evenly spread over the range or its logarithm."""
         return list(self._spread(self.low, self.high))
 
 
@@ -152,7 +130,7 @@ class Int(_Range):
         def __init__(self, low: int, high: int, *, log: bool = False, points: int | None = None) -> None: ...
 
     def grid(self) -> list[Scalar]:
-        """Returns the values of the sampler `grid`, evenly spread over the range or its logarithm, and rounded."""
+        """Evenly spread, rounded."""
         return list(dict.fromkeys(round(value) for value in self._spread(self.low, self.high)))
 
 
@@ -173,13 +151,9 @@ Simple: TypeAlias = Annotated[
 
 
 class Conditional(SpecModel):
-    """A parameter that varies as `then` if another parameter has a value in `among`, and as `otherwise` if not.
+    """A parameter that varies as `then` if another one, `on`, has a value in `among`, and as `otherwise` if not.
 
-    Attributes:
-        on: The other parameter, itself in the search space and not conditional.
-        among: The values of the other parameter for which `then` applies.
-        then: How this parameter varies for these values.
-        otherwise: How this parameter varies for all other values; `None` leaves it at the workload's default.
+    The other is in the search space without a condition. `otherwise=None` is the workload's default.
     """
 
     kind: Literal["conditional"] = "conditional"
@@ -189,15 +163,12 @@ class Conditional(SpecModel):
     otherwise: Simple | None = None
 
     def branch(self, value: Scalar) -> Simple | None:
-        """Returns how this parameter varies if the one on which it depends has the given value."""
+        """How it varies where the other parameter has this value."""
         return self.then if value in self.among else self.otherwise
 
 
 class Zip(Positional):
-    """Several parameters that vary together: each trial takes one row of their values.
-
-    The search space names all these parameters in one key: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`.
-    """
+    """Parameters that vary together, a row of values in each trial: `"d_model, n_heads": Zip(((16, 2), (32, 4)))`."""
 
     positional = ("rows",)
 
@@ -209,14 +180,11 @@ class Zip(Positional):
         def __init__(self, rows: Sequence[Sequence[Scalar]]) -> None: ...
 
     def drawn(self) -> Categorical:
-        """Returns the dimension that Optuna draws for all parameters of the `Zip` together: a choice among its rows,
-        each as a JSON text such as `[16, 2]`."""
+        """A choice among the rows, each as a JSON text such as `[16, 2]`."""
         return Categorical(tuple(json.dumps(row) for row in self.rows))
 
     @staticmethod
     def row(text: str) -> list[Scalar]:
-        """Parses the values of parameters that vary together, such as `[16, 2]`, from the JSON text that Optuna drew
-        for them."""
         row: list[Scalar] = json.loads(text)
         return row
 

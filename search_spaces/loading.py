@@ -1,17 +1,14 @@
 """Loads a sweep: a shipped one by its name, a user's from a Python or YAML file, or a stored one from `sweep.json`."""
 
-import ast
 import functools
 import json
-import traceback
-from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from attnsweep.search_spaces.sweep import Sweep
-from attnsweep.search_spaces.yaml_text import line_of, read_yaml
+from attnsweep.search_spaces.yaml_text import read_yaml
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 from attnsweep.workloads.user_code import load_module, users_code
@@ -27,55 +24,33 @@ def shipped_names() -> list[str]:
 
 @functools.cache
 def _shipped(name: str) -> Sweep:
-    return Sweep.from_json(json.dumps(read_yaml((_CATALOG / f"{name}.yaml").read_text(encoding="utf-8"))))
+    return Sweep.from_json(json.dumps(read_yaml(_shipped_text(name))))
+
+
+def _shipped_text(name: str) -> str:
+    return (_CATALOG / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def sweep_text(reference: str) -> str:
+    """A shipped sweep's file; another's JSON, which is YAML too."""
+    return _shipped_text(reference) if reference in shipped_names() else load_sweep(reference).to_json()
 
 
 def load_sweep(reference: str) -> Sweep:
     """The sweep that the command line's SPEC names. Raises a `UserError`."""
     if reference in shipped_names():
         return _shipped(reference)
-    path, function = _place(reference)
+    file, colon, named = reference.rpartition(":")
+    path, function = (Path(file), named) if colon and file.endswith(".py") else (Path(reference), "sweep")
     if path.suffix == ".json":
         return _stored(path)
     if path.suffix in (".py", ".yaml", ".yml"):
-        with at_line(reference):
-            sweep = _made_by(path, function) if path.suffix == ".py" else _written(path)
+        sweep = _made_by(path, function) if path.suffix == ".py" else _written(path)
         return sweep.but(workload=beside(sweep.workload, path))
     expected = "FILE.py with a function sweep(), FILE.py:FUNCTION, a YAML file, a sweep.json, or a shipped sweep"
     known = did_you_mean(reference, shipped_names(), otherwise="list the shipped sweeps with: attnsweep specs")
     fix = f"write: attnsweep run SPEC --set {reference}" if "=" in reference else known
     raise UserError("SPEC", given=reference, expected=expected, fix=fix)
-
-
-def _place(reference: str) -> tuple[Path, str]:
-    file, colon, function = reference.rpartition(":")
-    return (Path(file), function) if colon and file.endswith(".py") else (Path(reference), "sweep")
-
-
-@contextmanager
-def at_line(reference: str, but: Container[str] = ()) -> Iterator[None]:
-    """In this context a mistake in a sweep's file names its line, unless it is in a parameter of `but`."""
-    try:
-        yield
-    except SpecError as error:
-        (path, _), parts = _place(reference), error.subject.removeprefix("space.").split(".")
-        line = None if parts[0] in but or not path.is_file() else _line(path, error, parts[0])
-        if line is None:
-            raise
-        subject = f"{path.name}, line {line}: {error.subject}"
-        raise SpecError(subject, given=error.given, expected=error.expected, fix=error.fix) from error
-
-
-def _line(path: Path, error: SpecError, name: str) -> int | None:
-    if path.suffix != ".py":
-        text = path.read_text()
-        return line_of(text, error.subject) or line_of(text, f"space.{error.subject}")
-    raised = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.resolve()
-    ]
-    keys = (key for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Dict) for key in node.keys)
-    named = [key.lineno for key in keys if isinstance(key, ast.Constant) and key.value == name]
-    return next(iter([*named, *reversed(raised)]), None)
 
 
 def assignments(texts: Iterable[str] | None) -> dict[str, Any]:

@@ -29,9 +29,7 @@ class StuckRate(SpecModel):
 
 
 class Rate(Positional):
-    """An objective: the share of a trial's trainings that end with a given outcome. `Rate("stuck")` is the share of
-    stuck trainings, whichever of the stuck outcomes they have.
-    """
+    """An objective: the share that end with an outcome; `Rate("stuck")` is that of all stuck outcomes."""
 
     positional = ("outcome",)
 
@@ -49,9 +47,7 @@ class Rate(Positional):
 
 
 class LossQuantile(SpecModel):
-    """An objective: a quantile of the final `eval_loss` over a trial's trainings. A training without a finite loss
-    counts as the worst.
-    """
+    """An objective: a quantile of the final `eval_loss`. A training without a finite loss counts as the worst."""
 
     kind: Literal["loss_quantile"] = "loss_quantile"
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
@@ -63,11 +59,7 @@ class LossQuantile(SpecModel):
 
 
 class OnsetQuantile(Positional):
-    """An objective that tells how early trainings reach a given outcome, such as `solved`. It is a quantile, over a
-    trial's trainings, of the step from which on the outcome holds until the end.
-
-    A training that ends with another outcome counts as one in which the outcome never held.
-    """
+    """An objective: a quantile of the step from which an outcome holds to the end; never, for other outcomes."""
 
     positional = ("outcome",)
 
@@ -90,12 +82,12 @@ Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
 
 
 def goal_of(objective: Measured) -> str:
-    """Returns in words an objective and its direction, such as `rate of solved, to maximize`."""
+    """Such as `rate of solved, to maximize`."""
     return f"{objective.label}, to {objective.direction}"
 
 
 def _read(given: object) -> object:
-    """Converts one or several objectives, as a user writes them, to specs."""
+    """As a user writes objectives."""
     if isinstance(given, str):
         return {"kind": given}
     if not isinstance(given, list | tuple):
@@ -104,8 +96,7 @@ def _read(given: object) -> object:
     return several[0] if len(several) == 1 else several
 
 
-# The tags of the two types (one objective, or several) are blank strings. Pydantic puts a tag into the location of an
-# error, from which `first_mistake` removes blank parts, so users never see the tags.
+# Pydantic puts tags into the location of an error, from which `first_mistake` removes blank ones.
 _ONE, _SEVERAL = "", " "
 _Objective: TypeAlias = Annotated[Measured, Field(discriminator="kind")]
 Objective: TypeAlias = Annotated[
@@ -137,19 +128,13 @@ class Constraint:
 
 
 def read_constraints(texts: Sequence[str], subject: str = "constraints") -> tuple[Constraint, ...]:
-    """From texts such as `stuck_rate <= 0.1`. Raises a `SpecError`, also for one given twice."""
+    """From texts such as `stuck_rate <= 0.1`. Raises a `SpecError`."""
     constraints = []
-    for index, text in enumerate(texts):
-        if text in texts[:index]:
-            raise SpecError(subject, given=text, expected="each constraint once", fix="remove the repeated constraint")
+    for text in texts:
         if (constraint := _constraint(text)) is None:
-            raise SpecError(
-                subject,
-                given=text,
-                expected="texts such as stuck_rate <= 0.1: NAME_rate of an outcome or loss_quantile (the median), <= or"
-                " >=, a number; or NAME_onset (the median) <= a number",
-                fix=f'write for example {subject}="stuck_rate <= 0.1"',
-            )
+            expected = "NAME_rate of an outcome or loss_quantile, <= or >=, a number; or NAME_onset <= a number"
+            fix = f'write for example {subject}="stuck_rate <= 0.1"'
+            raise SpecError(subject, given=text, expected=expected, fix=fix)
         constraints.append(constraint)
     return tuple(constraints)
 
@@ -179,11 +164,9 @@ def _measured(name: str, *, is_upper: bool) -> Measured | None:
 
 
 N_JUDGED = "n_judged"
-"""Name of a trial attribute: the number of trainings from which the trial's value was computed. Only stored if trials
-differ in this number."""
+"""A trial's attribute: from how many trainings its value is, where trials differ in it."""
 WORST_LOSS = NEVER = 1e12
-"""The largest loss that is reported to a sampler. Also reported as the step of an outcome that never came. NaN is not
-reported, because Optuna would mark the trial as failed, and samplers learn nothing from failed trials."""
+"""The largest value that is reported. Of a NaN, Optuna would make a failed trial, from which samplers learn nothing."""
 
 
 def objective_value(
@@ -211,14 +194,12 @@ def objective_value(
         return _quantile(steps, objective.quantile)
     worst = WORST_LOSS
     if objective.direction == "maximize":
-        # A diverged training gets the worst loss, because the finite loss that was recorded for it might be among the
-        # best.
+        # The finite loss of a diverged training might be among the best.
         loss = [None if label == "diverged" else value for value, label in zip(loss, outcome, strict=True)]
         worst = -WORST_LOSS
     return _quantile([worst if value is None else min(value, WORST_LOSS) for value in loss], objective.quantile)
 
 
 def _quantile(values: Sequence[float], quantile: float) -> float:
-    # The quantile is always one of the given losses, because interpolation would give losses that no training had.
-    # NumPy's method `inverted_cdf` gives the same result, but takes a hundred times as long for a few numbers.
+    # One of the given values, as NumPy's `inverted_cdf`, which takes a hundred times as long for a few numbers.
     return float(sorted(values)[max(math.ceil(len(values) * quantile - 1), 0)])

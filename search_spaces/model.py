@@ -3,7 +3,7 @@ gives an error of one line."""
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
@@ -15,20 +15,6 @@ _QUOTED = re.compile("'([^']*)'")
 
 class SpecModel(BaseModel):
     """Base class of all parts of a spec, such as sweeps. An unknown field, a wrong type or NaN raises a `SpecError`."""
-
-    # This `__init__` is hidden from type checkers, so that they derive each subclass's signature from its fields.
-    if not TYPE_CHECKING:
-
-        def __init__(self, *values: Any, **fields: Any) -> None:
-            if values:
-                fields_of = type(self).model_fields
-                names = [name for name, field in fields_of.items() if field.is_required()] or [*fields_of][1:]
-                arguments = ", ".join(f"{name}=..." for name in names)
-                given = f"{len(values)} value{'' if len(values) == 1 else 's'} by position"
-                expected = "a keyword argument for every field"
-                fix = f"write {type(self).__name__}({arguments})"
-                raise SpecError(type(self).__name__, given=given, expected=expected, fix=fix)
-            super().__init__(**fields)
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 

@@ -1,11 +1,6 @@
-"""Draws trials for the samplers `random`, `qmc` and `grid`. A draw depends only on the sweep's seed and the trial's
-number.
+"""Draws trials for the samplers `random`, `qmc` and `grid`: a trial is a function of the sweep's seed and its number.
+Each of a hundred drivers draws what a single one would."""
 
-Earlier trials are not needed. So if a sweep is divided among a hundred drivers, each draws for its trials what a single
-driver would draw.
-"""
-
-import bisect
 import itertools
 import math
 from collections.abc import Iterator
@@ -34,8 +29,7 @@ MOST_POINTS = 100_000
 
 
 class RandomDraws:
-    """Draws the trials of a sweep with the sampler `random`: by the trial's own seed, or if all parameters are choices
-    without weights, in a random order of all points, over and over."""
+    """By the trial's own seed; if all parameters are choices, in a random order of all points, over and over."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep, self._drawn, self._distributions = sweep, sweep.drawn(), distributions(sweep)
@@ -55,9 +49,9 @@ class RandomDraws:
         every = [*self._sweep.drawn().values()]
         branches = [each for one in self._sweep.conditional().values() for each in (one.then, one.otherwise)]
         varied = every + [each for each in branches if isinstance(each, Varied)]
-        if not all(isinstance(each, Categorical) and each.weights is None for each in varied):
+        if not all(isinstance(each, Categorical) for each in varied):
             return None
-        if math.prod(len(each.choices) for each in varied if isinstance(each, Categorical)) > MOST_POINTS:
+        if math.prod(len(each.grid()) for each in varied) > MOST_POINTS:
             return None
         return self._in_random_order(self._choices({}))
 
@@ -77,7 +71,7 @@ class RandomDraws:
         return [allowed[index] for index in order]
 
     def _number(self, trial: int) -> int:
-        """Returns the number of the draw that the sweep allows as its draw `trial`."""
+        """The number of the draw that is allowed as draw `trial`."""
         while len(self._allowed) <= trial:
             first = self._allowed[-1] + 1 if self._allowed else 0
             numbers = range(first, first + _MOST_DRAWS)
@@ -92,8 +86,7 @@ class RandomDraws:
             self._sweep.completed(values_of(self._sweep, self._at(0)))
         except SpecError as error:
             return error
-        formulas = " and ".join(self._sweep.where)
-        expected = "formulas that a point of the space meets"
+        formulas, expected = " and ".join(self._sweep.where), "formulas that a point of the space meets"
         return SpecError("where", given=formulas, expected=expected, fix="correct them, or widen the space")
 
     def _at(self, number: int) -> dict[str, Scalar]:
@@ -111,11 +104,10 @@ class RandomDraws:
 
 
 def _value(dimension: Varied, share: float) -> Scalar:
-    """Returns the value below which this share of the draws lie; of choices, in their order."""
+    """The value below which this share of the draws lie; of choices, in their order."""
     match dimension:
-        case Categorical(choices=choices, weights=weights):
-            sums = [*itertools.accumulate(weights or (1.0 for _ in choices))]
-            return choices[min(bisect.bisect_right(sums, share * sums[-1]), len(choices) - 1)]
+        case Categorical(choices=choices):
+            return choices[min(math.floor(share * len(choices)), len(choices) - 1)]
         case Float(low=low, high=high, log=True):
             value = math.exp(math.log(low) * (1 - share) + math.log(high) * share)
         case Float(low=low, high=high):
@@ -148,7 +140,7 @@ def draws_of(sweep: Sweep) -> RandomDraws:
 
 
 class _QuasiRandomDraws(RandomDraws):
-    """Draws trials from a quasi-random sequence over the unconditional parameters. All others are drawn at random."""
+    """Unconditional parameters are quasi-random, others random."""
 
     _sequence: Any = None
 
@@ -171,12 +163,12 @@ class _QuasiRandomDraws(RandomDraws):
 
 
 class GridDraws(RandomDraws):
-    """Draws each point of a sweep's grid once, in a random order."""
+    """Each point once, in a random order."""
 
     def _listed(self) -> list[dict[str, Scalar]] | None:
         return self._in_random_order(self._choices({}))
 
     @property
     def n_points(self) -> int:
-        """The number of points that the sweep's formulas allow."""
+        """That the formulas allow."""
         return len(self._points or ())

@@ -1,5 +1,4 @@
-"""How many trainings with different seeds (replicates) a trial gets: a fixed number, or as many as its stuck rate needs
-to be known precisely."""
+"""How many replicates a trial gets: a fixed number, or as many as its stuck rate needs to be known precisely."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -14,20 +13,15 @@ _MOST = 2**31 - 1
 
 
 class Sequential(SpecModel):
-    """A rule that gives a trial further replicates (trainings with new seeds), batch by batch, until its stuck rate is
-    known precisely enough.
+    """Gives a trial further replicates, batch by batch, until its stuck rate is known precisely enough.
 
-    The 95% interval of the rate is that of the module `confidence_sequence`, which stays valid although it decides when
-    to stop. Every batch is trained to its end, so a trial has a whole number of batches, or `at_most` trainings.
+    The 95% interval of the rate (`confidence_sequence`) stays valid although it decides when to stop.
 
     Attributes:
         width: The trial ends when the interval is at most this wide.
-        threshold: The trial also ends when the interval excludes this rate; `None` if no rate ends it.
-        at_most: The trial ends after this many trainings in any case.
+        threshold: It also ends when the interval excludes this rate.
+        at_most: It ends after this many trainings in any case.
         batch: Trainings between two evaluations of the interval.
-
-    Raises:
-        SpecError: If `at_most` is less than one batch.
     """
 
     kind: Literal["sequential"] = "sequential"
@@ -39,8 +33,7 @@ class Sequential(SpecModel):
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
         if self.at_most < self.batch:
-            expected = f"a number that is at least batch={self.batch}"
-            raise SpecError("at_most", given=self.at_most, expected=expected, fix="raise the field at_most")
+            raise SpecError("at_most", given=self.at_most, expected=f"at least batch={self.batch}", fix="raise at_most")
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
@@ -59,18 +52,12 @@ def _check(value: object) -> object:
         return value
     if isinstance(value, Mapping):
         return Sequential.model_validate(value)
-    if type(value) is not int:
-        raise ValueError("a whole number of replicates, or a Sequential")
-    if value < 1:
-        raise ValueError("a number of replicates greater than or equal to 1")
-    if value > _MOST:
-        raise ValueError(f"a number of replicates less than or equal to {_MOST}")
+    if type(value) is not int or not 1 <= value <= _MOST:
+        raise ValueError(f"a whole number of replicates from 1 to {_MOST}, or a Sequential")
     return value
 
 
 Replicates: TypeAlias = Annotated[int | Sequential, BeforeValidator(_check)]
-"""The rule for the number of seeded trainings of a trial: a number, or a `Sequential` rule."""
-
 Ended: TypeAlias = Mapping[int, bool | None]
 """By replicate, whether each ended training of a trial is stuck; `None` if it failed."""
 
@@ -96,10 +83,8 @@ def n_wanted(rule: int | Sequential, ended: Ended) -> int:
 
 
 def is_complete(rule: int | Sequential, ended: Ended) -> bool:
-    """Returns whether all replicates (trainings with different seeds) that a trial needs have ended."""
     return len(ended) == n_wanted(rule, ended)
 
 
 def most_wanted(rule: int | Sequential) -> int:
-    """Returns the largest number of trainings that a trial may get by a replication rule."""
     return rule if isinstance(rule, int) else rule.at_most

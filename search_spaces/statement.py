@@ -15,24 +15,19 @@ _QUANTITY = re.compile(
     r"\s*,\s*(?P<group>[\w.+-]+)\s*\)"
 )
 What: TypeAlias = Literal["outcome", "event", "role", "value"]
-"""What a rate or median in a statement is about: how trainings ended, when an event first happened, when a head took a
-role, or the value of a metric at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One quantity that a claim states something about: a rate or a median over the trainings of a group.
-
+    """
     Attributes:
-        kind: `rate`, the share of the trainings in which something is true; or `median`, the median step at which it
-            first became true, or the median of a metric.
-        what: Whether `name` is an outcome, an event, a role or a metric.
-        name: An outcome, `stuck`, or the name of an event, a role or a metric.
-        group: The name of the group of trainings.
-        by: For a rate, the step by which the named thing must have happened; `None` for the end of the training.
-        before: Another event, before which the event `name` must have happened; `None` for no such condition.
-        layer: The name or number of the layer whose heads may have the role; `None` for any layer.
-        side, than: For a rate of a metric, whether the metric must be above or below the number `than`.
+        kind: The share of a group's trainings in which something is true; or the median step at which it first was, or
+            the median of a metric.
+        name: An outcome, `stuck`, an event, a role or a metric.
+        by: For a rate, the step by which it must have happened; `None` for the end.
+        before: Another event, before which the event must have happened.
+        layer: Whose heads may have the role; `None` for any.
+        side, than: For a rate of a metric: above or below this number.
     """
 
     kind: Literal["rate", "median"]
@@ -47,7 +42,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Whether its fields fit together: only the rate of an event may have `before`."""
+        """Only the rate of an event may have `before`, and so on."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -59,15 +54,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An inequality that a claim states: between two rates, between two medians, or between one of these and a number.
-
-    It reads `lower_factor * lower < upper_factor * upper`.
-
-    Attributes:
-        text: The statement as the user wrote it.
-        lower, upper: The two sides; `None` for a side that is a plain number. The number is then the side's factor.
-        lower_factor, upper_factor: Positive factors of the sides.
-    """
+    """`lower_factor * lower < upper_factor * upper`; a side that is a plain number is `None`, the number its factor."""
 
     text: str
     lower: Quantity | None
@@ -77,22 +64,20 @@ class Statement:
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """The one or two rates or medians that the statement compares."""
         return tuple(side for side in (self.lower, self.upper) if side is not None)
 
     @property
     def kind(self) -> Literal["rate", "median"]:
-        """What the statement compares: rates or medians."""
         return self.quantities[0].kind
 
     @property
     def is_of_values(self) -> bool:
-        """Whether it is about medians of a metric's final value, not about rates or medians of steps."""
+        """Medians of a metric's final value, not of steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property
     def bound(self) -> float | None:
-        """The number with which the statement compares a rate or median; `None` if it compares two rates or medians."""
+        """The number that a quantity is compared with; `None` if two are compared."""
         if self.lower is None:
             return self.lower_factor / self.upper_factor
         return self.upper_factor / self.lower_factor if self.upper is None else None
@@ -112,7 +97,6 @@ def read_statement(text: str) -> Statement:
 
 
 def _side(text: str, side: str) -> tuple[float, Quantity | None]:
-    """Parses one side of a statement, such as `2 * rate(solved, small)`, into its factor and its rate or median."""
     if re.fullmatch(_NUMBER, side.strip()):
         return float(side), None
     match = _QUANTITY.fullmatch(side.strip())
@@ -129,27 +113,20 @@ def _side(text: str, side: str) -> tuple[float, Quantity | None]:
 def _check(statement: Statement) -> None:
     text, quantities = statement.text, statement.quantities
     scales = {(quantity.kind, quantity.kind == "median" and quantity.what == "value") for quantity in quantities}
-    if len(scales) != 1 or not (statement.lower_factor and statement.upper_factor):
+    is_comparable = len(scales) == 1 and statement.lower_factor and statement.upper_factor
+    if not is_comparable or not all(quantity.is_fitting for quantity in quantities):
         raise _refused(text)
     if len({quantity.group for quantity in quantities}) < len(quantities):
-        expected = "two different groups: a group cannot be compared with itself"
         fix = "to compare two events in one group, write: rate(event A before B, GROUP) > a number"
-        raise SpecError("states", given=text, expected=expected, fix=fix)
-    if not all(quantity.is_fitting for quantity in quantities):
-        raise _refused(text)
+        raise SpecError("states", given=text, expected="two different groups", fix=fix)
     if statement.kind == "rate" and statement.bound is not None and not 0 < statement.bound < 1:
-        raise SpecError(
-            "states", given=text, expected="a rate compared with a number between 0 and 1", fix="correct the number"
-        )
+        expected = "a rate compared with a number between 0 and 1"
+        raise SpecError("states", given=text, expected=expected, fix="correct the number")
 
 
 def _refused(text: str) -> SpecError:
-    return SpecError(
-        "states",
-        given=text,
-        expected="A < B or A > B, where A and B are numbers, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT,"
-        " GROUP), but not a rate and a median; WHAT is an outcome, `stuck`, `event NAME` or `role NAME [in LAYER]`, in"
-        " a rate also `... by STEP` or `event NAME before OTHER`; for a metric `value NAME above NUMBER` or `value NAME"
-        " below NUMBER` in a rate, `value NAME` in a median",
-        fix="write for example: rate(stuck, small) > 2 * rate(stuck, large)",
+    expected = (
+        "A < B or A > B of numbers, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT, GROUP): docs/verify.md"
     )
+    fix = "write for example: rate(stuck, small) > 2 * rate(stuck, large)"
+    return SpecError("states", given=text, expected=expected, fix=fix)

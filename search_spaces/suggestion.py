@@ -104,8 +104,7 @@ class _Nsga2(NSGAIISampler):
 
 
 def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
-    """Returns the sampler that a sweep names, if it learns, as an Optuna sampler seeded for one trial. The others draw
-    by `numbered_draws`."""
+    """Of a sweep whose sampler learns, seeded for one trial."""
     sampler = _learner(sweep, trial)
     return _Within(sampler, sweep) if sweep.where else sampler
 
@@ -133,7 +132,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
 
 
 def is_allowed(sweep: Sweep, drawn: Mapping[str, Scalar]) -> bool:
-    """Returns whether drawn values are a point that the sweep's formulas allow."""
+    """By the sweep's formulas."""
     try:
         sweep.completed(values_of(sweep, drawn))
     except SpecError:
@@ -142,7 +141,7 @@ def is_allowed(sweep: Sweep, drawn: Mapping[str, Scalar]) -> bool:
 
 
 def n_startup(sweep: Sweep) -> int:
-    """Returns how many results a sampler that learns needs before its draws depend on them."""
+    """How many results a sampler needs before its draws depend on them."""
     n_varied = sum(not distribution.single() for distribution in distributions(sweep).values())
     return {"tpe": 10, "nsga2": 50, "boundary": max(8, 4 * n_varied)}.get(sweep.sampler, 1)
 
@@ -153,7 +152,6 @@ def group_sizes(sweep: Sweep, n_trainers: int, n_told_before: int = 0) -> tuple[
 
 
 def trial_seed(sweep: Sweep, trial: int) -> int:
-    """Returns the seed from which one trial is drawn. It is derived from the sweep's seed and the trial's number."""
     return int(np.random.SeedSequence([sweep.seed, trial]).generate_state(1)[0])
 
 
@@ -163,7 +161,7 @@ def distributions(sweep: Sweep) -> dict[str, BaseDistribution]:
 
 
 def distributions_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
-    """Returns by name the Optuna distributions of all parameters that a trial has drawn, conditional ones included."""
+    """Of all that a trial has drawn, conditional parameters included."""
     known: dict[str, BaseDistribution] = {}
     while missing := undrawn(sweep, {name: drawn[name] for name in known}):
         known |= {name: dimension.distribution() for name, dimension in missing.items()}
@@ -205,7 +203,7 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
 
 def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
-    """Returns a trial's value of one parameter. It is drawn by the trial's sampler unless the trial has it already."""
+    """By the trial's sampler, unless it is drawn already."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)

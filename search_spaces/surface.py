@@ -1,5 +1,4 @@
-"""The logit of a share of trainings, such as of the stuck ones, as a smooth function of parameters: for phase diagrams
-and for the sampler `boundary`.
+"""The logit of a share of trainings as a smooth function of parameters, for phase diagrams and the sampler `boundary`.
 
 It is a plane plus a Gaussian process with a Matern 5/2 kernel, in Nystroem's features at landmarks among the trials'
 places. Of several variances of the process the one is taken that predicts held-out places best; each place is held out
@@ -30,8 +29,7 @@ _PATIENCE = 2
 """The search for a variance ends after so many worse ones."""
 _LENGTH = 1.0
 _LENGTHS, _LIKELY_VARIANCES = (0.1, 2.0), (0.5, 100.0)
-"""Bounds of `likely_kernel`. If all trials agree, the likelihood grows with the length without bound, and a very long
-kernel would rule out an island that no trial has met."""
+"""Bounds of `likely_kernel`: a very long kernel would rule out an island that no trial has met."""
 _PLANE_DEVIATION = 10.0
 _FEWEST_LANDMARKS, _MOST_LANDMARKS = 36, 300
 _N_CELLS = 96

@@ -1,9 +1,9 @@
 """Checks a sweep against the declarations of its workload: parameters and outcomes."""
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Dimension, Float, Int, Scalar, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, read_constraints
@@ -16,17 +16,16 @@ from attnsweep.workloads.parameters import ONLY_WITH, Parameter, TrainingParamet
 from attnsweep.workloads.registry import parameters_of_others
 from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
-_MOST_COMBINATIONS = 4096
 _N_SAMPLED = 64
+
+Rule: TypeAlias = tuple[object, str, object, str, str]
+"""Whether it is broken; then subject, given, expected and fix of the error."""
 
 
 def check_sweep(
     sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
 ) -> None:
-    """Checks each dimension against the workload's parameters, and the grid's points against the trials.
-
-    Raises a `SpecError` for the first mistake. `own_outcomes` are those that the workload declares.
-    """
+    """Raises a `SpecError` for the first mistake. `own_outcomes` are those that the workload declares."""
     declared = parameters.declared()
     for name, dimension in sweep.parameters().items():
         if name not in declared:
@@ -34,38 +33,27 @@ def check_sweep(
             raise unknown_parameter(name, given, parameters, parameters_of_others(sweep.workload))
         for value in _extremes(dimension):
             declared[name].accept(value)
-        for branch in [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]:
-            if isinstance(branch, Categorical):
-                _check_choices(name, branch.choices)
-            if isinstance(branch, Categorical) and branch.weights and sweep.sampler not in ("random", "qmc"):
-                expected = "no weights, which only the samplers random and qmc draw by"
-                fix = "use sampler=random, or remove the weights"
-                raise SpecError(f"{name}.weights", given=list(branch.weights), expected=expected, fix=fix)
     for name, condition in sweep.conditional().items():
-        _check_condition(name, condition, sweep)
+        _refuse(_broken_conditions(name, condition, sweep))
     for name in ONLY_WITH.keys() & sweep.parameters().keys():
         _check_effect(name, sweep, declared)
-    _check_combinations(sweep, parameters)
-    # Interventions are checked here, when the sweep is made. Otherwise each trial with an intervention after the last
-    # step would be refused when it is drawn.
+    # Each drawn trial is checked again; here at least one must be valid, of each intervention.
+    drawn_parameters(sweep, parameters, _N_SAMPLED)
     for text in _extremes(sweep.varied()[INTERVENTION]) if INTERVENTION in sweep.space.keys() & sweep.varied() else []:
-        _check_combinations(sweep.fix({INTERVENTION: text}), parameters)
+        drawn_parameters(sweep.fix({INTERVENTION: text}), parameters, _N_SAMPLED)
     named = [("objective.outcome", objective) for objective in sweep.objectives]
     named += [("constraints", constraint.measured) for constraint in sweep.bounds]
     named += [("target", target.measured) for target in read_constraints(sweep.targets, "target")]
     for subject, measured in named:
         if isinstance(measured, Rate | OnsetQuantile):
             check_outcome(subject, measured.outcome, own_outcomes, is_one=isinstance(measured, OnsetQuantile))
-    if len(sweep.objectives) > 1:
-        _check_goals(sweep, "several objectives", "name one objective")
-    if sweep.constraints:
-        _check_goals(sweep, "constraints", "drop the constraints")
+    _refuse(_broken_goals(sweep))
     if sweep.sampler == "grid":
         _check_grid(sweep)
     if sweep.sampler == "boundary":
-        _check_boundary(sweep)
+        _refuse(_broken_by_boundary(sweep))
     if sweep.pruner is not None:
-        _check_pruned(sweep)
+        _refuse(_broken_by_pruner(sweep, f"the pruner {sweep.pruner.kind}"))
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
@@ -79,67 +67,34 @@ def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_
         raise SpecError(subject, given=outcome, expected=f"an outcome of the workload: {', '.join(known)}", fix=fix)
 
 
-def _check_goals(sweep: Sweep, goals: str, other_fix: str) -> None:
-    if sweep.sampler not in SEVERAL_GOALS:
-        samplers = ", ".join(SEVERAL_GOALS)
-        expected = f"a sampler that supports several objectives and constraints: {samplers}"
-        fix = f"use sampler=tpe, or {other_fix}"
-        raise SpecError("sampler", given=f"the sampler {sweep.sampler} with {goals}", expected=expected, fix=fix)
-    if sweep.pruner is not None:
-        expected = "a sweep without a pruner, because pruners compare trials by a single objective"
-        fix = f"remove the pruner, or {other_fix}"
-        raise SpecError("pruner", given=f"the pruner {sweep.pruner.kind} with {goals}", expected=expected, fix=fix)
+def _refuse(rules: Iterator[Rule]) -> None:
+    for is_broken, subject, given, expected, fix in rules:
+        if is_broken:
+            raise SpecError(subject, given=given, expected=expected, fix=fix)
 
 
-def _check_choices(name: str, choices: Sequence[Scalar]) -> None:
-    for index, choice in enumerate(choices):
-        # As in Optuna, 1, 1.0 and True count as equal choices.
-        if choice in choices[:index]:
-            raise SpecError(
-                f"{name}.choices", given=choice, expected="each choice once", fix="remove the repeated choice"
-            )
+def _broken_goals(sweep: Sweep) -> Iterator[Rule]:
+    several = len(sweep.objectives) > 1
+    goals, fix = ("several objectives", "name one objective") if several else ("constraints", "drop the constraints")
+    has_goals = several or bool(sweep.constraints)
+    expected = f"a sampler that supports several objectives and constraints: {', '.join(SEVERAL_GOALS)}"
+    is_broken = has_goals and sweep.sampler not in SEVERAL_GOALS
+    yield is_broken, "sampler", f"{sweep.sampler} with {goals}", expected, f"use sampler=tpe, or {fix}"
+    expected = "no pruner, because pruners compare trials by a single objective"
+    yield has_goals and sweep.pruner, "pruner", f"a pruner with {goals}", expected, f"remove the pruner, or {fix}"
 
 
-def _check_combinations(sweep: Sweep, parameters: type[TrainingParameters]) -> None:
-    """Checks that at least one combination of the swept values is valid. Each drawn trial is checked again later."""
-    if sweep.where or sweep.derived():
-        drawn_parameters(sweep, parameters, _N_SAMPLED)
-        return
-    axes = {name: _extremes(dimension) for name, dimension in sweep.drawn().items()}
-    refusal: SpecError | None = None
-    for point in itertools.islice(itertools.product(*axes.values()), _MOST_COMBINATIONS):
-        values = sweep.fixed() | sweep.unzipped(dict(zip(axes, point, strict=True)))
-        for name, condition in sweep.conditional().items():
-            if (branch := condition.branch(values[condition.on])) is not None:
-                values[name] = _extremes(branch)[0]
-        try:
-            parameters.resolve(values)
-        except SpecError as error:
-            refusal = error
-        else:
-            return
-    if refusal is not None:
-        raise refusal
-
-
-def _check_condition(name: str, condition: Conditional, sweep: Sweep) -> None:
-    other = sweep.parameters().get(condition.on, condition)
-    if isinstance(other, Conditional | Derived):
-        expected = "a parameter of the search space without a condition of its own"
-        fix = f"add the parameter {condition.on} to the search space, or remove the condition"
-        raise SpecError(f"{name}.on", given=condition.on, expected=expected, fix=fix)
-    if isinstance(other, Float):
-        expected = "a parameter that takes single values, because a draw from a range equals none of them"
-        fix = f"make {condition.on} a Categorical, or an Int"
-        raise SpecError(f"{name}.on", given=f"{condition.on}, a Float", expected=expected, fix=fix)
+def _broken_conditions(name: str, condition: Conditional, sweep: Sweep) -> Iterator[Rule]:
+    on, other = condition.on, sweep.parameters().get(condition.on, condition)
+    expected = "a parameter of the search space without a condition of its own"
+    fix = f"add {on} to the search space, or remove the condition"
+    yield isinstance(other, Conditional | Derived), f"{name}.on", on, expected, fix
+    expected = "a parameter of single values: a draw from a range equals none of them"
+    yield isinstance(other, Float), f"{name}.on", f"{on}, a Float", expected, f"make {on} a Categorical, or an Int"
     values = _values(other)
-    if never := [value for value in condition.among if value not in values]:
-        expected = f"values that {condition.on} has in this sweep"
-        raise SpecError(f"{name}.among", given=never[0], expected=expected, fix="remove this value, or the condition")
-    if condition.otherwise is not None and all(value in condition.among for value in values):
-        given = getattr(condition.otherwise, "kind", condition.otherwise)
-        expected = f"nothing, because `among` has all values of {condition.on}"
-        raise SpecError(f"{name}.otherwise", given=given, expected=expected, fix="remove otherwise, or the condition")
+    never = [value for value in condition.among if value not in values]
+    expected, fix = f"values that {on} has in this sweep", "remove this value, or the condition"
+    yield never, f"{name}.among", never and never[0], expected, fix
 
 
 def _values(dimension: Dimension) -> Sequence[Scalar]:
@@ -153,7 +108,7 @@ def _values(dimension: Dimension) -> Sequence[Scalar]:
 
 
 def _check_effect(name: str, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
-    """Checks that some trial reads the parameter: momentum has an effect with sgd only."""
+    """Some trial must read the parameter: momentum has an effect with sgd only."""
     on, readers = ONLY_WITH[name]
     if on in sweep.derived():
         return
@@ -164,73 +119,67 @@ def _check_effect(name: str, sweep: Sweep, declared: Mapping[str, Parameter]) ->
     if isinstance(dimension, Conditional) and dimension.on == on:
         values = {value for value in values if dimension.branch(value) is not None}
     if not values & readers:
-        have = " and ".join(sorted(map(str, values)))
-        given = f"{getattr(dimension, 'kind', dimension)} with {on}={have}"
+        given = f"{getattr(dimension, 'kind', dimension)} with {on}={' and '.join(sorted(map(str, values)))}"
         expected = f"{on} among {', '.join(sorted(readers))}, without which {name} has no effect"
         raise SpecError(name, given=given, expected=expected, fix=f"remove {name}, or change {on}")
 
 
 def _check_grid(sweep: Sweep) -> None:
     for name in sweep.conditional():
-        expected = "a search space without conditions, as sampler=grid needs it"
-        fix = "use sampler=random or sampler=tpe, or run two sweeps: one with and one without the parameter"
-        raise SpecError(name, given="a parameter with a condition, with sampler=grid", expected=expected, fix=fix)
+        fix = "use sampler=random or tpe, or run two sweeps: one with and one without the parameter"
+        raise SpecError(name, given="a condition, with sampler=grid", expected="a space without conditions", fix=fix)
     for name, dimension in sweep.drawn().items():
-        if isinstance(dimension, Float | Int) and dimension.points is None:
-            expected = "the number of grid points of this parameter, which sampler=grid needs"
-            fix = f"write {type(dimension).__name__}(low={dimension.low:g}, high={dimension.high:g}, points=8)"
-            raise SpecError(f"{name}.points", given=None, expected=expected, fix=fix)
-        if isinstance(dimension, Float) and dimension.log and not math.isfinite(dimension.high / dimension.low):
-            expected = "a range with log=True in which high / low is not too large for a float"
-            fix = "make the range narrower"
-            raise SpecError(name, given=f"{dimension.low:g} to {dimension.high:g}", expected=expected, fix=fix)
-    # Several grid points of an `Int` parameter may be the same whole number, so `n_points` may be too high. The
-    # distinct points are not counted, because listing them may take too much memory.
+        _refuse(_broken_points(name, dimension))
+    # Distinct points of an `Int` may be fewer, and are not listed: they may take too much memory.
     n_points = math.prod(
         len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
         for dimension in sweep.drawn().values()
     )
     if n_points > MOST_POINTS:
-        expected = f"a grid of at most {MOST_POINTS:,} points"
-        fix = "lower the field `points` of a parameter, or use sampler=random or sampler=qmc"
+        expected, fix = f"at most {MOST_POINTS:,} points", "lower `points`, or use sampler=random or qmc"
         raise SpecError("space", given=f"a grid of {n_points:,} points", expected=expected, fix=fix)
     n_points = GridDraws(sweep).n_points
     if sweep.trials > n_points:
-        expected = f"1 to {n_points} trials, because the grid has {n_points} points"
-        fix = "lower the number of trials, or add points to the grid"
+        expected, fix = f"1 to {n_points}, the points of the grid", "lower the number of trials, or add points"
         raise SpecError("trials", given=sweep.trials, expected=expected, fix=fix)
 
 
-def _check_boundary(sweep: Sweep) -> None:
-    [objective] = sweep.objectives
-    if isinstance(objective, LossQuantile | OnsetQuantile):
-        expected = "a rate as the objective, because sampler=boundary searches for parameters with a rate of 1/2"
-        fix = 'write objective=StuckRate() or Rate("solved"), or use sampler=tpe'
-        raise SpecError("objective", given=objective.kind, expected=expected, fix=fix)
-    if not any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values()):
-        expected = "a Float or Int parameter without a condition, because sampler=boundary searches its range"
-        fix = "add such a parameter, or use sampler=random"
-        raise SpecError("space", given=", ".join(sweep.varied()) or "no varied parameter", expected=expected, fix=fix)
+def _broken_points(name: str, dimension: Categorical | Float | Int) -> Iterator[Rule]:
+    if isinstance(dimension, Categorical):
+        return
+    low, high = dimension.low, dimension.high
+    expected = "the number of grid points, which sampler=grid needs"
+    fix = f"write {type(dimension).__name__}(low={low:g}, high={high:g}, points=8)"
+    yield dimension.points is None, f"{name}.points", None, expected, fix
+    is_far = isinstance(dimension, Float) and dimension.log and not math.isfinite(high / low)
+    yield is_far, name, f"{low:g} to {high:g}", "log=True where high / low is a float", "make the range narrower"
 
 
-def _check_pruned(sweep: Sweep) -> None:
+def _broken_by_boundary(sweep: Sweep) -> Iterator[Rule]:
     [objective] = sweep.objectives
-    given = f"the pruner {sweep.pruner and sweep.pruner.kind} with the objective {objective.label}"
-    if isinstance(objective, OnsetQuantile):
-        expected = "an objective whose value is known before a training ends, because a pruner stops trainings early"
-        fix = "write objective=LossQuantile(), or remove the pruner"
-        raise SpecError("pruner", given=given, expected=expected, fix=fix)
-    if not isinstance(objective, LossQuantile) and not sweep.prune_anyway:
-        expected = "an objective of losses: pruning would bias a rate, as slow trainings are solved late"
-        fix = "write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md"
-        raise SpecError("pruner", given=given, expected=expected, fix=fix)
-    if isinstance(sweep.replicates, Sequential):
-        expected = "a fixed number of replicates, because a pruner compares trials with equally many trainings"
-        fix = "write for example replicates=8, or remove the pruner"
-        raise SpecError("replicates", given="a rule Sequential together with a pruner", expected=expected, fix=fix)
-    if sweep.sampler == "boundary":
-        expected = "another sampler, because sampler=boundary learns only from trials that are not pruned"
-        raise SpecError("sampler", given=sweep.sampler, expected=expected, fix="use sampler=tpe, or remove the pruner")
+    expected = "a rate as the objective, because sampler=boundary searches for a rate of 1/2"
+    fix = 'write objective=StuckRate() or Rate("solved"), or use sampler=tpe'
+    yield isinstance(objective, LossQuantile | OnsetQuantile), "objective", objective.kind, expected, fix
+    has_range = any(isinstance(dimension, Float | Int) for dimension in sweep.varied().values())
+    given = ", ".join(sweep.varied()) or "no varied parameter"
+    expected = "a Float or Int without a condition, whose range sampler=boundary searches"
+    yield not has_range, "space", given, expected, "add such a parameter, or use sampler=random"
+
+
+def _broken_by_pruner(sweep: Sweep, pruner: str) -> Iterator[Rule]:
+    [objective] = sweep.objectives
+    given = f"{pruner} with the objective {objective.label}"
+    expected = "an objective whose value is known before a training ends"
+    fix = "write objective=LossQuantile(), or remove the pruner"
+    yield isinstance(objective, OnsetQuantile), "pruner", given, expected, fix
+    is_biased = not isinstance(objective, LossQuantile) and not sweep.prune_anyway
+    expected = "an objective of losses: pruning would bias a rate, as slow trainings are solved late"
+    fix = "write objective=LossQuantile(), or prune_anyway=True (--prune-anyway): docs/pruning.md"
+    yield is_biased, "pruner", given, expected, fix
+    is_sequential, expected = isinstance(sweep.replicates, Sequential), "a fixed number of replicates, with a pruner"
+    yield is_sequential, "replicates", "a Sequential", expected, "write for example replicates=8"
+    expected = "another sampler, because sampler=boundary learns only from trials that are not pruned"
+    yield sweep.sampler == "boundary", "sampler", "boundary", expected, "use sampler=tpe, or remove the pruner"
 
 
 def _extremes(dimension: Dimension) -> list[Scalar]:

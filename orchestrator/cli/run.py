@@ -141,10 +141,9 @@ def run(
 
     code = code_for(spec, sweep)
     from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
-    from attnsweep.search_spaces.loading import assignments, at_line
 
     start = run_or_resume if or_resume else run_sweep
-    with telling_faults(on_failure), at_line(spec, assignments(fixed)):
+    with telling_faults(on_failure):
         summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
     # Weights are kept for the trials that this call names with `--keep-weights` and for those that an earlier `run`
     # named.
@@ -192,16 +191,14 @@ def resume(
 
 def specs(
     name: Annotated[str | None, Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
-    as_yaml: Annotated[bool, Option("--yaml", help="Show it as YAML, without fields at their defaults.")] = False,
 ) -> None:
-    """List the shipped sweeps, or show one as JSON or YAML."""
-    from attnsweep.search_spaces.loading import load_sweep
+    """List the shipped sweeps, or show one as YAML, to change and run."""
+    from attnsweep.search_spaces.loading import sweep_text
 
     if name is None:
         _print_sweeps()
     else:
-        sweep = load_sweep(name)
-        typer.echo(sweep.to_yaml().rstrip() if as_yaml else sweep.to_json())
+        typer.echo(sweep_text(name).rstrip())
 
 
 def _sweep(spec: str, fixed: list[str] | None, **fields: object) -> "Sweep":

@@ -1,6 +1,5 @@
 """Objectives and constraints: their values are finite, how they are written, and which samplers take them."""
 
-import json
 import math
 from typing import Any, Literal
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from attnsweep import Float, LossQuantile, OnsetQuantile, Pruner, Rate, StuckRate, Sweep
 from attnsweep.search_spaces.measured import NEVER, WORST_LOSS, objective_value, read_constraints
 from attnsweep.search_spaces.validation import check_sweep
-from attnsweep.search_spaces.yaml_text import read_yaml
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError
 
@@ -28,7 +26,6 @@ def test_they_are_written_and_read_back() -> None:
     spec = sweep(objective=list(TWO), constraints=["stuck_rate <= 0.1"])
     assert spec.objectives == TWO
     assert Sweep.from_json(spec.to_json()) == spec
-    assert Sweep.from_json(json.dumps(read_yaml(spec.to_yaml()))) == spec
     assert sweep(constraints="stuck_rate <= 0.1").constraints == spec.constraints
     assert sweep(objective=["stuck_rate", {"kind": "rate", "outcome": "solved"}]).objectives == (StuckRate(), TWO[0])
 
@@ -47,14 +44,12 @@ def test_a_constraint_is_met_up_to_its_bound_and_a_diverged_training_is_on_the_w
     [
         ({"objective": []}, "objective"),
         ({"objective": ["stuck_rate", "stuck"]}, "objective.1"),
-        ({"objective": ["stuck_rate", "stuck_rate"]}, "objective"),
         ({"objective": [*TWO, Rate("solve")]}, "objective.outcome"),
         ({"objective": OnsetQuantile("stuck")}, "objective.outcome"),
         ({"constraints": ["stuck_rate < 0.1"]}, "constraints"),
         ({"constraints": ["stuck <= 0.1"]}, "constraints"),
         ({"constraints": ["solved_onset >= 5"]}, "constraints"),
         ({"constraints": ["solve_rate >= 0.1"]}, "constraints"),
-        ({"constraints": ["stuck_rate <= 1"] * 2}, "constraints"),
         ({"constraints": 0.1}, "constraints"),
         ({"objective": OnsetQuantile("solved"), "pruner": Pruner("median"), "prune_anyway": True}, "pruner"),
         ({"objective": TWO, "sampler": "boundary"}, "sampler"),

@@ -67,8 +67,7 @@ def test_draws_have_the_distributions_that_the_space_says(sampler: Sampler) -> N
     assert min(uniform.pvalue, in_logarithm.pvalue) > 1e-3
     counts = np.bincount(_of_one(sampler, Int(0, 3)).astype(int), minlength=4)
     assert stats.chisquare(counts).pvalue > 1e-3
-    weighted = np.bincount(_of_one(sampler, Categorical((0, 1, 2), weights=(1, 2, 5))).astype(int), minlength=3)
-    assert stats.chisquare(weighted, 512 * np.array((1, 2, 5)) / 8).pvalue > 1e-3
+    assert stats.chisquare(np.bincount(_of_one(sampler, Categorical((0, 1, 2))).astype(int))).pvalue > 1e-3
     optunas = RandomSampler(seed=1)
     theirs = [
         optunas.sample_independent(None, None, "x", IntDistribution(1, 20, log=True))  # type: ignore[arg-type]

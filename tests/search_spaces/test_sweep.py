@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, Sequential, StuckRate, Sweep, Zip
-from attnsweep.search_spaces.catalog import quickstart
 from attnsweep.search_spaces.dimensions import Scalar
-from attnsweep.search_spaces.loading import assignments, at_line, load_sweep, shipped_names
+from attnsweep.search_spaces.loading import assignments, load_sweep, shipped_names
 from attnsweep.search_spaces.numbered_draws import draws_of
 from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.suggestion import Given, make_sampler, suggest
@@ -98,14 +97,6 @@ def test_a_sweep_and_its_json_ask_the_same_trials(space: dict[str, Any], sampler
     assert _asked(again, 3) == _asked(sweep, 3)
 
 
-def test_the_order_of_the_space_is_no_part_of_the_sha256() -> None:
-    space = {"learning_rate": Float(0.1, 1.0), "init_sigma": Float(0.1, 1.0)}
-    sweep, other = _sweep(space=space), _sweep(space=dict(reversed(space.items())))
-    assert sweep == other
-    assert sweep.sha256() == other.sha256()
-    assert sweep.to_json() != other.to_json()
-
-
 @pytest.mark.parametrize("name", shipped_names())
 def test_shipped_sweeps_fit_their_workloads(name: str) -> None:
     sweep = load_sweep(name)
@@ -173,30 +164,15 @@ ADAM_OR_SGD = Categorical(("adam", "sgd"))
     ("space", "subject"),
     [
         ({"optimizer": "adam", "momentum": 0.9}, "momentum"),
-        ({"optimizer": "adam", "momentum": Float(0, 0.9)}, "momentum"),
         ({"beta_1": 0.5}, "beta_1"),
         ({"optimizer": "lbfgs", "weight_decay": 0.1}, "weight_decay"),
-        ({"optimizer": "lbfgs", "warmup_steps": 5}, "warmup_steps"),
-        (
-            {"optimizer": "lbfgs", "learning_rate_schedule": Categorical(("constant", "cosine"))},
-            "learning_rate_schedule",
-        ),
-        ({"optimizer": "lbfgs", "gradient_clip_norm": 1.0}, "gradient_clip_norm"),
         ({"optimizer": Categorical(("adam", "adamw")), "momentum": 0.9}, "momentum"),
         ({"optimizer, momentum": Zip((("adam", 0.9), ("adamw", 0.0)))}, "momentum"),
         ({"optimizer": ADAM_OR_SGD, "momentum": Conditional(on="optimizer", among=("adam",), then=0.5)}, "momentum"),
         ({"float32_state": True}, "float32_state"),
         ({"init_sigma": Float(0, 1), "learning_rate": Conditional(on="init_sigma", among=(0.5,), then=1.0)}, ".on"),
         ({"variant": VARIANTS, "skip": Conditional(on="variant", among=("solution_2",), then=False)}, ".among"),
-        ({"variant": "solution_1", "skip": Conditional(on="variant", among=("solution_2",), then=False)}, ".among"),
         ({"n_categories": Int(2, 4), "init_sigma": Conditional(on="n_categories", among=(5,), then=0.1)}, ".among"),
-        (
-            {
-                "n_categories": Int(2, 3),
-                "init_sigma": Conditional(on="n_categories", among=(2, 3), then=1, otherwise=2),
-            },
-            ".otherwise",
-        ),
     ],
 )
 def test_a_parameter_without_effect_and_a_condition_that_cannot_hold_are_refused(
@@ -240,33 +216,12 @@ def test_a_rate_may_be_one_of_an_outcome_that_the_workload_declares() -> None:
         check_sweep(sweep, parameters)
 
 
-def test_fixing_a_parameter_takes_it_out_of_the_search() -> None:
-    sweep = load_sweep("quickstart").fix({"init_sigma": 0.5})
-    assert "init_sigma" not in sweep.varied()
-    assert sweep.fixed()["init_sigma"] == 0.5
-
-
-def test_a_users_file_and_a_stored_sweep_are_loaded(tmp_path: Path) -> None:
-    mine, stored = tmp_path / "mine.py", tmp_path / "sweep.json"
-    mine.write_text(
-        "from attnsweep import Sweep\n"
-        "def sweep():\n"
-        "    return Sweep(name='mine', workload='mine.py:Mine', space={}, trials=2)\n"
-    )
-    assert load_sweep(str(mine)).workload == f"{tmp_path}/mine.py:Mine"
-    stored.write_text(quickstart.to_json())
-    assert load_sweep(str(stored)) == load_sweep("quickstart") == quickstart
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("def sweep(:\n", "expected valid Python code (invalid syntax); see line 1"),
         ("1/0\n", "got 'ZeroDivisionError: division by zero, in line 1', expected a file that runs"),
-        (
-            "x = 1\n",
-            "got 'a file without a function sweep()', expected a Python file that defines the function sweep();",
-        ),
+        ("x = 1\n", "got 'a file without sweep()'"),
         ("def sweep(): return 3\n", "got 3, expected a function that returns an attnsweep.Sweep; return a Sweep"),
     ],
 )
@@ -274,36 +229,6 @@ def test_a_broken_file_is_named(tmp_path: Path, content: str, message: str) -> N
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(UserError, match=rf"mine\.py.*{re.escape(message)}"):
         load_sweep(str(tmp_path / "mine.py"))
-
-
-@pytest.mark.parametrize(
-    ("space", "line", "subject"),
-    [
-        ("'n_steps': 3,\n  'init_sigma': Float(2, 1)", 4, "low"),
-        ("'n_steps': 3,\n  'init_sigma':\n   {'kind': 'float', 'low': 2, 'high': 1}", 4, "space.init_sigma.low"),
-    ],
-)
-def test_a_mistake_in_a_python_file_names_its_line(tmp_path: Path, space: str, line: int, subject: str) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from attnsweep import Float, Sweep\ndef sweep():\n"
-        f" return Sweep(name='a', workload='b', trials=1, space={{{space}}})\n"
-    )
-    with pytest.raises(SpecError) as raised:
-        load_sweep(str(tmp_path / "mine.py"))
-    assert raised.value.subject == f"mine.py, line {line}: {subject}"
-
-
-def test_the_line_of_a_parameter_that_the_workload_refuses_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("space = {\n 'a': 1,\n 'n_steps': 3}\n")
-    for subject, but, told in (
-        ("n_steps", (), "mine.py, line 3: n_steps"),
-        ("n_steps.choices", (), "mine.py, line 3: n_steps.choices"),
-        ("n_steps", ("n_steps",), "n_steps"),
-        ("workload", (), "workload"),
-    ):
-        with pytest.raises(SpecError) as raised, at_line(str(tmp_path / "mine.py"), but):
-            raise SpecError(subject, given=1, expected="2", fix="write 2")
-        assert raised.value.subject == told
 
 
 @pytest.mark.parametrize(
@@ -359,3 +284,22 @@ def test_an_intervention_beyond_the_end_of_all_trainings_is_refused() -> None:
     check_sweep(sweep, parameters)
     with refused("intervention", SpecError):
         check_sweep(sweep.fix({"n_steps": 10}), parameters)
+
+
+def test_a_users_file_names_its_sweeps(tmp_path: Path) -> None:
+    mine, stored = tmp_path / "mine.py", tmp_path / "sweep.json"
+    mine.write_text(
+        "from attnsweep import Sweep\n"
+        "def sweep():\n"
+        "    return Sweep(name='mine', workload='mine.py:Mine', space={}, trials=2)\n"
+        "def larger():\n"
+        "    return sweep().but(trials=9)\n"
+    )
+    assert load_sweep(str(mine)).workload == f"{tmp_path}/mine.py:Mine"
+    assert load_sweep(f"{mine}:larger") == load_sweep(str(mine)).but(trials=9)
+    with refused("mine.py", UserError):
+        load_sweep(f"{mine}:missing")
+    with refused("SPEC", UserError):
+        load_sweep("quickstrat")
+    stored.write_text(load_sweep("quickstart").to_json())
+    assert load_sweep(str(stored)) == load_sweep("quickstart")

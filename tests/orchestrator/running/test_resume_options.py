@@ -33,8 +33,8 @@ def run(*arguments: str | Path) -> str:
 
 
 def spec_file(folder: Path, sweep: Sweep) -> Path:
-    path = folder / f"{sweep.trials}.yaml"
-    path.write_text(sweep.to_yaml())
+    path = folder / f"{sweep.trials}.json"
+    path.write_text(sweep.to_json())
     return path
 
 

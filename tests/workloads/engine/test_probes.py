@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnsweep.search_spaces.catalog.category_pairs import shin_flavours
+from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.engine import probing
@@ -183,7 +183,7 @@ def test_default_probes_take_a_tenth_of_the_work_whatever_the_speed_and_the_seed
 def test_problems_with_published_curves_keep_all_probes() -> None:
     curves: list[tuple[Workload[Any], dict[str, Value]]] = [
         (FormalLanguages(), {}),
-        (CategoryPairs(), shin_flavours.fixed()),
+        (CategoryPairs(), load_sweep("shin_flavours").fixed()),
     ]
     for workload, values in curves:
         parameters = defaults(workload, **values)
