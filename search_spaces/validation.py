@@ -13,7 +13,6 @@ from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import ONLY_WITH, Parameter, TrainingParameters, unknown_parameter
-from attnsweep.workloads.registry import parameters_of_others
 from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 
 _N_SAMPLED = 64
@@ -30,7 +29,7 @@ def check_sweep(
     for name, dimension in sweep.parameters().items():
         if name not in declared:
             given = getattr(dimension, "kind", dimension)
-            raise unknown_parameter(name, given, parameters, parameters_of_others(sweep.workload))
+            raise unknown_parameter(name, given, parameters)
         for value in _extremes(dimension):
             declared[name].accept(value)
     for name, condition in sweep.conditional().items():

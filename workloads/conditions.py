@@ -1,6 +1,5 @@
 """Conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`. Axes: L training, P probe."""
 
-import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -36,22 +35,6 @@ def holds(
             [compare(metrics[name], number) for name, compare, number in terms]
         )
     return held
-
-
-def implies(condition: str, other: str) -> bool:
-    """Whether each comparison in `other` follows from one in `condition`."""
-    terms = terms_of(condition)
-    return all(any(_is_within(term, bound) for term in terms) for bound in terms_of(other))
-
-
-def _is_within(term: tuple[str, Compare, float], bound: tuple[str, Compare, float]) -> bool:
-    (name, compare, number), (bounded_name, bounds, limit) = term, bound
-    upwards = (operator.ge, operator.gt)
-    if name != bounded_name or (compare in upwards) != (bounds in upwards):
-        return False
-    is_closed = compare in (operator.ge, operator.le)
-    first = number if is_closed else math.nextafter(number, math.inf if compare in upwards else -math.inf)
-    return bool(bounds(first, limit))
 
 
 def terms_of(condition: str) -> list[tuple[str, Compare, float]]:

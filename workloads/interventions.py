@@ -8,7 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.update_rules import UPDATE_RULES
@@ -29,18 +29,17 @@ LOGIT_FACTOR = "logit_factor_H"
 NEUTRAL = {CLAMP: 0, LOGIT_FACTOR: 1}
 """For each buffer that an intervention sets, the value for a head without an intervention."""
 
-_ALL_HEADS = "attention"
 _FORMS = (
     "freeze NAME A..B, clamp LAYER:HEAD PATTERN A..B, scale LAYER:HEAD FACTOR A..B, scale attention FACTOR A..B, or"
     " kick SIZE at STEP, joined by ;"
 )
 _STEPS = r"(?P<start>\d{1,10})\.\.(?P<until>\d{1,10})?"
 _HEAD = r"(?P<layer>\d{1,4}):(?P<head>\d{1,4})"
-_NUMBER = r"\d+\.?\d*(?:[eE][-+]?\d+)?"
+_NUMBER = r"(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?)"
 _FREEZE = re.compile(rf"freeze\s+(?P<parameter>[A-Za-z_][\w.]*)\s+{_STEPS}")
 _CLAMP = re.compile(rf"clamp\s+{_HEAD}\s+(?P<pattern>\w+)\s+{_STEPS}")
-_SCALE = re.compile(rf"scale\s+(?:{_HEAD}|{_ALL_HEADS})\s+(?P<factor>{_NUMBER})\s+{_STEPS}")
-_KICK = re.compile(rf"kick\s+(?P<size>{_NUMBER})\s+at\s+(?P<step>\d{{1,10}})")
+_SCALE = re.compile(rf"scale\s+(?:{_HEAD}|attention)\s+{_NUMBER}\s+{_STEPS}")
+_KICK = re.compile(rf"kick\s+{_NUMBER}\s+at\s+(?P<start>\d{{1,10}})(?P<until>)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,18 @@ class Steps:
     def __contains__(self, step: int) -> bool:
         return self.start <= step and (self.until is None or step < self.until)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Intervention:
+    steps: Steps
+    text: str = field(default="", compare=False)
+
     def __str__(self) -> str:
-        return f"{self.start}..{'' if self.until is None else self.until}"
+        return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Freeze:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze(_Intervention):
     """Freezes parameters for some steps; the optimizer's averages go on.
 
     Attributes:
@@ -67,56 +72,39 @@ class Freeze:
     """
 
     parameter: str
-    steps: Steps
 
     def names(self, parameter: str) -> bool:
         return f".{self.parameter}." in f".{parameter}."
 
-    def __str__(self) -> str:
-        return f"freeze {self.parameter} {self.steps}"
 
-
-@dataclass(frozen=True, slots=True)
-class Clamp:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamp(_Intervention):
     """An intervention that replaces the attention weights of one head by a fixed pattern, for some steps."""
 
     layer: int
     head: int
     pattern: str
-    steps: Steps
-
-    def __str__(self) -> str:
-        return f"clamp {self.layer}:{self.head} {self.pattern} {self.steps}"
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale(_Intervention):
     """Multiplies the attention logits of one head, or of all, by a factor; several factors of a head multiply."""
 
     layer: int | None
     head: int | None
     factor: float
-    steps: Steps
-
-    def __str__(self) -> str:
-        heads = _ALL_HEADS if self.layer is None else f"{self.layer}:{self.head}"
-        return f"scale {heads} {_digits(self.factor)} {self.steps}"
 
 
-@dataclass(frozen=True, slots=True)
-class Kick:
-    """Adds normal noise, `size` times the parameters' norm, before a step and after its probe; frozen ones stay."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kick(_Intervention):
+    """Adds normal noise, `size` times the parameters' norm, before a step and after its probe; frozen ones stay. It
+    influences the steps from then to the end."""
 
     size: float
-    step: int
 
     @property
-    def steps(self) -> Steps:
-        """The steps that the kick influences: from its own step to the end of the training."""
-        return Steps(self.step, None)
-
-    def __str__(self) -> str:
-        return f"kick {_digits(self.size)} at {self.step}"
+    def step(self) -> int:
+        return self.steps.start
 
 
 Intervention = Freeze | Clamp | Scale | Kick
@@ -125,64 +113,18 @@ Intervention = Freeze | Clamp | Scale | Kick
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
     """Parses the parameter `intervention`, in order; none if null."""
-    return () if text is None else tuple(map(_parsed, text.split(";")))
+    return () if text is None else tuple(_parsed(part.strip()) for part in text.split(";"))
 
 
 def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
     """Refuses interventions beyond the training's steps, and any with L-BFGS."""
     interventions = interventions_of(text)
     if interventions and optimizer == "lbfgs":
-        expected = f"one of {', '.join(UPDATE_RULES)}"
-        raise SpecError("intervention", given=f"{text} with optimizer=lbfgs", expected=expected, fix="change optimizer")
+        raise refused(f"{text} with optimizer=lbfgs", f"one of {', '.join(UPDATE_RULES)}", "change optimizer")
     for intervention in interventions:
-        last = max(intervention.steps.start + 1, intervention.steps.until or 0)
-        if last > n_steps:
+        if max(intervention.steps.start + 1, intervention.steps.until or 0) > n_steps:
             expected = f"an intervention within the training's steps 0..{n_steps}"
-            fix = "lower the steps of the intervention, or raise n_steps"
-            raise SpecError("intervention", given=str(intervention), expected=expected, fix=fix)
-
-
-def intervene(
-    *,
-    parameter: str | None = None,
-    freeze: tuple[int, int | None] | None = None,
-    head: str | None = None,
-    clamp: str | None = None,
-    scale: float | None = None,
-    steps: tuple[int, int | None] = (0, None),
-    kick: float | None = None,
-    at: int | None = None,
-) -> str:
-    """Returns the text of one intervention. To use several, join the texts: `"; ".join([...])`.
-
-    Args:
-        parameter, freeze: One or more whole parts, between dots, of the names of parameters, and the steps that do not
-            change these parameters.
-        head: The head to clamp or scale, as `LAYER:HEAD`; `attention` scales all heads.
-        steps: The steps at which `clamp` or `scale` holds: from the first number to just before the second, `None` for
-            the end.
-        kick, at: The norm of noise to add (a kick), relative to the parameters' norm, and the step at which to add it.
-
-    Raises:
-        SpecError: If the arguments do not describe exactly one valid intervention.
-    """
-    texts = []
-    if parameter is not None and freeze is not None:
-        texts.append(f"freeze {parameter} {Steps(*freeze)}")
-    if head is not None and clamp is not None:
-        texts.append(f"clamp {head} {clamp} {Steps(*steps)}")
-    if head is not None and scale is not None:
-        texts.append(f"scale {head} {_digits(scale)} {Steps(*steps)}")
-    if kick is not None and at is not None:
-        texts.append(f"kick {_digits(kick)} at {at}")
-    n_given = sum(argument is not None for argument in (parameter, freeze, head, clamp, scale, kick, at))
-    if len(texts) != 1 or n_given != 2:  # Every intervention needs two arguments besides `steps`.
-        given = f"{n_given} of the arguments parameter, freeze, head, clamp, scale, kick and at"
-        expected = "one pair of arguments: parameter and freeze, head and clamp, head and scale, or kick and at"
-        fix = 'write one intervention per call, and join the texts with "; ".join([...])'
-        raise SpecError("intervene", given=given, expected=expected, fix=fix)
-    (intervention,) = interventions_of(texts[0])
-    return str(intervention)
+            raise refused(intervention, expected, "lower the steps of the intervention, or raise n_steps")
 
 
 def pattern_number(pattern: str) -> int:
@@ -197,45 +139,26 @@ def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
 
 
 def _parsed(text: str) -> Intervention:
-    clean = text.strip()
-    if match := _FREEZE.fullmatch(clean):
-        return Freeze(match["parameter"], _steps(clean, match))
-    if match := _CLAMP.fullmatch(clean):
-        if match["pattern"] not in PATTERNS:
-            raise refused(match["pattern"], f"one of the patterns {', '.join(PATTERNS)}", "correct the pattern's name")
-        return Clamp(int(match["layer"]), int(match["head"]), match["pattern"], _steps(clean, match))
-    if match := _SCALE.fullmatch(clean):
-        factor = _finite(clean, match["factor"], "a scale with a finite factor")
-        layer, head = (None if match[name] is None else int(match[name]) for name in ("layer", "head"))
-        return Scale(layer, head, factor, _steps(clean, match))
-    if match := _KICK.fullmatch(clean):
-        size = _finite(clean, match["size"], "a kick of a finite size")
-        if not size:
-            raise refused(
-                clean, "a kick (noise added to the weights) of a size > 0", "remove the kick, or raise its size"
-            )
-        return Kick(size, int(match["step"]))
-    raise refused(clean or text, _FORMS, 'write for example "freeze attention.query 0..500; kick 0.1 at 300"')
-
-
-def _finite(text: str, digits: str, expected: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise refused(text, expected, "write a number that is not infinite")
-    return number
-
-
-def _steps(text: str, match: re.Match[str]) -> Steps:
-    start, until = int(match["start"]), None if match["until"] is None else int(match["until"])
-    if until is not None and until <= start:
-        raise refused(
-            text, "steps A..B with A < B, or A.. up to the end", "exchange A and B, or remove the intervention"
-        )
-    return Steps(start, until)
-
-
-def _digits(number: float) -> str:
-    return f"{number:.15g}"
+    matches = (form.fullmatch(text) for form in (_FREEZE, _CLAMP, _SCALE, _KICK))
+    match = next((match for match in matches if match), None)
+    if match is None:
+        raise refused(text, _FORMS, 'write for example "freeze attention.query 0..500; kick 0.1 at 300"')
+    found = match.groupdict()
+    steps, number = Steps(int(found["start"]), int(found["until"]) if found["until"] else None), found.get("number")
+    if steps.until is not None and steps.until <= steps.start:
+        raise refused(text, "steps A..B with A < B, or A.. up to the end", "exchange A and B, or remove it")
+    if number is not None and (not math.isfinite(float(number)) or (match.re is _KICK and not float(number))):
+        raise refused(text, "a finite number, of a kick above 0", "change it, or remove the intervention")
+    if match.re is _FREEZE:
+        return Freeze(parameter=found["parameter"], steps=steps, text=text)
+    if match.re is _KICK:
+        return Kick(size=float(number or 0), steps=steps, text=text)
+    layer, head = (None if found[name] is None else int(found[name]) for name in ("layer", "head"))
+    if match.re is _SCALE:
+        return Scale(layer=layer, head=head, factor=float(number or 0), steps=steps, text=text)
+    if found["pattern"] not in PATTERNS:
+        raise refused(found["pattern"], f"one of the patterns {', '.join(PATTERNS)}", "correct the pattern's name")
+    return Clamp(layer=layer or 0, head=head or 0, pattern=found["pattern"], steps=steps, text=text)
 
 
 def refused(given: object, expected: str, fix: str) -> SpecError:

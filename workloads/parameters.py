@@ -7,7 +7,7 @@ import functools
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Any, ClassVar, Self
 
 from attnsweep.workloads.declaration import KINDS as KINDS
@@ -159,17 +159,8 @@ def _static_names(parameters: type[TrainingParameters]) -> tuple[str, ...]:
     return tuple(name for name, declared in parameters.declared().items() if declared.static)
 
 
-def unknown_parameter(
-    name: str,
-    value: object,
-    parameters: type[TrainingParameters],
-    others: Mapping[str, type[TrainingParameters]] = MappingProxyType({}),
-) -> SpecError:
-    """The error for an undeclared name, which says which of the `others`, by workload, has it."""
+def unknown_parameter(name: str, value: object, parameters: type[TrainingParameters]) -> SpecError:
     declared = parameters.declared()
-    if owners := [workload for workload, other in others.items() if name in other.declared()]:
-        where = f"only of {' and '.join(owners)}"
-        return SpecError(name, given=value, expected=f"a parameter of this workload, not {where}", fix="remove it")
     fix = did_you_mean(name, declared, otherwise="remove it, or correct its name")
     return SpecError(name, given=value, expected="a parameter of the workload (" + ", ".join(declared) + ")", fix=fix)
 

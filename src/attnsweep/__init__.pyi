@@ -63,7 +63,6 @@ from .workloads.errors import UserError as UserError
 from .workloads.formal_languages.language import Language as Language
 from .workloads.formal_languages.workload import FormalLanguages as FormalLanguages
 from .workloads.head_maps import attention_weights as attention_weights
-from .workloads.interventions import intervene as intervene
 from .workloads.lenses import Lenses as Lenses
 from .workloads.parameters import TrainingParameters as TrainingParameters
 from .workloads.parameters import parameter as parameter

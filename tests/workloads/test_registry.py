@@ -91,7 +91,7 @@ FINE = Outcome("knows its pairs only")
     ("declared", "subject"),
     [
         ({"outcomes": ("memorized",)}, "Mine.outcomes"),
-        ({"outcomes": {"memorized": "a text"}}, "Mine.outcomes"),
+        ({"outcomes": {"memorized": "a text"}}, "Mine.outcomes, memorized"),
         ({"outcomes": {"solved": FINE}}, "Mine.outcomes"),
         ({"outcomes": {"stuck": FINE}}, "Mine.outcomes"),
         ({"outcomes": {"Two words": FINE}}, "Mine.outcomes"),

@@ -1,13 +1,13 @@
 """The conformance suite finds each fault that it claims to find."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training
@@ -24,7 +24,6 @@ from attnsweep.workloads.testing import (
     check_same_seed_same_result,
     check_workload,
     defaults,
-    said_of_gradient,
 )
 from tests.workloads.engine.any_module import AnyModule, AnyParameters
 
@@ -64,46 +63,6 @@ def _leaking(rule: type[FirstOrder] | type[Lbfgs]):  # type: ignore[no-untyped-d
         return advance(self, parameters, evaluate_leaking, stops, most_evaluations)
 
     return leaking
-
-
-class Wrong(torch.autograd.Function):
-    """A square whose backward forgets the 2."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(value: Tensor) -> Tensor:
-        return value.square()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        del output
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        return gradient * ctx.saved_tensors[0]
-
-
-class Weight(nn.Module):
-    def __init__(self, answer: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.weight, self._answer = nn.Parameter(torch.ones(3)), answer
-
-    def forward(self) -> Tensor:
-        return self._answer(self.weight)
-
-
-def _said_of(answer: Callable[[Tensor], Tensor]) -> str:
-    return said_of_gradient(AnyModule(lambda _: Weight(answer)), Training(AnyParameters(), 0))
-
-
-def test_a_wrong_backward_is_found_and_what_autograd_cannot_know_is_said() -> None:
-    with pytest.raises(AssertionError, match="Wrong"):
-        _said_of(Wrong.apply)
-    assert _said_of(torch.exp) == "gradient: that of differences of the loss in float64"
-    assert "detaches" in _said_of(lambda weight: weight * weight.detach())
-    assert "RuntimeError" in _said_of(lambda weight: weight @ torch.ones(3))
 
 
 def _is_best(evidence: Evidence) -> NDArray[np.bool_]:
@@ -194,7 +153,9 @@ NOISE = [torch.zeros(())]
 
 def test_a_measure_that_draws_from_the_global_generator_is_found() -> None:
     workload = Noisy(STOCK["without"], lambda module: module(X))
-    with pytest.raises(AssertionError, match="two runs of the same pack differ: noise; outside of `model`, draw all"):
+    with pytest.raises(
+        AssertionError, match=r"two runs of the same pack differ: noise by .*; outside of `model`, draw all"
+    ):
         check_same_seed_same_result(workload, [Training(AnyParameters(n_steps=2), 0)])
 
 

@@ -49,65 +49,50 @@ def problem(
 ) -> type[Problem]:
     """Makes a workload class from functions that the user writes for one training, whose arguments are the parameters
     that a sweep may vary. docs/problem.md describes them (`attnsweep docs problem`)."""
-    named = {"model": read_call("model", model), "data": read_call("data", data)}
-    has_table = "draw" not in named["data"].names
-    chosen = read_loss(loss)
+    of_model, of_data, chosen = read_call("model", model), read_call("data", data), read_loss(loss)
+    has_table = "draw" not in of_data.names
+    _check_data(of_data.names, eval_step, probe_steps)
     # A user's `accuracy` takes the place of the loss's, except for a table, which has `train_accuracy` beside it.
     of_loss = [f"{use}{metric}" for use in ("", "train_") for metric in chosen.metric_names if has_table]
     own_metrics = _calls("metric", metrics, (*RESERVED_METRICS, *of_loss))
     own_levels = _calls("level", levels, ("solved", "zero", *chosen.level_names))
-    calls = named | ({"loss": chosen.call} if chosen.call else {})
-    calls |= {f"metric {metric}": call for metric, call in own_metrics.items()}
-    calls |= {f"level {level}": call for level, call in own_levels.items()}
-    roles, weights_call = _calls("head", _scores(heads), (NO_ROLE,)), read_call("weights", weights or _weights)
-    tests = _calls("certificate", certificates, ())
-    of_heads = {f"head {role}": call for role, call in roles.items()}
-    of_heads |= {f"certificate {label}": call for label, call in tests.items()}
-    calls |= of_heads | {"weights": weights_call}
-    supplied = dict.fromkeys(calls, _FOR_LOSSES) | dict.fromkeys(of_heads, _FOR_HEADS)
-    supplied |= {"model": frozenset(), "data": _FOR_DATA}
+    roles, tests = _calls("head", _scores(heads), (NO_ROLE,)), _calls("certificate", certificates, ())
+    of_weights = read_call("weights", weights or _weights)
     own_initial = read_call("initial", initial) if initial else None
-    if own_initial:
-        calls, supplied = calls | {"initial": own_initial}, supplied | {"initial": frozenset({"module", "draw"})}
     own_probes = read_call("probe_steps", probe_steps) if callable(probe_steps) else probe_steps
-    if isinstance(own_probes, Call):
-        calls, supplied = calls | {"probe_steps": own_probes}, supplied | {"probe_steps": frozenset()}
-    elif own_probes is not None and (own_probes < 1 if isinstance(own_probes, int) else min(own_probes, default=0) < 0):
-        expected = "a number of steps, at least 1, or steps from 0 on"
-        raise SpecError("probe_steps", given=probe_steps, expected=expected, fix="give these, or leave it out")
-    declared = parameters_class(
+
+    # Which arguments the engine supplies to a function: all others are parameters.
+    supplied = {of_model: frozenset[str](), of_data: _FOR_DATA}
+    supplied |= dict.fromkeys((*([chosen.call] if chosen.call else []), *own_metrics.values()), _FOR_LOSSES)
+    supplied |= dict.fromkeys(own_levels.values(), _FOR_LOSSES)
+    supplied |= dict.fromkeys((*roles.values(), *tests.values()), _FOR_HEADS) | {of_weights: _FOR_LOSSES}
+    supplied |= {own_initial: frozenset({"module", "draw"})} if own_initial else {}
+    supplied |= {own_probes: frozenset()} if isinstance(own_probes, Call) else {}
+    parameters = parameters_class(
         name,
-        calls,
         supplied,
-        _FOR_DATA | _FOR_HEADS,
-        {**_DEFAULTS, **defaults},
+        reserved=_FOR_DATA | _FOR_HEADS,
+        defaults={**_DEFAULTS, **defaults},
         always_static=("data",) if has_table else (),
         more=_OF_TABLES if has_table else MappingProxyType({}),
     )
-    if {"draw", "fixed"} <= {*named["data"].names}:
-        expected = "`draw` for new data at each step, or `fixed` for a table of each training"
-        fix = "for what stays the same beside what is drawn at each step, use draw.fixed"
-        raise SpecError("data", given="the arguments draw and fixed", expected=expected, fix=fix)
-    if eval_step is not None and ("step" not in named["data"].names or eval_step < 0):
-        expected = "a step from 0 on, for a function `data` with the argument `step`"
-        fix = "add the argument `step` to `data`, or leave eval_step out"
-        raise SpecError("eval_step", given=eval_step, expected=expected, fix=fix)
     level_names = ("zero", *chosen.level_names, *own_levels)
     attributes = {
         "__module__": model.__module__,
         "__doc__": summary or name,
         "name": name,
         "summary": summary or name.replace("_", " "),
-        "parameters": declared,
+        "parameters": parameters,
         "level_names": level_names,
         "outcomes": dict(outcomes),
         "events": {event: _checked(when, f"the event {event}") for event, when in events.items()},
-        **named,
+        "model": of_model,
+        "data": of_data,
         "training_loss": chosen,
         "metrics": own_metrics,
         "own_levels": own_levels,
         "heads": roles,
-        "weights_of_heads": weights_call,
+        "weights_of_heads": of_weights,
         "head_score_names": tuple(roles),
         "solved_below": float(solved) if isinstance(solved, int | float) else None,
         "verdicts": VerdictTable((_diverged(has_table), *_rules(solved, outcomes, level_names))),
@@ -123,6 +108,27 @@ def problem(
     maps = None if weights is None else lambda module, batch: [*kind().attention(module, batch)]
     kind.lenses = Lenses(attention=maps, vocabulary=lambda _: vocabulary)
     return kind
+
+
+def _check_data(names: tuple[str, ...], eval_step: int | None, probe_steps: object) -> None:
+    if {"draw", "fixed"} <= {*names}:
+        expected = "`draw` for new data at each step, or `fixed` for a table of each training"
+        fix = "for what stays the same beside what is drawn at each step, use draw.fixed"
+        raise SpecError("data", given="the arguments draw and fixed", expected=expected, fix=fix)
+    if eval_step is not None and ("step" not in names or eval_step < 0):
+        expected = "a step from 0 on, for a function `data` with the argument `step`"
+        fix = "add the argument `step` to `data`, or leave eval_step out"
+        raise SpecError("eval_step", given=eval_step, expected=expected, fix=fix)
+    least = (
+        probe_steps
+        if isinstance(probe_steps, int)
+        else min(probe_steps, default=0) + 1
+        if isinstance(probe_steps, Sequence)
+        else 1
+    )
+    if least < 1:
+        expected = "a number of steps, at least 1, or steps from 0 on"
+        raise SpecError("probe_steps", given=probe_steps, expected=expected, fix="give these, or leave it out")
 
 
 _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(

@@ -2,11 +2,10 @@
 
 import dataclasses
 import inspect
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias
 
 import torch
@@ -21,7 +20,7 @@ _COMMON = TrainingParameters.declared()
 """The parameters that the trainings of all workloads have."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
     """A user's function, which takes from a dictionary of values those that it names."""
 
@@ -44,112 +43,97 @@ class Call:
 
 def read_call(role: str, function: object) -> Call:
     """Reads the names of a function's arguments; a `SpecError` for what is none, or has others than named ones."""
-    if not callable(function):
-        raise SpecError(
-            role, given=function, expected="a Python function", fix="pass a function that is made by `def` or `lambda`"
-        )
-    arguments = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    if other := [str(argument) for argument in arguments if argument.kind not in named]:
-        expected = "a function without positional-only arguments, *args and **kwargs"
-        raise SpecError(role, given=other[0], expected=expected, fix="list all arguments of the function by name")
+    arguments = inspect.signature(function).parameters.values() if callable(function) else ()
+    if not callable(function) or any(argument.kind not in named for argument in arguments):
+        given = ", ".join(map(str, arguments)) or function
+        expected, fix = "a Python function without positional-only arguments, *args and **kwargs", "list all by name"
+        raise SpecError(role, given=given, expected=expected, fix=fix)
     return Call(role, function, tuple(argument.name for argument in arguments))
 
 
 def parameters_class(
     name: str,
-    calls: Mapping[str, Call],
-    supplied: Mapping[str, frozenset[str]],
+    supplied: Mapping[Call, frozenset[str]],
     reserved: frozenset[str],
     defaults: Mapping[str, object],
     always_static: Sequence[str] = (),
-    more: Mapping[str, tuple[Any, Any]] = types.MappingProxyType({}),
+    more: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
 ) -> type[TrainingParameters]:
     """Makes a workload's parameter class from the arguments of the user's functions.
 
     Args:
-        supplied: The arguments that the engine supplies to a function, by role: no parameters.
+        supplied: The arguments that the engine supplies to each function: no parameters.
         reserved: Those that it supplies to any function, used or not.
         always_static: The roles of functions whose parameters are all static.
         more: Further parameters: (type, field) by name.
     """
     fields: dict[str, tuple[Any, Any]] = dict(more)
-    without_default, known_before = [], []
-    reserved = (reserved | {*dir(TrainingParameters)}) - _COMMON.keys()
-    for role, call in calls.items():
-        hints = typing.get_type_hints(call.function) if inspect.isroutine(call.function) else {}
-        for argument in inspect.signature(call.function).parameters.values():
-            if argument.name in supplied[role]:
-                continue
-            if argument.name in reserved:
-                raise _refused_name(role, argument.name, "no value that attnsweep passes to another function")
-            if argument.name in more or _is_common(role, argument.name):
-                known_before.append((role, argument))
-                continue
-            if argument.default is argument.empty:
-                without_default.append((argument.name, role, hints.get(argument.name) is Tensor))
-                continue
-            declared = _declared(role, argument, hints.get(argument.name), is_static=role in always_static)
-            known = fields.setdefault(argument.name, declared)
-            if known[1].default != declared[1].default:
-                expected = f"the default {known[1].default} that the same argument has in another function"
-                fix = f"give {argument.name} the same default in all functions"
-                raise SpecError(f"{argument.name} of {role}", given=declared[1].default, expected=expected, fix=fix)
-    for argument_name, role, is_tensor in without_default:
-        close = did_you_mean(argument_name, {*supplied[role], *fields}, otherwise="")
-        # Losses and what is measured may take tensors by the names that `data` gives them.
-        is_of_data = "target" in supplied[role] and (is_tensor or not close)
-        if argument_name not in fields and not is_of_data:
-            expected = "an argument with a default, such as n_layers: int = 2; or of a tensor of `data`, `: Tensor`"
-            fix = close or f"give {argument_name} a default in this function, or in another with the same argument"
-            raise SpecError(f"{argument_name} of {role}", given="an argument without one", expected=expected, fix=fix)
-    for parameter_name, value in defaults.items():
-        fields[parameter_name] = _with_default(parameter_name, value)
+    own_names = (reserved | {*dir(TrainingParameters)}) - _COMMON.keys()
+    arguments = [
+        (call.role, argument, hint, own)
+        for call, own in supplied.items()
+        for argument, hint in _arguments(call)
+        if argument.name not in own
+    ]
+    for role, argument, hint, _ in arguments:
+        common = _COMMON.get(argument.name)
+        is_number = (
+            common is None or common.static or (role != "model" and common.kind is float and not common.optional)
+        )
+        if argument.name in own_names or not is_number:
+            expected = "a name that attnsweep passes to no other function; of a number in every training, or static"
+            raise _refused(role, argument, argument.name, expected, "rename the argument")
+        if argument.name not in more and common is None and argument.default is not argument.empty:
+            declared = _declared(role, argument, hint, is_static=role in always_static)
+            fields.setdefault(argument.name, declared)
+    fields |= {parameter_name: _with_default(parameter_name, value) for parameter_name, value in defaults.items()}
+    bases = (TrainingParameters,)
+    columns = [(field_name, kind, field) for field_name, (kind, field) in fields.items()]
     made: type[TrainingParameters] = dataclasses.make_dataclass(
-        f"{name}_parameters",
-        [(field_name, kind, field) for field_name, (kind, field) in fields.items()],
-        bases=(TrainingParameters,),
-        frozen=True,
-        kw_only=True,
+        f"{name}_parameters", columns, bases=bases, frozen=True, kw_only=True
     )
-    for role, argument in known_before:
-        default = made.declared()[argument.name].default
-        if argument.default not in (argument.empty, default):
-            expected = f"no default here, or {default}: every training has this parameter"
-            fix = "leave the default out; `defaults` of at.problem and a sweep's space change it"
-            raise SpecError(f"{argument.name} of {role}", given=argument.default, expected=expected, fix=fix)
+    declared_names = made.declared()
+    for role, argument, hint, own in arguments:
+        if argument.default is not argument.empty:
+            default, given = declared_names[argument.name].default, argument.default
+            if default != (given.default if isinstance(given, dataclasses.Field) else given):
+                expected = f"no default here, or {default}, that of another function or of every training"
+                raise _refused(role, argument, given, expected, "leave it out, or use `defaults` of at.problem")
+        elif argument.name not in declared_names:
+            close = did_you_mean(argument.name, {*own, *fields}, otherwise="")
+            # Losses and what is measured may take tensors by the names that `data` gives them.
+            if "target" not in own or (close and hint is not Tensor):
+                expected = "an argument with a default, as n_layers: int = 2; or of a tensor of `data`, `: Tensor`"
+                fix = close or f"give {argument.name} a default in this function, or in another with the same argument"
+                raise _refused(role, argument, "an argument without one", expected, fix)
     return made
 
 
-def _refused_name(role: str, name: str, meaning: str) -> SpecError:
-    expected = f"an argument whose name means {meaning}, and is no name of attnsweep's own"
-    return SpecError(f"{name} of {role}", given=name, expected=expected, fix="rename the argument")
+def _arguments(call: Call) -> Iterator[tuple[inspect.Parameter, Any]]:
+    hints = typing.get_type_hints(call.function) if inspect.isroutine(call.function) else {}
+    for argument in inspect.signature(call.function).parameters.values():
+        yield argument, hints.get(argument.name)
 
 
-def _is_common(role: str, name: str) -> bool:
-    declared = _COMMON.get(name)
-    if declared is None:
-        return False
-    if not declared.static and (role == "model" or declared.optional or declared.kind is not float):
-        raise _refused_name(role, name, "a number in every training, or a static parameter")
-    return True
+def _refused(role: str, argument: inspect.Parameter, given: object, expected: str, fix: str) -> SpecError:
+    return SpecError(f"{argument.name} of {role}", given=given, expected=expected, fix=fix)
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
     """All but numbers that are never null are static: shapes, or an `is None`, may depend on them."""
-    subject, field = f"{argument.name} of {role}", argument.default
+    field = argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):
         field = parameter(field, f"argument of {role}", choices=choices or None)
     declared = dict(field.metadata["parameter"])
-    members = _members(hint, declared["default"])
-    kinds = {str} if choices else {member for member in members if member is not types.NoneType}
+    members = (type(declared["default"]),) if hint is None else typing.get_args(hint) or (hint,)
+    kinds = {str} if choices else {*members} - {NoneType}
     if len(kinds) != 1 or not kinds <= {*KINDS}:
         expected = f"a type among {', '.join(kind.__name__ for kind in KINDS)}, or one of these and None"
-        fix = "annotate the argument, such as width: int = 16"
-        raise SpecError(subject, given=str(argument), expected=expected, fix=fix)
+        raise _refused(role, argument, str(argument), expected, "annotate the argument, such as width: int = 16")
     (kind,) = kinds
-    is_optional = types.NoneType in members
+    is_optional = NoneType in members
     declared["static"] = declared["static"] or is_static or is_optional or kind is not float
     if kind is float and isinstance(declared["default"], int):
         declared["default"] = float(declared["default"])
@@ -157,23 +141,17 @@ def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: b
     return (kind | None if is_optional else kind), field
 
 
-def _members(hint: Any, default: object) -> tuple[type, ...]:
-    return (type(default),) if hint is None else typing.get_args(hint) or (hint,)
-
-
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
     """Gives one of the parameters that all workloads have another default."""
     known = _COMMON.get(name)
     if known is None:
-        common = ", ".join(_COMMON)
-        expected = f"the name of a parameter that every training has: {common}"
+        expected = f"the name of a parameter that every training has: {', '.join(_COMMON)}"
         fix = "to change the default of an argument of your own function, change it in the function's signature"
         raise SpecError("defaults", given=name, expected=expected, fix=fix)
     kind: Any = known.kind | None if known.optional else known.kind
-    declared = {field.name: getattr(known, field.name) for field in dataclasses.fields(known)}
-    declared |= {"default": known.accept(value)}
-    metadata = {key: declared[key] for key in declared if key not in ("name", "kind", "optional")}
-    return kind, dataclasses.field(default=declared["default"], metadata={"parameter": metadata})
+    kept = {field.name for field in dataclasses.fields(known)} - {"name", "kind", "optional"}
+    metadata = {key: getattr(known, key) for key in kept} | {"default": known.accept(value)}
+    return kind, dataclasses.field(default=metadata["default"], metadata={"parameter": metadata})
 
 
 Values: TypeAlias = Mapping[str, Any]
@@ -228,12 +206,11 @@ def read_loss(loss: object) -> Loss:
 
 def _class_scores(values: Values) -> tuple[Tensor, Tensor]:
     output, target = values["output"], values["target"]
-    if output.dim() < 2 or output.shape[:-1] != target.shape or not _is_whole(target):
-        fix = "let `data` return one class for each row of the output, as int64"
-        if output.shape == target.shape:
-            shares = "lambda output, target: -(target * output.log_softmax(-1)).sum(-1).mean()"
-            fix = f"for shares of classes, pass the loss {shares}"
+    is_whole = not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
+    if output.dim() < 2 or output.shape[:-1] != target.shape or not is_whole:
         expected = "whole numbers in the output's shape without its last axis, the classes"
+        shares = "pass the loss lambda output, target: -(target * output.log_softmax(-1)).sum(-1).mean()"
+        fix = shares if output.shape == target.shape else "return one class for each row of the output, as int64"
         raise _misfit("cross_entropy", output, target, expected, fix)
     return output, target.long()
 
@@ -246,15 +223,9 @@ def _numbers(values: Values) -> tuple[Tensor, Tensor]:
     return output, target
 
 
-def _is_whole(value: Tensor) -> bool:
-    return not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
-
-
 def _misfit(loss: str, output: Tensor, target: Tensor, expected: str, fix: str) -> SpecError:
-    def described(value: Tensor) -> str:
-        return f"{str(value.dtype).removeprefix('torch.')} of the shape {tuple(value.shape)}"
-
-    given = f"{loss} of an output {described(output)} and a target {described(target)}"
+    shapes = [f"{str(each.dtype).removeprefix('torch.')} of the shape {tuple(each.shape)}" for each in (output, target)]
+    given = f"{loss} of an output {shapes[0]} and a target {shapes[1]}"
     return SpecError("loss", given=given, expected=f"a target of {expected}", fix=fix)
 
 
