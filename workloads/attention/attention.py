@@ -6,16 +6,15 @@ H head, C channel of a query and a key, E = D / H channel of a value.
 """
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.attention.layers import Linear, MakesLinear
+from attnsweep.workloads.attention.layers import Linear
 from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.interventions import BY_POSITION, CLAMP, LOGIT_FACTOR, PATTERNS, pattern_number
+from attnsweep.workloads.interventions import CLAMP, LOGIT_FACTOR, PATTERNS, pattern_number
 
 QK_FORMS = ("factored", "merged")
 ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
@@ -42,13 +41,15 @@ class Sight:
     @classmethod
     def causal(cls, like: Tensor) -> "Sight":
         """Makes the mask with which a token of `like` (n_sequences, n_tokens, d_model) sees no later ones."""
-        T = like.shape[1]
-        return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device).tril(), like.dtype)
+        return cls.of(_all(like).tril(), like.dtype)
 
     @classmethod
     def everything(cls, like: Tensor) -> "Sight":
-        T = like.shape[1]
-        return cls.of(torch.ones(1, T, T, dtype=torch.bool, device=like.device), like.dtype)
+        return cls.of(_all(like), like.dtype)
+
+
+def _all(like: Tensor) -> Tensor:
+    return torch.ones(1, like.shape[1], like.shape[1], dtype=torch.bool, device=like.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +60,15 @@ class LogitScale:
     has_log_n: Tensor
 
     def of(self, log_n: Tensor) -> Tensor:
-        """Returns each query's factor, in the shape of `log_n`, the logarithm of the number of keys that it sees."""
         return self.scale * torch.where(self.has_log_n, log_n, 1.0)
 
 
 def logit_scale(attention_scale: str | float, d_head: int) -> LogitScale:
     """Builds the factor by which attention logits are multiplied: a number is in units of 1 / sqrt(d), a name is one of
-    `ATTENTION_SCALES`, listed below, where d is the number of key channels of a head (`d_head`).
+    `ATTENTION_SCALES`; d is the number of key channels of a head.
 
-    - `inv_sqrt_d`: logits / sqrt(d), the usual scale.
-    - `one`: logits unscaled.
-    - `log_n_inv_sqrt_d`: logits log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). With
-      a causal mask n grows with the query's position. At n = 1 the factor is 0, which changes nothing: the softmax over
-      one key is 1.
+    With `log_n_inv_sqrt_d` it is log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). At n
+    = 1 it is 0, which changes nothing: the softmax over one key is 1.
     """
     factor = 1.0 if isinstance(attention_scale, str) else attention_scale
     scale = 1.0 if attention_scale == "one" else factor * d_head**-0.5
@@ -118,23 +115,17 @@ def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None, n_ke
     """
     if clamp_H is None:
         return weight_BHQK
-    (Q, K), dtype = weight_BHQK.shape[-2:], weight_BHQK.dtype
-    seen_BHQK = (bias_BHQK > -torch.inf).to(dtype)
+    Q, K = weight_BHQK.shape[-2:]
+    seen_BHQK = (bias_BHQK > -torch.inf).to(weight_BHQK)
     position_K = torch.arange(K, device=weight_BHQK.device)
-    position_Q1 = torch.arange(Q, device=weight_BHQK.device).unsqueeze(1) + ((n_keys or K) - Q)
-    before_QK, own_QK, after_QK = ((position_K == position_Q1 + offset).to(dtype) for offset in (-1, 0, 1))
-    number_H11 = clamp_H.view(-1, 1, 1)
-    wanted_HQK = torch.where(number_H11 == pattern_number("next_token"), after_QK, own_QK)
-    wanted_HQK = torch.where(number_H11 == pattern_number("previous_token"), before_QK, wanted_HQK)
-    one_key_BHQK = wanted_HQK * seen_BHQK
-    one_key_BHQK = one_key_BHQK + (1 - one_key_BHQK.sum(-1, keepdim=True)) * own_QK
-    for names, pattern in (
-        (BY_POSITION, one_key_BHQK),
-        (("uniform",), seen_BHQK / seen_BHQK.sum(-1, keepdim=True)),
-        (("none",), torch.zeros((), dtype=dtype, device=weight_BHQK.device)),
-    ):
-        is_clamped_H11 = reduce(torch.logical_or, [number_H11 == pattern_number(name) for name in names])
-        weight_BHQK = torch.where(is_clamped_H11, pattern, weight_BHQK)
+    own_Q1 = position_K[:Q].unsqueeze(1) + ((n_keys or K) - Q)
+    own_QK = (position_K == own_Q1).to(weight_BHQK)
+    patterns = {"uniform": seen_BHQK / seen_BHQK.sum(-1, keepdim=True), "none": torch.zeros_like(own_QK)}
+    for name, offset in (("previous_token", -1), ("self", 0), ("next_token", 1)):
+        one_BHQK = (position_K == own_Q1 + offset) * seen_BHQK
+        patterns[name] = one_BHQK + (1 - one_BHQK.sum(-1, keepdim=True)) * own_QK
+    for name in PATTERNS:
+        weight_BHQK = torch.where(clamp_H.view(-1, 1, 1) == pattern_number(name), patterns[name], weight_BHQK)
     return weight_BHQK
 
 
@@ -178,16 +169,8 @@ class Attention(HoldableHeads):
         qk: The form of the logits, one of `QK_FORMS`.
         qk_rank: The channels C of a head's queries and keys, for `factored`; `None` = D / H.
         kind: `softmax`, or `linear`: weights s Q K^t, divided by the number of keys that a query sees.
-        attention_scale: The factor s of the logits, or its name: see `logit_scale`. The d of that function is C with
-            `factored`, and D / H with `merged`, so that the default scale does not depend on the form.
-
-    Attributes:
-        query, key, value, out: The linear layers; `key` is `None` with `merged`.
-        scale, has_log_n: The factor s as buffers, so that trainings of one program may differ in it.
-        clamp_H, logit_factor_H: The buffers of interventions: see `HoldableHeads`.
-
-    Raises:
-        SpecError: If D is not a multiple of H, or `qk_rank` is given with `merged`.
+        attention_scale: The factor s of the logits, or its name: see `logit_scale`. Its d is C with `factored`, and D /
+            H with `merged`. Trainings of one program may differ in it.
 
     Source: Vaswani et al. 2017, section 3.2. The mask is minus infinity before the softmax.
     """
@@ -204,16 +187,15 @@ class Attention(HoldableHeads):
         qk: str = "factored",
         qk_rank: int | None = None,
         attention_scale: str | float = "inv_sqrt_d",
-        linear: MakesLinear = Linear,
     ) -> None:
         super().__init__(n_heads)
         self.kind = kind
         check_heads(d_model, n_heads, qk, qk_rank)
         C = d_model if qk == "merged" else qk_rank or d_model // n_heads
-        self.query = linear(d_model, n_heads * C)
-        self.key = linear(d_model, n_heads * C) if qk == "factored" else None
-        self.value = linear(d_model, d_model)
-        self.out = linear(d_model, d_model)
+        self.query = Linear(d_model, n_heads * C)
+        self.key = Linear(d_model, n_heads * C) if qk == "factored" else None
+        self.value = Linear(d_model, d_model)
+        self.out = Linear(d_model, d_model)
         factor = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
         self.register_buffer("scale", factor.scale)
         self.register_buffer("has_log_n", factor.has_log_n)
@@ -238,11 +220,8 @@ class Attention(HoldableHeads):
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
         """The queries (n_sequences, n_heads, n_queries, n_channels) with the logits' scale and their heads' factors."""
-        return self.scaled(by_head(self.query(asking_BQD) * self.factor(sight), self.n_heads))
-
-    def factor(self, sight: Sight) -> Tensor:
-        """Returns the factor (n_sequences, n_queries, 1) of each query's logits, as `attention_scale` defines it."""
-        return LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
+        factor_BQ1 = LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
+        return self.scaled(by_head(self.query(asking_BQD) * factor_BQ1, self.n_heads))
 
     def keys(self, x_BKD: Tensor) -> Tensor:
         """The keys (n_sequences, n_heads, n_keys, n_channels) of the attended tokens."""
@@ -259,9 +238,8 @@ def check_heads(d_model: int, n_heads: int, qk: str = "factored", qk_rank: int |
     if qk not in QK_FORMS:
         raise SpecError("qk", given=qk, expected=f"one of {', '.join(QK_FORMS)}", fix="correct the value of qk")
     if d_model % n_heads:
-        raise SpecError(
-            "n_heads", given=n_heads, expected=f"a divisor of d_model={d_model}", fix="change n_heads or d_model"
-        )
+        expected = f"a divisor of d_model={d_model}"
+        raise SpecError("n_heads", given=n_heads, expected=expected, fix="change n_heads or d_model")
     if qk == "merged" and qk_rank is not None:
         no_rank, fix = "null with qk=merged, which has no rank", "remove qk_rank, or set qk=factored"
         raise SpecError("qk_rank", given=qk_rank, expected=no_rank, fix=fix)

@@ -7,7 +7,6 @@ Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P 
 import functools
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -35,13 +34,6 @@ class Linear(nn.Linear, DrawnByEngine):
     def reset_parameters(self) -> None:
         for value in self.parameters():
             nn.init.zeros_(value)
-
-
-class MakesLinear(Protocol):
-    """The type of a function or class that makes linear layers, such as `Linear`."""
-
-    def __call__(self, in_features: int, out_features: int) -> nn.Module:
-        """Makes a linear layer from (..., in_features) to (..., out_features)."""
 
 
 class Embedding(nn.Embedding, DrawnByEngine):
@@ -97,18 +89,13 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """A feed-forward network: a linear layer, an activation function g, and a second linear layer, g(x W_1^t + b_1)
-    W_2^t + b_2.
+    """A feed-forward network with one hidden layer of `d_ffn` channels, g(x W_1^t + b_1) W_2^t + b_2, where g is one of
+    `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation."""
 
-    Args:
-        d_model, d_ffn: The numbers of channels outside and in the hidden layer.
-        activation: The name of g, one of `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation.
-    """
-
-    def __init__(self, d_model: int, d_ffn: int, *, activation: str = "relu", linear: MakesLinear = Linear) -> None:
+    def __init__(self, d_model: int, d_ffn: int, *, activation: str = "relu") -> None:
         super().__init__()
-        self.first = linear(d_model, d_ffn)
-        self.second = linear(d_ffn, d_model)
+        self.first = Linear(d_model, d_ffn)
+        self.second = Linear(d_ffn, d_model)
         self.activation = activation
         self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 

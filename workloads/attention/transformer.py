@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from attnsweep.workloads.attention.attention import Attention, Sight, by_head
-from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear, MakesLinear, sinusoids
+from attnsweep.workloads.attention.layers import Embedding, FeedForward, LayerNorm, Linear, sinusoids
 from attnsweep.workloads.errors import SpecError
 
 Positions = Literal["learned", "sinusoidal", "rope", "relative", "none"]
@@ -92,7 +92,6 @@ class TransformerBlock(nn.Module):
         norm: Norm = "pre",
         layer_norm_eps: float = 1e-5,
         dropout: float = 0.0,
-        linear: MakesLinear = Linear,
         attention: Attention | None = None,
     ) -> None:
         super().__init__()
@@ -100,10 +99,10 @@ class TransformerBlock(nn.Module):
         width = 4 * d_model if d_ffn is None else d_ffn
         self.attention_norm = _norm(norm, d_model, layer_norm_eps)
         self.attention = attention or Attention(
-            d_model, n_heads, qk=qk, qk_rank=qk_rank, attention_scale=attention_scale, linear=linear
+            d_model, n_heads, qk=qk, qk_rank=qk_rank, attention_scale=attention_scale
         )
         self.ffn_norm = _norm(norm, d_model, layer_norm_eps) if width else nn.Identity()
-        self.ffn = FeedForward(d_model, width, activation=activation, linear=linear) if width else None
+        self.ffn = FeedForward(d_model, width, activation=activation) if width else None
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x_BTD: Tensor, sight: Sight, n_last: int | None = None) -> tuple[Tensor, Tensor]:
