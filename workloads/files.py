@@ -1,18 +1,14 @@
 """Finds files that a user names by path; on another machine, the copies that the driver has sent."""
 
 import atexit
-import fcntl
-import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from attnsweep.workloads.errors import UserError
 
-_PREFIX = "attnsweep-files-"
 _carried: dict[str, Path] = {}
 """Local copies of the files that the driver has sent, by the path that the user gave."""
 _folders: list[Path] = []
@@ -32,8 +28,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     except (RuntimeError, ValueError) as error:
         # `Path.resolve` raises RuntimeError for a circle of links, ValueError for a null character.
         reason = str(error)
-    advice = f"{fix} ({reason})"
-    raise UserError(subject, given=str(path), expected=expected, fix=advice)
+    raise UserError(subject, given=str(path), expected=expected, fix=f"{fix} ({reason})")
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
@@ -54,36 +49,7 @@ def unpacked(files: Mapping[str, bytes]) -> Path:
 
 
 def _folder() -> Path:
-    if _folders and _folders[-1].is_dir():
-        return _folders[-1]
-    _remove_abandoned()
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Until it is locked, another process may take the folder for abandoned and remove it.
-        with suppress(FileNotFoundError):
-            if _take_lock(os.open(folder, os.O_RDONLY)) and folder.is_dir():
-                atexit.register(shutil.rmtree, folder, ignore_errors=True)
-                _folders.append(folder)
-                return folder
-
-
-def _remove_abandoned() -> None:
-    """Those of killed processes, whose locks no process holds."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # If the folder belongs to another user, opening it raises an OSError. The folder is then left alone.
-        with suppress(OSError):
-            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if _take_lock(opened):
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(opened)
-
-
-def _take_lock(opened: int) -> bool:
-    """Locks a folder until this process ends; `False` if another holds the lock."""
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    if not _folders or not _folders[-1].is_dir():
+        _folders.append(Path(tempfile.mkdtemp(prefix="attnsweep-files-")))
+        atexit.register(shutil.rmtree, _folders[-1], ignore_errors=True)
+    return _folders[-1]

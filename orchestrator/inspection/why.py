@@ -18,8 +18,8 @@ from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.diagnostics.kicks import MOST_TELLING, kick_and_train
+from attnsweep.workloads.diagnostics.negative_curvature import Saddle, saddle_of
 from attnsweep.workloads.diagnostics.objective import Objective
-from attnsweep.workloads.diagnostics.saddle import Saddle, saddle_of
 from attnsweep.workloads.engine.contract import Batch, Lanes, Training, Workload
 from attnsweep.workloads.engine.functional import gradients_of
 from attnsweep.workloads.engine.intervening import hold_as

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.diagnostics.kicks import kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
-from attnsweep.workloads.diagnostics.objective import RESET_STEPS, Objective, solves_after_reset
+from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes
 from attnsweep.workloads.engine.functional import parted
 from attnsweep.workloads.engine.layout import selected
@@ -26,6 +26,26 @@ from attnsweep.workloads.engine.optimizers import State
 _SMALL_SHARE = 1e-10
 """A curvature of a full model is negative if below 0 by more than this share of the largest. For a product of m
 matrices of size sigma it is only about sigma^(m-2), which float64 still tells from 0."""
+
+RESET_STEPS = 1000
+"""Steps after `reset_valley`; most trainings that the valley trapped solve within a few hundred."""
+
+
+def reset_valley(v_LNN: Tensor) -> Tensor:
+    """Moves the value matrix of system P out of the "valley at infinity", along which the weights grow without end: v P
+    becomes alpha P, where P = 11^t / N averages over the N categories.
+
+    For texts of M tokens and v = alpha (I - P) + beta P, the best q reaches the loss ((N-1)/N) (1-rho)^2 / ((N-1) + M
+    rho^2), with rho = beta/alpha. This loss is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A
+    barrier separates these two regions, so a training below the level 1/N with alpha beta < 0 never solves. The reset
+    sets rho = 1, after which it does. Derivation: docs/theory.md, the valley at infinity.
+    """
+    N = v_LNN.shape[1]
+    row_means_LN1 = v_LNN.mean(2, keepdim=True)
+    trace_L = v_LNN.diagonal(dim1=1, dim2=2).sum(1) - row_means_LN1.sum((1, 2))
+    alpha_L = trace_L / (N - 1)
+    return v_LNN - row_means_LN1 + alpha_L.view(-1, 1, 1) / N
+
 
 Loss = Callable[[nn.Module, Batch], Tensor]
 
@@ -67,14 +87,9 @@ def _solves_after_reset(
     objective, parameters = split(module, loss, state)
     shared = lanes.shared
     solved_level = 0.05 * (1 - 1 / shared.n_categories) / shared.n_positions * (shared.n_positions - 1)
-    solves = solves_after_reset(
-        objective,
-        parameters,
-        shared.optimizer,
-        lanes.tensor("learning_rate"),
-        solved_level,
-        n_steps=max(RESET_STEPS, shared.n_steps),
-    )
+    reset = parameters | {"v_NN": reset_valley(parameters["v_NN"])}
+    n_steps, rates = max(RESET_STEPS, shared.n_steps), lanes.tensor("learning_rate")
+    solves = objective.falls_below(solved_level, reset, shared.optimizer, rates, n_steps)
     return [Certificate("valley_reset", solved) for solved in solves.tolist()]
 
 

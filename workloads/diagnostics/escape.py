@@ -27,10 +27,6 @@ _RATIO = 3.0
 _ROUNDING = 1e-12
 
 
-class _NotAScaleFamilyError(Exception):
-    """Raised unless each initial weight is proportional to init_sigma or does not depend on it."""
-
-
 def _in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
     return replace(training, parameters=replace(training.parameters, dtype="float64", float32_state=False, **changed))
 
@@ -60,7 +56,7 @@ class _Start:
 
     @property
     def rows(self) -> Tensor:
-        return self._layout.rows(self.weights)
+        return self.scaled((), 1.0)
 
     def scaled(self, names: Sequence[str], factor: float) -> Tensor:
         return self._layout.rows(self.weights | {name: factor * self.weights[name] for name in names})
@@ -76,10 +72,10 @@ def _scale_with_sigma(large: State, small: State) -> list[str]:
         if torch.equal(value, small[name]):
             continue
         if not torch.allclose(value, _RATIO * small[name], rtol=_ROUNDING, atol=0.0):
-            raise _NotAScaleFamilyError(f"the initial values of parameter {name} are not proportional to init_sigma")
+            raise ValueError(f"the initial values of parameter {name} are not proportional to init_sigma")
         names.append(name)
     if not names:
-        raise _NotAScaleFamilyError("no parameter has initial values that are proportional to init_sigma")
+        raise ValueError("no parameter has initial values that are proportional to init_sigma")
     return names
 
 
@@ -113,6 +109,7 @@ def _times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) ->
 
 
 def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) -> Tensor:
+    """One step of the method of Runge and Kutta."""
     step = stride[:, None]
     second = descent(rows - step / 2 * gradient)[1]
     third = descent(rows - step / 2 * second)[1]

@@ -69,36 +69,3 @@ class Objective:
             if fell.all():
                 break
         return fell
-
-
-RESET_STEPS = 1000
-"""Steps after `reset_valley`; most trainings that the valley trapped solve within a few hundred."""
-
-
-def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Moves the value matrix of system P out of the "valley at infinity", along which the weights grow without end: v P
-    becomes alpha P, where P = 11^t / N averages over the N categories.
-
-    For texts of M tokens and v = alpha (I - P) + beta P, the best q reaches the loss ((N-1)/N) (1-rho)^2 / ((N-1) + M
-    rho^2), with rho = beta/alpha. This loss is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A
-    barrier separates these two regions, so a training below the level 1/N with alpha beta < 0 never solves. The reset
-    sets rho = 1, after which it does. Derivation: docs/theory.md, the valley at infinity.
-    """
-    N = v_LNN.shape[1]
-    row_means_LN1 = v_LNN.mean(2, keepdim=True)
-    trace_L = v_LNN.diagonal(dim1=1, dim2=2).sum(1) - row_means_LN1.sum((1, 2))
-    alpha_L = trace_L / (N - 1)
-    return v_LNN - row_means_LN1 + alpha_L.view(-1, 1, 1) / N
-
-
-def solves_after_reset(
-    objective: Objective,
-    parameters: State,
-    rule: str,
-    learning_rate: Tensor,
-    solved_level: float,
-    n_steps: int = RESET_STEPS,
-) -> Tensor:
-    """Whether each training solves the task when trained on after `reset_valley`: only the valley had trapped it."""
-    reset = parameters | {"v_NN": reset_valley(parameters["v_NN"])}
-    return objective.falls_below(solved_level, reset, rule, learning_rate, n_steps)

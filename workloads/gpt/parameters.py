@@ -85,11 +85,6 @@ class GPTParameters(TrainingParameters):
         for name, value in self.pinned(self.values()).items():
             object.__setattr__(self, name, value)
         TASKS[self.task].check(self.n_words, self.n_tokens, self.corpus)
-        least = TASKS[self.task].least_contrast(self.eval_batch_size * (self.n_tokens - 1))
-        if self.chain_contrast < least:
-            of = f"task={self.task}, eval_batch_size={self.eval_batch_size} and n_tokens={self.n_tokens}"
-            expected = f"at least {least} with {of}: with less, noise decides whether a training is solved"
-            raise self.refused("chain_contrast", expected, "raise chain_contrast, or eval_batch_size")
 
     @classmethod
     def pinned(cls, values: Mapping[str, Value]) -> dict[str, Value]:

@@ -56,11 +56,6 @@ class Task(ABC):
             expected = f"at least {self.least_words} words with task={self.name}, or some tasks are trivial"
             raise SpecError("n_words", given=n_words, expected=expected, fix="raise n_words")
 
-    def least_contrast(self, n_judged: int) -> float:
-        """The smallest `chain_contrast` at which a loss on `n_judged` tokens can tell how a training ended."""
-        del n_judged
-        return 0.0
-
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """Draws the tensors that define each training's distribution, by name; none if they are all alike. `contrast_L`
         is `chain_contrast`, float64; `corpus` the file of a prepared text."""
@@ -117,10 +112,6 @@ class BigramTable(Task):
         }
 
 
-_DEVIATIONS = 10.0
-"""The least contrast of `order_2_chain` is this number over the square root of the number of tokens."""
-
-
 class Order2Chain(Task):
     """Stationary Markov chains of the previous and the current token. Their transition probabilities are
     softmax(contrast z), where z has standard normal entries drawn for each training."""
@@ -128,13 +119,6 @@ class Order2Chain(Task):
     name = "order_2_chain"
     least_words = 4  # the same number as in `BigramTable`
     most_words = 16  # small, because the stationary distribution is computed from n_words^2 linear equations
-
-    def least_contrast(self, n_judged: int) -> float:
-        """With a vocabulary of V words, the best predictor that sees only the current token is worse than the optimum
-        by about contrast^2 (1 - 1/V)^2 / 2 nats per token, with a standard deviation of contrast (1 - 1/V). Over n
-        tokens the mean difference is contrast (1 - 1/V) sqrt(n) / 2 standard errors. At a contrast of `_DEVIATIONS` /
-        sqrt(n), here rounded up to two digits, the two were told apart in all of 300 chains of 4 and of 8 words."""
-        return math.ceil(100 * _DEVIATIONS / math.sqrt(n_judged)) / 100
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """Draws `next`, the next token's probabilities after each pair (n_trainings, n_pairs, n_words); with their

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.category_pairs import CategoryPairs
+from attnsweep.workloads.category_pairs.certificates import reset_valley
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
 from attnsweep.workloads.diagnostics.negative_curvature import smallest_curvature
-from attnsweep.workloads.diagnostics.objective import Objective, reset_valley, solves_after_reset
+from attnsweep.workloads.diagnostics.objective import Objective
 from attnsweep.workloads.diagnostics.promotion import certify_by_promotion
 from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.engine.contract import Batch, Certificate, Lanes, Training, Workload
@@ -103,7 +104,8 @@ def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> N
     learning_rate = torch.full((3,), 0.02).double()
     solved = 0.05 * (1 - 1 / N) / M * (M - 1)
     assert not objective.falls_below(solved, parameters, "sgd", learning_rate, 500).any()
-    assert solves_after_reset(objective, parameters, "sgd", learning_rate, solved, n_steps=500).all()
+    reset = parameters | {"v_NN": reset_valley(parameters["v_NN"])}
+    assert objective.falls_below(solved, reset, "sgd", learning_rate, 500).all()
 
 
 def test_a_loss_that_falls_counts_whatever_the_other_lanes_do() -> None:

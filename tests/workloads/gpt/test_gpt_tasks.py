@@ -131,7 +131,6 @@ def test_levels_of_induction() -> None:
         ({"task": "induction", "n_tokens": 16}, "n_words"),
         ({"n_words": 3}, "n_words"),
         ({"task": "order_2_chain", "n_words": 2}, "n_words"),
-        ({"task": "order_2_chain", "chain_contrast": 0.31}, "chain_contrast"),
         ({"n_words": 65}, "n_words"),
         ({"task": "text"}, "corpus"),
         ({"n_heads": 3}, "n_heads"),
