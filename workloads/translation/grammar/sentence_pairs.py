@@ -20,22 +20,10 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.translation.corpus import (
-    EOS,
-    PAD,
-    SPECIALS,
-    TEST,
-    TRAIN,
-    VALID,
-    Corpus,
-    Gold,
-    Side,
-    make_corpus,
-)
+from attnsweep.workloads.translation import corpus
+from attnsweep.workloads.translation.corpus import Corpus, Gold, Side, make_corpus
 from attnsweep.workloads.translation.grammar import source_side, target_side
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
-from attnsweep.workloads.translation.grammar.source_side import source_words
-from attnsweep.workloads.translation.grammar.target_side import target_words
 from attnsweep.workloads.translation.grammar.tree import RELATIONS, Sentence, dependencies, derive, laws
 
 SENTENCES_PER_DRAW = 1024
@@ -62,21 +50,17 @@ class Laws:
 
 
 class Choices:
-    """The random choices of one sentence; sums up -log p of those that the grammar has asked for."""
+    """The random choices of one sentence; `nats` sums up -log p of those that the grammar has asked for."""
 
-    __slots__ = ("_columns", "_law_nats", "_outcomes", "nats")
+    __slots__ = ("_laws", "_outcomes", "nats")
 
     def __init__(self, laws: Laws, outcomes: list[int]) -> None:
-        self._columns = laws.columns
-        self._law_nats = laws.nats
-        self._outcomes = outcomes
-        self.nats = 0.0
-        """-log p of the outcomes requested so far, in nats."""
+        self._laws, self._outcomes, self.nats = laws, outcomes, 0.0
 
     def __call__(self, place: str) -> int:
-        column = self._columns[place]
+        column = self._laws.columns[place]
         outcome = self._outcomes[column]
-        self.nats += self._law_nats[column][outcome]
+        self.nats += self._laws.nats[column][outcome]
         return outcome
 
 
@@ -121,8 +105,8 @@ def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
 
 
 def _realized(tree: Sentence, choices: Choices) -> SentencePair:
-    source = source_words(tree)
-    target = target_words(tree, choices)
+    source = source_side.source_words(tree)
+    target = target_side.target_words(tree, choices)
     source_positions = {place: i for i, place in enumerate(source)}
     target_positions = {word.place: i for i, word in enumerate(target)}
     arcs = dependencies(tree)
@@ -151,19 +135,6 @@ def _positioned(arcs: list[tuple[int, str, str]], positions: dict[str, int]) -> 
     ]
 
 
-def pair_as_text(pair: SentencePair) -> str:
-    """Formats a pair as one line, such as `the dog sleeps -> il cane dorme`."""
-    return f"{' '.join(pair.source)} -> {' '.join(pair.target)}"
-
-
-def arcs_as_text(words: tuple[str, ...], arcs: list[Arc]) -> str:
-    """Formats one line per dependency arc, from dependent to governor, such as `subject: dog (1) -> sleeps (2)`."""
-    return "\n".join(
-        f"{RELATIONS[relation]}: {words[dependent]} ({dependent}) -> {words[governor]} ({governor})"
-        for relation, dependent, governor in arcs
-    )
-
-
 _NO_COUNTERPART = -1
 _Number = TypeVar("_Number", np.int64, np.float64)
 
@@ -180,17 +151,17 @@ def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: in
     target_words = {*target_side.FUNCTION_WORDS, *words.names, *target_forms}
     source = _side(source_words, [pair.source for pair in pairs], n_train)
     target = _side(target_words, [pair.target for pair in pairs], n_train)
-    part = np.repeat(np.array((TRAIN, VALID, TEST), dtype=np.int64), (n_train, n_valid, n_test))
+    part = np.repeat(np.array((corpus.TRAIN, corpus.VALID, corpus.TEST), dtype=np.int64), (n_train, n_valid, n_test))
     return make_corpus(source, target, part, _gold(pairs, target))
 
 
 def _side(vocabulary: set[str], sentences: list[tuple[str, ...]], n_train: int) -> Side:
     counts = Counter(chain.from_iterable(sentences[:n_train]))
-    words = (*SPECIALS, *sorted(vocabulary, key=lambda word: (-counts[word], word)))
+    words = (*corpus.SPECIALS, *sorted(vocabulary, key=lambda word: (-counts[word], word)))
     numbers = {word: i for i, word in enumerate(words)}
     lengths = np.array([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
-    coded = ([*(numbers[word] for word in sentence), EOS] for sentence in sentences)
-    return Side(words=words, tokens=_padded(coded, lengths, np.int64(PAD)), lengths=lengths)
+    coded = ([*(numbers[word] for word in sentence), corpus.EOS] for sentence in sentences)
+    return Side(words=words, tokens=_padded(coded, lengths, np.int64(corpus.PAD)), lengths=lengths)
 
 
 def _gold(pairs: list[SentencePair], target: Side) -> Gold:
@@ -230,9 +201,6 @@ def split_sentences(
 ) -> tuple[list[SentencePair], list[SentencePair]]:
     """The training part: the beginning of the seed's stream, repetitions included; and the validation and test parts:
     the following sentences whose source has not been drawn before."""
-    for name, size, least in (("n_train", n_train, 1), ("n_valid", n_valid, 0), ("n_test", n_test, 0)):
-        if size < least:
-            raise SpecError(name, given=size, expected=f"at least {least} sentences", fix=f"raise {name}")
     n_held_out = n_valid + n_test
     stream = sentence_pairs(lexicon, seed)
     train = list(islice(stream, n_train))

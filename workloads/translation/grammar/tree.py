@@ -131,23 +131,10 @@ Choose: TypeAlias = Callable[[str], int]
 """Chooses for a place an index into its probabilities in `laws`."""
 
 
-class PhraseKind(IntEnum):
-    """The kinds of noun phrase. Some places of a sentence allow only the first few."""
-
-    COMMON = 0
-    NAME = 1
-    PRONOUN = 2
-    POSSESSED = 3
-
-
-class RelativeKind(IntEnum):
-    """Kinds of relative clause: none, `that sleeps`, `that sees the cat`, `that the cat sees`."""
-
-    NONE = 0
-    INTRANSITIVE = 1
-    OF_SUBJECT = 2
-    OF_OBJECT = 3
-
+_COMMON, _NAME, _PRONOUN, _POSSESSED = range(4)
+"""The kinds of noun phrase. Some places of a sentence allow only the first few."""
+_NO_CLAUSE, _INTRANSITIVE, _OF_SUBJECT, _OF_OBJECT = range(4)
+"""Kinds of relative clause: none, `that sleeps`, `that sees the cat`, `that the cat sees`."""
 
 SUBJECT_KINDS = (0.56, 0.14, 0.15, 0.15)
 OBJECT_KINDS = (0.58, 0.14, 0.13, 0.15)
@@ -182,16 +169,16 @@ def derive(choose: Choose, lexicon: Lexicon) -> Sentence:
 def _phrase(role: str, choose: Choose, lexicon: Lexicon, *, is_bare: bool = False) -> Phrase:
     """A bare noun phrase has neither owner nor adjective nor clause, so that clauses never nest."""
     kind = choose(f"{role}.kind")
-    if kind == PhraseKind.NAME:
+    if kind == _NAME:
         return Name(lexicon.names[choose(f"{role}.name")])
-    if kind == PhraseKind.PRONOUN:
+    if kind == _PRONOUN:
         return Pronoun(choose(f"{role}.pronoun"))
     noun = lexicon.nouns[choose(f"{role}.noun")]
     plural = bool(choose(f"{role}.plural"))
     if is_bare:
         return CommonNoun(noun, plural, not choose(f"{role}.indefinite"))
     adjective = lexicon.adjectives[choose(f"{role}.adjective")] if choose(f"{role}.has_adjective") else None
-    if kind == PhraseKind.POSSESSED:
+    if kind == _POSSESSED:
         owner = lexicon.names[choose(f"{role}.name")]
         return CommonNoun(noun, plural, True, owner, adjective)
     definite = not choose(f"{role}.indefinite")
@@ -200,12 +187,12 @@ def _phrase(role: str, choose: Choose, lexicon: Lexicon, *, is_bare: bool = Fals
 
 def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
     kind = choose(f"{role}.relative.kind")
-    if kind == RelativeKind.NONE:
+    if kind == _NO_CLAUSE:
         return None
-    if kind == RelativeKind.INTRANSITIVE:
+    if kind == _INTRANSITIVE:
         return Relative(lexicon.intransitive_verbs[choose(f"{role}.relative.verb.intransitive")])
     verb = lexicon.transitive_verbs[choose(f"{role}.relative.verb.transitive")]
-    if kind == RelativeKind.OF_SUBJECT:
+    if kind == _OF_SUBJECT:
         return Relative(verb, obj=_phrase(f"{role}.relative.object", choose, lexicon, is_bare=True))
     return Relative(verb, subject=_phrase(f"{role}.relative.subject", choose, lexicon, is_bare=True))
 

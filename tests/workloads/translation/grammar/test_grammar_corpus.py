@@ -113,10 +113,3 @@ def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPa
     tiny = LexiconSizes(n_nouns=1, n_transitive_verbs=1, n_intransitive_verbs=1, n_adjectives=1, n_names=1)
     with refused("n_valid + n_test", SpecError):
         grammar_corpus(tiny, n_train=500, n_valid=40, n_test=40, seed=0)
-
-
-@pytest.mark.parametrize(("name", "value"), [("n_train", 0), ("n_valid", -1), ("n_test", -1)])
-def test_impossible_parts_are_refused(name: str, value: int) -> None:
-    sizes = {"n_train": 5, "n_valid": 5, "n_test": 5, name: value}
-    with pytest.raises(SpecError, match=f"{name}: got {value}, expected at least {value + 1} sentences"):
-        grammar_corpus(SIZES, **sizes, seed=0)

@@ -2,17 +2,8 @@
 
 from itertools import chain
 
-import pytest
-
-from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.translation.grammar import source_side, target_side
-from attnsweep.workloads.translation.grammar.lexicon import (
-    MOST_LEXEMES,
-    SYNONYM_PERIOD,
-    Lexicon,
-    LexiconSizes,
-)
-from tests.refusals import refused
+from attnsweep.workloads.translation.grammar.lexicon import SYNONYM_PERIOD, Lexicon, LexiconSizes
 
 # Every class has stems of three syllables.
 LARGE = LexiconSizes(
@@ -36,21 +27,3 @@ def test_every_third_lexeme_has_two_translations() -> None:
         for i, lexeme in enumerate(lexemes):
             assert len(lexeme.target) == (2 if i % SYNONYM_PERIOD == 1 else 1), lexeme
             assert len({len(forms) for forms in lexeme.target}) == 1
-
-
-def test_all_lexemes_of_a_class_have_all_forms() -> None:
-    lexicon = Lexicon(LARGE)
-    for lexemes, n_source, n_target in (
-        (lexicon.nouns, 2, 2),
-        (lexicon.transitive_verbs, 2, 5),
-        (lexicon.intransitive_verbs, 2, 5),
-        (lexicon.adjectives, 1, 4),
-        (lexicon.adverbs, 1, 1),
-    ):
-        assert {(len(x.source), len(forms)) for x in lexemes for forms in x.target} == {(n_source, n_target)}
-
-
-@pytest.mark.parametrize("size", [0, MOST_LEXEMES + 1])
-def test_a_class_is_neither_empty_nor_endless(size: int) -> None:
-    with refused("n_names", SpecError):
-        LexiconSizes(n_names=size)
