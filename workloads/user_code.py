@@ -12,8 +12,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.abc import ExecutionLoader, MetaPathFinder
@@ -24,38 +24,6 @@ from typing import Any
 
 from attnsweep.workloads.errors import UserError, in_words
 from attnsweep.workloads.files import given_file, unpacked
-
-
-def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields a file's imports as (number of leading dots, name), without those under `if TYPE_CHECKING`."""
-    match tree:
-        case ast.Import():
-            yield from ((0, alias.name) for alias in tree.names)
-        case ast.ImportFrom():
-            # In `from package import name`, `name` may be a module of the package, so `package.name` is yielded.
-            prefix = f"{tree.module}." if tree.module else ""
-            yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
-        case ast.If(test=ast.Name("TYPE_CHECKING")):
-            for other in tree.orelse:
-                yield from imports_of(other)
-        case _:
-            for child in ast.iter_child_nodes(tree):
-                yield from imports_of(child)
-
-
-def resolved(imports: Iterable[tuple[int, str]], package: str) -> Iterator[str]:
-    """Yields the absolute names of what a module in `package` imports, each followed by its parent packages."""
-    parts = package.split(".")
-    for level, name in imports:
-        absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
-        yield from with_parents(absolute)
-
-
-def with_parents(name: str) -> Iterator[str]:
-    """Yields a module's name, followed by the names of its parent packages, innermost first."""
-    while name:
-        yield name
-        name = name.rpartition(".")[0]
 
 
 MODULE_PREFIX = "attnsweep_user_"
@@ -168,9 +136,8 @@ def read_user_code(path: Path) -> UserCode:
     none, and leaves out what Python finds outside this folder."""
     file = given_file(path, "SPEC", "a Python file")
     if file.suffix != ".py":
-        raise UserError(
-            "SPEC", given=str(path), expected="the path of a Python file", fix="give the file a name that ends in .py"
-        )
+        fix = "give the file a name that ends in .py"
+        raise UserError("SPEC", given=str(path), expected="the path of a Python file", fix=fix)
     texts: dict[str, str] = {}
     queue = [file.name]
     while queue:
@@ -179,7 +146,7 @@ def read_user_code(path: Path) -> UserCode:
             continue
         texts[name] = _text(file.parent / name)
         package = ".".join(PurePosixPath(name).parent.parts)
-        imported = (_beside(file.parent, module) for module in resolved(_imports(texts[name]), package))
+        imported = (_beside(file.parent, module) for module in _imported(texts[name], package))
         queue += [path for path in imported if path is not None]
     return UserCode(str(file.parent), file.name, dict(sorted(texts.items())))
 
@@ -220,7 +187,10 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
         see = f"see line {error.lineno}" if error.lineno else fix
         raise UserError(subject, given=line, expected=f"valid Python code ({error.msg})", fix=see) from error
     except BaseException as error:
-        raise UserError(subject, given=in_words(error) + _raised_at(error), expected=expected, fix=fix) from error
+        frames = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+        lines = [line for module, line in frames if module.startswith(MODULE_PREFIX)]
+        given = in_words(error) + (f", in line {lines[-1]}" if lines else "")
+        raise UserError(subject, given=given, expected=expected, fix=fix) from error
 
 
 class _Loader(ExecutionLoader):
@@ -305,11 +275,30 @@ def _text(file: Path) -> str:
         raise UserError(str(file), given=in_words(error), expected="a Python file in UTF-8", fix=fix) from error
 
 
-def _imports(text: str) -> Sequence[tuple[int, str]]:
-    try:
-        return tuple(imports_of(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
+def _imported(text: str, package: str) -> Iterator[str]:
+    """The absolute names of what a module in `package` imports, each followed by its parent packages."""
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        for level, name in _imports_in(ast.parse(text)):
+            parts = package.split(".")
+            absolute = ".".join([*parts[: len(parts) + 1 - level], name]) if level else name
+            while absolute:
+                yield absolute
+                absolute = absolute.rpartition(".")[0]
+
+
+def _imports_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """A file's imports as (number of leading dots, name), without those under `if TYPE_CHECKING`."""
+    match tree:
+        case ast.Import():
+            yield from ((0, alias.name) for alias in tree.names)
+        case ast.ImportFrom():
+            # In `from package import name`, `name` may be a module of the package, so `package.name` is yielded.
+            prefix = f"{tree.module}." if tree.module else ""
+            yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
+        case _:
+            skipped = isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING"
+            for child in tree.orelse if isinstance(tree, ast.If) and skipped else ast.iter_child_nodes(tree):
+                yield from _imports_in(child)
 
 
 def _beside(folder: Path, module: str) -> str | None:
@@ -323,9 +312,7 @@ def _beside(folder: Path, module: str) -> str | None:
 
 
 def _is_elsewhere(top: str, folder: Path) -> bool:
-    if not ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
-        return True
-    if top in sys.stdlib_module_names:
+    if not ((folder / top).is_dir() or (folder / f"{top}.py").is_file()) or top in sys.stdlib_module_names:
         return True
     finders = (finder for finder in sys.meta_path if finder is not _FINDER)
     spec = next((candidate for finder in finders if (candidate := finder.find_spec(top, None)) is not None), None)
@@ -333,9 +320,3 @@ def _is_elsewhere(top: str, folder: Path) -> bool:
         return False
     places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
     return not all(Path(place).resolve().is_relative_to(folder) for place in places)
-
-
-def _raised_at(error: BaseException) -> str:
-    frames = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    lines = [line for module, line in frames if module.startswith(MODULE_PREFIX)]
-    return f", in line {lines[-1]}" if lines else ""

@@ -24,14 +24,7 @@ from attnsweep.reproduction.shin.stationary import (
     objective_of,
     searched,
 )
-from attnsweep.workloads.category_pairs.positions_only import (
-    PositionsOnly,
-    by_attention,
-    by_values,
-    components,
-    mean,
-    shift,
-)
+from attnsweep.workloads.category_pairs.positions_only import PositionsOnly, components
 from attnsweep.workloads.engine.lbfgs import unflattened
 from attnsweep.workloads.engine.optimizers import State
 
@@ -88,6 +81,27 @@ def loss() -> EquationCheck:
         system = _random(N, M)
         errors.append(largest_error(system.population_loss() - system.sampled_loss(every_text(N, M))))
     return EquationCheck("§3.1", "loss", "L_i = 1 + (-2 p_i a - 2 s_i b + n_i A + s_i^2 B)/N", right_error=max(errors))
+
+
+def by_attention(system: PositionsOnly) -> Tensor:
+    """The loss's gradient by the logits, (n_positions, n_predicted): dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B
+    s_i), with `components` and the sum s_i of column i."""
+    a, b, A, B = components(system.v_NN)
+    quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
+    return (2 / system.n_categories) * (quadratic_MK - a * shift(system.n_positions) - b)
+
+
+def by_values(system: PositionsOnly) -> Tensor:
+    """The loss's gradient by the values, (n_categories, n_categories).
+
+    In the letters of docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
+    """
+    N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
+    mean_NN = mean(N)
+    rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
+    p, s_K = q_MK.diagonal().sum(), q_MK.sum(0)
+    linear_NN = p * rest_NN + s_K.sum() * mean_NN
+    return (2 / N) * (-linear_NN + q_MK.square().sum() * v_NN @ rest_NN + s_K.square().sum() * v_NN @ mean_NN)
 
 
 def gradient_of_attention(printed_factor: float = -0.5) -> EquationCheck:
@@ -361,3 +375,12 @@ def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
     fitted = torch.linalg.lstsq(context, wanted, driver="gelsd").solution
     level: Tensor = N * (context @ fitted - wanted).square().mean()
     return level
+
+
+def shift(M: int) -> Tensor:
+    """The matrix (n_positions, n_predicted) with which each predicted position reads the one before it."""
+    return torch.eye(M, M - 1, dtype=torch.float64)
+
+
+def mean(N: int) -> Tensor:
+    return torch.full((N, N), 1 / N, dtype=torch.float64)

@@ -37,13 +37,6 @@ def _trainings(**values: float | str | None) -> list[Training[CategoryPairsParam
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("init_sigma", [0.3, 0.0])
-def test_isolated_lanes_pass_even_where_they_stand_still(optimizer: str, init_sigma: float) -> None:
-    check_lanes_are_isolated(CategoryPairs(), _trainings(optimizer=optimizer, init_sigma=init_sigma))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_leak_of_what_is_not_finite_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for rule in (FirstOrder, Lbfgs):
         monkeypatch.setattr(rule, "advance", _leaking(rule))
@@ -111,26 +104,11 @@ class Accumulating(CategoryPairs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_resumed_pack_passes(optimizer: str) -> None:
-    check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer))
-
-
-@pytest.mark.slow
 def test_what_is_kept_from_step_to_step_is_found() -> None:
     trainings = _trainings(variant="categories_only", expectation="sampled", optimizer="adam")
     check_same_seed_same_result(Accumulating(), trainings)
     with pytest.raises(AssertionError, match=r"resumed from a checkpoint ends differently: loss by .* keep something"):
         check_resumed_equals_undisturbed(Accumulating(), trainings)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_state_that_is_lost_is_found(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for rule in (FirstOrder, Lbfgs):
-        monkeypatch.setattr(rule, "load_state_dict", lambda *_: None)
-    with pytest.raises(AssertionError, match="category_pairs: a pack resumed from a checkpoint ends differently"):
-        check_resumed_equals_undisturbed(CategoryPairs(), _trainings(optimizer=optimizer, momentum=0.9))
 
 
 X = torch.ones(2, 4, dtype=torch.float64)

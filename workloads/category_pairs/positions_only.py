@@ -1,5 +1,4 @@
-"""System P of Shin & Matzinger: attention depends on positions only, and the target is the previous category; with
-formulas for its gradients.
+"""System P of Shin & Matzinger: attention depends on positions only, and the target is the previous category.
 
 Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch, R row of k and q.
 Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.
@@ -86,30 +85,6 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         return {name: self.v_NN.new_tensor(level) for name, level in levels.items()}
 
 
-SOURCE = "Shin & Matzinger 2025, equations 3.7-3.9 and 3.18, times -2"
-
-
-def by_attention(system: PositionsOnly) -> Tensor:
-    """The loss's gradient by the logits, (n_positions, n_predicted): dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B
-    s_i), with `components` and the sum s_i of column i."""
-    a, b, A, B = components(system.v_NN)
-    quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
-    return (2 / system.n_categories) * (quadratic_MK - a * shift(system.n_positions) - b)
-
-
-def by_values(system: PositionsOnly) -> Tensor:
-    """The loss's gradient by the values, (n_categories, n_categories).
-
-    In the letters of docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
-    """
-    N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
-    mean_NN = mean(N)
-    rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
-    p, s_K = q_MK.diagonal().sum(), q_MK.sum(0)
-    linear_NN = p * rest_NN + s_K.sum() * mean_NN
-    return (2 / N) * (-linear_NN + q_MK.square().sum() * v_NN @ rest_NN + s_K.square().sum() * v_NN @ mean_NN)
-
-
 def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """a = tr(v (I-P)), b = tr(v P), A = |v (I-P)|^2 and B = |v P|^2, with the matrix P that averages over categories:
     all that the gradient by attention depends on."""
@@ -118,12 +93,3 @@ def components(v_NN: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     a = v_NN.diagonal().sum() - b
     B = v_NN.sum(1).square().sum() / N
     return a, b, v_NN.square().sum() - B, B
-
-
-def shift(M: int) -> Tensor:
-    """The matrix (n_positions, n_predicted) with which each predicted position reads the one before it."""
-    return torch.eye(M, M - 1, dtype=torch.float64)
-
-
-def mean(N: int) -> Tensor:
-    return torch.full((N, N), 1 / N, dtype=torch.float64)

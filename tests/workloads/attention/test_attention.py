@@ -48,25 +48,6 @@ def test_it_is_pytorchs_attention() -> None:
     torch.testing.assert_close(ours(x, Sight.causal(x)), expected, rtol=0, atol=1e-14)
 
 
-def test_no_token_sees_a_later_one() -> None:
-    attention, x = drawn(Attention(4)), tokens(1, 5, 4)
-    changed = x.clone()
-    changed[:, 3] += 1.0
-    before, weights = attention(x, Sight.causal(x))
-    after, _ = attention(changed, Sight.causal(x))
-    assert torch.equal(before[:, :3], after[:, :3])
-    assert not torch.equal(before[:, 3:], after[:, 3:])
-    assert (weights.triu(1) == 0).all()
-    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 5, dtype=torch.float64))
-
-
-def test_the_key_bias_has_no_gradient() -> None:
-    """A mask that multiplied logits, or a softmax over queries, would give it one."""
-    attention, x = drawn(Attention(4, 2)), tokens(2, 5, 4)
-    attention(x, Sight.causal(x))[0].square().sum().backward()
-    assert attention.key.bias.grad.abs().max() < 1e-13 * attention.query.bias.grad.abs().max()
-
-
 def test_merged_is_the_product_of_the_factors() -> None:
     D, H = 4, 2
     factored, merged = drawn(Attention(D, H, qk_rank=D)), drawn(Attention(D, H, qk="merged"))

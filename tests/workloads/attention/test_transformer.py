@@ -108,14 +108,6 @@ def _problem(**options: Any) -> type[at.Problem]:
     return at.problem("reads", model=model, data=data, loss="cross_entropy", heads={"previous": previous})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [*KINDS, {"dropout": 0.5}])
-def test_problems_with_it_are_trained_as_if_alone(options: dict[str, Any]) -> None:
-    kind = _problem(**options)
-    values: list[dict[str, Any]] = [{"layer_norm_eps": 0.1}, {"attention_scale": 2.0}]
-    at.check_workload(kind(), [kind.parameters.resolve(each | {"n_steps": 20}) for each in values], quick=True)
-
-
 def test_trainings_of_one_program_differ_in_its_numbers_and_its_heads_are_scored() -> None:
     kind = _problem(attention="linear", n_heads=2)
     values: list[dict[str, Any]] = [{}, {"attention_scale": 3.0}, {"layer_norm_eps": 1.0}]

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from attnsweep.reproduction.shin.handmade import SOLUTIONS
 from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.category_pairs.outcomes import reference_levels, reference_predictors
 from attnsweep.workloads.category_pairs.parameters import FULL_VARIANTS, CategoryPairsParameters
@@ -108,19 +107,6 @@ def test_a_flavour_penalizes_what_its_solution_leaves_zero(flavour: str, wanted:
     assert model.leaning_loss().item() == pytest.approx(
         0.5 * sum(count * square for count, square in zip(wanted, squares, strict=True))
     )
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_flavour_leaves_the_hand_programmed_solution_alone(number: int) -> None:
-    model = _random(variant="combined", flavour=f"lean_{number}", hidden_width=N**2 if number == 1 else None)
-    made = SOLUTIONS[f"solution_{number}"](model.target_NN, M)
-    model.k_SS.data, model.q_SS.data = torch.eye(N + M).double(), made.k_XS.T @ made.q_XS
-    model.v_VV.data = made.v_SS
-    first, second = torch.zeros_like(model.first.weight), torch.zeros_like(model.second.weight)
-    rows = slice(N, N + M) if number == 2 else slice(0, made.second_H.numel())
-    first[rows], second[0, rows] = made.first_HS, made.second_H
-    model.first.weight.data, model.second.weight.data = first, second
-    assert model.leaning_loss().item() == 0.0
 
 
 def test_reference_levels_are_those_of_the_best_predictors() -> None:

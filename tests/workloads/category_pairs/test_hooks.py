@@ -46,19 +46,6 @@ FULL: dict[str, Value] = {
 }
 
 
-@pytest.mark.scale
-@pytest.mark.slow
-def test_full_models_score_their_head_at_every_probe() -> None:
-    pack, _ = _pack(3, variant="solution_3", **FULL)
-    result = pack.result()
-    assert [probe.step for probe in result.heads] == result.evidence.steps[: len(result.heads)].tolist()
-    for probe in result.heads:
-        assert set(probe.heads.scores) == set(WORKLOAD.head_score_names)
-        assert probe.heads.role.shape == (len(probe.lanes), 1, 1)
-    shares = [result.heads[-1].heads.scores[f"share_logits_{block}"] for block in ("cc", "cp", "pc", "pp")]
-    np.testing.assert_allclose(sum(shares), 1.0)
-
-
 ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 300}
 
 
@@ -93,20 +80,3 @@ def test_where_curvature_is_too_small_to_tell_a_kick_leads_out_of_a_dead_attenti
     assert {each.test for each in found} == {"kick"}
     assert sum(each.agrees for each in found) >= 2
     assert all(0 < each.measured["freeing_kick"] <= 0.1 for each in found if each.agrees)
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_the_sample_of_certified_trainings_does_not_depend_on_the_pack() -> None:
-    pack, trainings = _pack(40, **ZERO)
-    assert _certified(pack, trainings, 0.0) == [None] * 40
-    whole = [each is not None for each in _certified(pack, trainings, 0.3)]
-    assert 4 <= sum(whole) <= 20
-    some = Pack(WORKLOAD, trainings[7:19])
-    some.train_to_end()
-    assert [each is not None for each in _certified(some, trainings[7:19], 0.3)] == whole[7:19]
-
-
-def test_a_training_that_is_not_stuck_is_not_certified() -> None:
-    solved = _certificates(2, init_sigma=0.05, learning_rate=0.03)
-    assert solved == [None] * 2

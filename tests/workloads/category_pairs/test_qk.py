@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.category_pairs.full_model import FullModel
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
@@ -34,12 +33,6 @@ def test_both_forms_are_the_same_function(variant: str) -> None:
     losses = [WORKLOAD.loss(module, {}) for module in (factored, merged)]
     assert losses[0].item() > 0
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-12, atol=0)
-
-
-def test_a_product_of_full_models_counts_as_one_factor() -> None:
-    model = WORKLOAD.build(defaults(WORKLOAD, **SMALL, **FULL, variant="solution_1", qk="merged"))
-    assert isinstance(model, FullModel)
-    assert len(model.factors()) == 2
 
 
 @pytest.mark.parametrize(

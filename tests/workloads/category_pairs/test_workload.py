@@ -39,23 +39,6 @@ def test_conformance(mode: dict[str, str]) -> None:
     check_workload(WORKLOAD, [defaults(WORKLOAD, **few, **mode, **lane) for lane in lanes])
 
 
-def _outcomes(n_seeds: int, **values: float | int | str) -> list[tuple[str, str]]:
-    parameters = defaults(WORKLOAD, **values)
-    result = Pack(WORKLOAD, [Training(parameters, seed) for seed in range(n_seeds)]).train_to_end()
-    verdicts = judged(WORKLOAD, parameters, result.evidence)
-    return [
-        (str(verdicts.outcome[at, last]), str(verdicts.detail[at, last])) for at, last in enumerate(result.last_probe)
-    ]
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_too_few_steps_to_escape_end_at_the_zero() -> None:
-    for variant in ("positions_only", "categories_only"):
-        found = _outcomes(1, init_sigma=1e-4, learning_rate=1e-3, n_steps=500, variant=variant)
-        assert found == [("degenerate_zero", "zero")]
-
-
 @pytest.mark.slow
 def test_levels_are_taken_where_the_loss_is_estimated() -> None:
     parameters = defaults(

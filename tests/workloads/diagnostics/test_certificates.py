@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.category_pairs.certificates import reset_valley
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
 from attnsweep.workloads.diagnostics.kicks import kick, kick_and_train
@@ -21,8 +20,7 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.engine.verdicts import Rule, VerdictTable
-from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
-from attnsweep.workloads.testing import defaults
+from attnsweep.workloads.parameters import TrainingParameters, parameter
 from tests.workloads.diagnostics.lanes import Point, system_lanes
 
 
@@ -70,17 +68,6 @@ def test_small_kicks_lead_out_of_saddles_of_any_order_and_not_out_of_a_strict_mi
     assert (kicked.after[:3] < 1e-6).all()
 
 
-def test_a_plateau_that_rises_on_all_sides_is_left_by_no_kick() -> None:
-    def loss(module: nn.Module, _: object) -> torch.Tensor:
-        assert isinstance(module, Point)
-        return 1.0 + module.x.square().sum()
-
-    objective = Objective(Point(3), loss, {"task": torch.zeros(2, 3).double()}, {})
-    kicked = kick_and_train(objective, {"x": torch.zeros(2, 3).double()}, Streams(torch.arange(2)))
-    assert kicked.smallest.isnan().all()
-    assert kicked.after.tolist() == pytest.approx([1.0, 1.0], abs=1e-6)
-
-
 def test_a_kick_moves_all_weights_in_proportion_to_their_size_each_lane_its_own_way() -> None:
     start = {"k": torch.full((2, 50, 50), 1e-3), "w": torch.ones(2, 2500), "b": torch.zeros(2, 2500)}
     kicked = kick(start, Streams(torch.arange(2)), 0.1)
@@ -106,31 +93,6 @@ def test_the_reset_leads_out_of_the_valley_and_training_on_alone_does_not() -> N
     assert not objective.falls_below(solved, parameters, "sgd", learning_rate, 500).any()
     reset = parameters | {"v_NN": reset_valley(parameters["v_NN"])}
     assert objective.falls_below(solved, reset, "sgd", learning_rate, 500).all()
-
-
-def test_a_loss_that_falls_counts_whatever_the_other_lanes_do() -> None:
-    """A step of rate 0.5 halves x: from 1e50, its square needs 200 steps to fall to 1e-20. The third lane stands."""
-
-    def loss(module: nn.Module, _: object) -> torch.Tensor:
-        assert isinstance(module, Point)
-        return module.task[0] * 0.5 * module.x.square().sum() + module.task[1]
-
-    rate, starts = torch.full((3,), 0.5).double(), {"x": torch.tensor([[1.0], [1e50], [1.0]], dtype=torch.float64)}
-    task = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).double()
-    together = Objective(Point(1), loss, {"task": task}, {}).falls_below(1e-20, starts, "sgd", rate, 230)
-    assert together.tolist() == [True, True, False]
-    first, second = ({"x": starts["x"][[lane]]} for lane in (0, 1))
-    alone = Objective(Point(1), loss, {"task": task[:1]}, {})
-    assert alone.falls_below(1e-20, first, "sgd", rate[:1], 230).tolist() == [True]
-    assert alone.falls_below(1e-20, second, "sgd", rate[:1], 99).tolist() == [False]
-    assert alone.falls_below(1e-20, second, "sgd", rate[:1], 250).tolist() == [True]
-
-
-def test_the_reset_is_the_one_of_the_source() -> None:
-    v = Streams(torch.arange(2)).normal("v", (5, 5))
-    P = torch.full((5, 5), 0.2).double()
-    alpha = torch.stack([(each @ (torch.eye(5) - P)).trace() / 4 for each in v])
-    torch.testing.assert_close(reset_valley(v), v - v @ P + alpha.view(2, 1, 1) * P)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,24 +160,6 @@ def _certificates(**values: float | str) -> list[Certificate | None]:
 )
 def test_promotion_frees_what_only_rounding_holds(values: dict[str, float], agrees: bool) -> None:
     assert _certificates(**values) == [Certificate("promotion", agrees)] * 2
-
-
-@pytest.mark.scale
-def test_the_zeros_of_solution_3_at_a_hundredth_are_of_single_precision() -> None:
-    values: dict[str, Value] = {
-        "n_categories": 10,
-        "n_positions": 20,
-        "batch_size": 256,
-        "n_steps": 250,
-        "variant": "solution_3",
-    }
-    values |= {"expectation": "fixed_sample", "optimizer": "lbfgs", "learning_rate": 1.0, "init_sigma": 0.01}
-    workload = CategoryPairs()
-    pack = Pack(workload, [Training(defaults(workload, **values, dtype="float32"), seed) for seed in range(6)])
-    pack.train_to_end()
-    zeros = np.full(6, "degenerate_zero")
-    found = workload.certify(*pack.final_state(np.arange(6)), zeros, zeros)
-    assert found == [Certificate("promotion", agrees=False)] * 6
 
 
 def test_the_spectrum_of_a_quadratic() -> None:

@@ -1,7 +1,6 @@
 """The predicted step of leaving the start, against trainings and against quadratic losses."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,16 +39,6 @@ def test_each_seed_leaves_when_predicted(values: Mapping[str, Value], error: flo
     (trained,) = escape_times(PAIRS, parameters, [parameters.init_sigma], range(40, 56), 8000)
     predicted = predicted_escapes(PAIRS, several)
     assert np.abs(predicted / trained - 1).max() < error + 2 / trained.min()
-
-
-def test_a_prediction_depends_neither_on_the_lane_nor_on_its_neighbours() -> None:
-    several = trainings(range(5), init_sigma=1e-3) + trainings(range(2), init_sigma=3.0, learning_rate=0.01)
-    together = predicted_escapes(PAIRS, several)
-    alone = np.concatenate([predicted_escapes(PAIRS, [each]) for each in several[::-1]])[::-1]
-    assert np.array_equal(together, alone, equal_nan=True)
-    assert np.isfinite(together).tolist() == [True] * 5 + [False] * 2
-    in_float32 = [replace(each, parameters=replace(each.parameters, dtype="float32")) for each in several]
-    assert np.array_equal(predicted_escapes(PAIRS, in_float32), together, equal_nan=True)
 
 
 @pytest.mark.parametrize("form", ["merged", "factored"])

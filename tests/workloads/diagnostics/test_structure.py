@@ -234,13 +234,3 @@ def test_pooled_distances_are_means_per_token_over_sentences() -> None:
         np.testing.assert_allclose(found[name], best[..., place], rtol=1e-12)
     for head in np.ndindex(2, 3):
         assert found["sigma_2"][head] == pytest.approx(band(int(found["sigma_3_window"][head]))[head].item())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_head_scores_the_same_to_the_last_bit_beside_others(dtype: torch.dtype) -> None:
-    heads = [random_heads(T, 7, 2, n, T, T).to(dtype) for T, n in LENGTHS.items()]
-    whole = pooled(*heads)
-    for some in (slice(0, 1), slice(3, 7)):
-        part = pooled(*[each[some] for each in heads])
-        for name in SCORES:
-            np.testing.assert_array_equal(part[name], whole[name][some], err_msg=name)

@@ -11,10 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import attnsweep as at
-from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.field.abrupt_learning import (
-    ABRUPT_LEARNING,
     Task,
     collapse,
     guess_level,
@@ -104,17 +101,3 @@ def test_repetition_and_collapse_are_those_of_the_definition() -> None:
     pairs = [(one, two) for one in range(6, 10) for two in range(6, one)]
     cosines = [nn.functional.cosine_similarity(state_BTD[:, one], state_BTD[:, two]).mean() for one, two in pairs]
     assert collapse(parrot, token_BT, 5) == pytest.approx(float(torch.stack(cosines).mean()))
-
-
-@pytest.mark.scale
-def test_a_plateau_with_repetition_and_collapse_is_shorter_if_answers_attend_to_what_they_need() -> None:
-    found = {}
-    for factor in (1.0, 10.0):
-        parameters = ABRUPT_LEARNING.parameters.resolve({"optimal_scale": factor, "n_steps": 300})
-        pack = Pack(ABRUPT_LEARNING(), [Training(parameters, seed) for seed in range(8)])
-        found[factor] = pack.train_to_end().evidence
-    left = {factor: np.nanmax(each.metrics["accuracy"][:, :5], 1) >= 0.5 for factor, each in found.items()}
-    assert left[10.0].sum() > left[1.0].sum()
-    metrics = found[1.0].metrics
-    assert np.median(metrics["collapse"][:, 2]) > 0.9
-    assert np.median(metrics["repetition"][:, 2]) > 0.4

@@ -1,23 +1,11 @@
 """Counting letters: the sequences, the level in closed form, and the block that mixes tokens."""
 
-import math
-from functools import lru_cache
-
 import pytest
 import torch
 from torch import Tensor
 
 import attnsweep as at
-from attnsweep.workloads.engine.contract import Lanes, Training
-from attnsweep.workloads.field.histogram import HISTOGRAM, Mixing, model, same_letter, sequences
-
-
-@lru_cache
-def _groups(n: int, size: int) -> float:
-    """The expected number of groups of this size in n tokens: the first is uniform on 1 to n - 1 tokens long."""
-    if n <= 1:
-        return float(n == size)
-    return (float(size < n) + sum(_groups(n - first, size) for first in range(1, n))) / (n - 1)
+from attnsweep.workloads.field.histogram import Mixing, model, same_letter, sequences
 
 
 def _drawn(n_letters: int, n_tokens: int, mixing: Mixing, n: int) -> tuple[Tensor, Tensor]:
@@ -32,19 +20,6 @@ def test_the_targets_are_the_counts() -> None:
     assert torch.equal(begun_BT[:, 1:], letter_BT)
     assert torch.equal(same_BT, count_BT)
     assert (begun_BT[:, 0] == 7).all()
-
-
-def test_the_level_of_who_guesses_is_the_entropy_of_the_counts() -> None:
-    parameters = HISTOGRAM.parameters.resolve({"n_letters": 8, "n_tokens": 6})
-    lanes, problem = Lanes([Training(parameters, seed) for seed in range(8)], torch.device("cpu")), HISTOGRAM()
-    batch = problem.eval_batch(lanes)
-    shares = [size * _groups(6, size) / 6 for size in range(1, 6)]
-    exact = -sum(share * math.log(share) for share in shares)
-    sampled = []
-    for lane in range(8):
-        module = problem.build(parameters)
-        sampled.append(float(problem.levels(module, {name: value[lane] for name, value in batch.items()})["unigram"]))
-    assert sum(sampled) / 8 == pytest.approx(exact, rel=0.01)
 
 
 @pytest.mark.parametrize("mixing", ["bos", "dot", "lin"])

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from attnsweep.workloads.diagnostics.escape import predicted_escapes
 from attnsweep.workloads.engine.contract import Training
-from attnsweep.workloads.engine.judging import first_held
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.field.in_context_regression import (
     IN_CONTEXT_REGRESSION,
     LinearAttentionMatrix,
@@ -66,16 +64,3 @@ def test_the_start_is_left_when_predicted() -> None:
     predicted = predicted_escapes(PROBLEM, [Training(parameters, seed) for seed in range(4)])
     (left,) = escape_times(PROBLEM, parameters, [1e-6], range(4), 256)
     assert np.abs(predicted / left - 1).max() < 0.06
-
-
-def test_separate_keys_and_queries_learn_direction_by_direction() -> None:
-    values: dict[str, Value] = {"init_sigma": 0.1, "learning_rate": 0.5, "n_steps": 600}
-    parameters = IN_CONTEXT_REGRESSION.parameters.resolve(values)
-    result = Pack(PROBLEM, [Training(parameters, seed) for seed in range(8)]).train_to_end()
-    first = first_held(PROBLEM, parameters, result.evidence, result.last_probe)
-    places = np.stack([first[f"direction_{n}"] for n in (1, 2, 3)])
-    steps = np.where(places >= 0, result.evidence.steps[np.maximum(places, 0)], np.inf)
-    one, two, three = np.median(steps, axis=1)
-    assert two > 1.4 * one
-    assert three > 2.5 * one
-    assert np.isfinite(two)

@@ -23,13 +23,6 @@ def _entropy(counts_SS: Tensor) -> float:
     return float(-(share * share.log()).sum(-1).mean())
 
 
-def test_targets_are_the_next_tokens_and_all_chains_differ() -> None:
-    token, target = data(_draw(), n_context=40, batch_size=50)
-    assert torch.equal(token[:, 1:], target[:, :-1])
-    assert token.shape == (50, 40)
-    assert len({*map(tuple, token.tolist())}) == 50
-
-
 @pytest.mark.parametrize("chains", ["any", "doubly_stochastic"])
 def test_a_chain_is_stationary_and_predicted_best_by_its_bigrams(chains: str) -> None:
     token, _ = data(_draw(), n_context=2000, chains=chains, batch_size=40)  # type: ignore[arg-type]

@@ -52,13 +52,3 @@ def test_the_data_of_a_training_do_not_depend_on_its_pack() -> None:
         assert alone.keys() == whole.keys()
         for name, value in alone.items():
             assert torch.equal(value[0], whole[name][lane]), name
-
-
-def test_strings_of_the_test_lengths_are_there() -> None:
-    batch = evaluation_batch(_lanes(10, 300, longest_test_length=200))
-    lengths = {name.partition("/")[0] for name in batch if "/" in name}
-    assert lengths == {"10", "30", "100", "200"}
-    counts = batch["200/log_count"].exp().sum(-1)
-    torch.testing.assert_close(counts, torch.full_like(counts, 201.0))
-    torch.testing.assert_close(batch["log_n"].exp(), torch.tensor([11.0, 301.0]))
-    assert 0.3 < (batch["200/sign"] > 0).float().mean() < 0.7

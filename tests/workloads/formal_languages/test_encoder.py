@@ -54,14 +54,3 @@ def test_kinds_with_counts_are_the_plain_computation(attention_scale: str, has_l
     for name, value in gradients.items():
         scale = plain_gradients[name].abs().max().item() + 1.0
         torch.testing.assert_close(value, plain_gradients[name], rtol=1e-11, atol=1e-12 * scale)
-
-
-def test_attention_by_kinds_is_that_of_their_positions() -> None:
-    encoder = random_encoder(n_heads=2)
-    text = random_strings(6, 9)
-    by_kind, by_position = (encoder.trace(tokens("first", text, which))[1] for which in ("kinds", "positions"))
-    for kinds, positions in zip(by_kind, by_position, strict=True):
-        torch.testing.assert_close(kinds[..., :2], positions[..., :2])
-        for string, bits in enumerate(text):
-            ones = torch.cat([torch.tensor([False, False]), bits[1:]])
-            torch.testing.assert_close(kinds[string, :, 3], positions[string][:, ones].sum(-1))

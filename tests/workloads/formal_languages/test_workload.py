@@ -47,19 +47,6 @@ def test_conformance(mode: dict[str, Value]) -> None:
     check_workload(WORKLOAD, [defaults(WORKLOAD, **{**TINY, "train_length": 5, **mode, **lane}) for lane in lanes])
 
 
-@pytest.mark.slow
-@pytest.mark.sample("3")
-@pytest.mark.parametrize("pack_size", [1, 3])
-def test_a_training_is_the_same_to_the_last_bit_in_any_pack(pack_size: int) -> None:
-    trainings = [
-        Training(defaults(WORKLOAD, n_steps=40, train_length=10 * (seed + 1), eval_batch_size=100), seed)
-        for seed in range(9)
-    ]
-    whole = _train(*trainings).evidence.metrics
-    for metric, table in _train(*trainings[4 : 4 + pack_size]).evidence.metrics.items():
-        np.testing.assert_array_equal(whole[metric][4 : 4 + pack_size], table, err_msg=metric)
-
-
 def _tested(trainings: list[Training]) -> np.ndarray:  # type: ignore[type-arg]
     """(L, P) the cross-entropy at length 40, at each probe."""
     return _train(*trainings).evidence.metrics["cross_entropy_40"]
@@ -81,11 +68,6 @@ def test_each_probe_may_draw_new_test_strings() -> None:
     np.testing.assert_array_equal(fresh[:, 0], same[:, 0])
     denser = _tested(_untrained(3, fresh_test_strings=True, n_epochs=6, steps_per_epoch=1))
     np.testing.assert_array_equal(denser[:, ::2], fresh)
-
-
-def test_new_test_strings_do_not_depend_on_the_pack() -> None:
-    trainings = _untrained(10, fresh_test_strings=True)
-    np.testing.assert_array_equal(_tested(trainings)[8:9], _tested(trainings[8:9]))
 
 
 @pytest.mark.parametrize("margin", [-30.0, 0.0, 5.0, 18.0, 30.0, 80.0])
@@ -186,15 +168,3 @@ def test_first_is_learned_and_its_head_is_found() -> None:
     assert set(heads.scores) == set(WORKLOAD.head_score_names)
     assert heads.role.shape[1:] == (2, 1)
     assert np.isfinite(result.last("first_attention_30")).all()
-
-
-@pytest.mark.slow
-def test_uniform_attention_has_the_largest_entropy() -> None:
-    parameters = defaults(WORKLOAD, **TINY, init_sigma=0.0, longest_test_length=10)
-    result = _train(Training(parameters, 0), Training(parameters, 1))
-    for probe in result.heads:
-        np.testing.assert_allclose(probe.heads.scores["attention_entropy"], 1.0, atol=1e-5)
-        np.testing.assert_allclose(probe.heads.scores["first_attention"], 1 / 11, atol=1e-5)
-        assert (probe.heads.role == "none").all()
-    verdicts = judged(WORKLOAD, parameters, result.evidence)
-    assert (verdicts.outcome == "degenerate_zero").all()

@@ -4,12 +4,11 @@ Axes: L lane, B sequence, T token, V word.
 """
 
 import math
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.errors import SpecError
@@ -17,12 +16,6 @@ from attnsweep.workloads.gpt import GPTWorkload
 from attnsweep.workloads.gpt.tasks import TASKS, Laws, Sequences
 from attnsweep.workloads.testing import defaults
 from tests.refusals import refused
-
-
-def table_entropies(table_LVV: Tensor) -> tuple[Tensor, Tensor]:
-    """H(Y) and H(Y | current token), (L,) in nats."""
-    current_LVV = one_hot(table_LVV, table_LVV.shape[-1]).double().mean(1)
-    return _entropy(current_LVV.mean(1)), _entropy(current_LVV).mean(1)
 
 
 def chain_entropies(laws: Laws) -> tuple[Tensor, Tensor, Tensor]:
@@ -60,13 +53,6 @@ def test_targets_are_read_from_the_table() -> None:
     assert not found.counts_LBT[..., 0].any()
     assert found.counts_LBT[..., 1:].all()
     assert not torch.equal(laws["table"][0], laws["table"][1])
-
-
-def test_entropies_of_a_table() -> None:
-    table = torch.tensor([[[0, 1], [0, 0]]])
-    h, h_current = table_entropies(table)
-    assert h.item() == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
-    assert h_current.item() == pytest.approx(0.5 * math.log(2))
 
 
 def test_entropies_of_a_chain_are_those_of_its_stationary_law() -> None:
@@ -108,19 +94,6 @@ def test_segments_are_repeated_and_their_tokens_differ() -> None:
         assert all(every[t] == every[t - length] for t in range(length, 17))
         assert targets[:-1] == tokens[1:]
     assert lengths == {4, 5, 6, 7, 8}
-
-
-def test_levels_of_induction() -> None:
-    laws, found = drawn("induction", 9, 100, 16)
-    levels = mean_nats("induction", laws, 9, found)
-    assert levels["constant"].tolist() == pytest.approx([math.log(9)] * 2)
-    assert levels["current"].tolist() == pytest.approx([math.log(8)] * 2)
-    shares = [(~row).sum().item() for row in found.counts_LBT[0]]
-    expected = sum((16 - n) * math.log(n - 1) for n in shares) / sum(16 - n for n in shares)
-    assert levels["context"][0].item() == pytest.approx(expected)
-    assert all(
-        levels[low][0] < levels[high][0] for low, high in pairwise(("optimum", "context", "current", "constant"))
-    )
 
 
 @pytest.mark.parametrize(

@@ -72,19 +72,6 @@ def test_conformance(mode: str) -> None:
     check_workload(WORKLOAD, [defaults(WORKLOAD, **{**settings, **lane}) for lane in LANES])
 
 
-@pytest.mark.slow
-@pytest.mark.sample("gelu")
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_a_training_is_the_same_to_the_last_bit_in_any_pack(activation: str) -> None:
-    """With sizes that fill no vectors."""
-    values: dict[str, Value] = {"n_steps": 20, "batch_size": 3, "eval_batch_size": 5, "d_model": 6, "d_ffn": 7}
-    trainings = [Training(defaults(WORKLOAD, **values, activation=activation), seed) for seed in range(5)]
-    whole = train(*trainings).evidence.metrics
-    for lanes in (slice(2, 3), slice(1, 4)):
-        for metric, table in train(*trainings[lanes]).evidence.metrics.items():
-            np.testing.assert_array_equal(whole[metric][lanes], table, err_msg=metric)
-
-
 def test_outcomes_by_level() -> None:
     levels = {"zero": math.log(16), "constant": 2.6, "current": 2.3, "context": 1.5, "solved": 0.1}
     losses = [math.log(16), 2.6, 2.3, 1.5, 0.09, 100.0, 2.0]

@@ -113,13 +113,6 @@ def test_data_are_drawn_from_each_trainings_own_seed_and_step() -> None:
     assert not torch.equal(held_out[:, :16], batch["inputs/0"])
 
 
-def test_a_parameter_of_the_data_may_differ_between_the_trainings_of_a_program() -> None:
-    trainings = [Training(ECHO.parameters.resolve({"noise": noise}), 7) for noise in (0.0, 0.5)]
-    batch = ECHO().batch(Lanes(trainings, CPU), 0)
-    assert torch.equal(batch["inputs/0"][0], batch["target"][0])
-    assert (batch["target"][1] - batch["inputs/0"][1]).std() == pytest.approx(0.5, rel=0.3)
-
-
 def test_what_is_fixed_is_the_same_at_all_steps_and_another_for_each_training() -> None:
     def task(draw: at.Draw) -> tuple[Tensor, Tensor]:
         return draw.uniform(4, 3), draw.fixed.uniform(4, 3)
@@ -139,14 +132,6 @@ def test_places_of_a_random_order_hold_each_number_once(n: int, turn: int) -> No
     order = shuffled(streams, "split", place, n, turn)
     assert torch.equal(order.sort(1).values, place)
     assert torch.equal(shuffled(streams, "split", place[:, n // 2 :], n, turn), order[:, n // 2 :])
-
-
-def test_every_number_stands_at_every_place_equally_often() -> None:
-    streams = Streams(torch.arange(6000))
-    for n in (3, 7, 12):
-        order = shuffled(streams, "split", torch.arange(n).expand(6000, -1), n)
-        seen = nn.functional.one_hot(order, n).sum(0)
-        assert (seen / 6000 - 1 / n).abs().max() < 4 * (6000 * n) ** -0.5
 
 
 def _kind_of_data(steps: int, changes: dict[str, Any]) -> tuple[type[at.Problem], dict[str, Any]]:
@@ -208,25 +193,6 @@ def test_each_training_has_its_own_split_of_the_table() -> None:
         assert torch.equal(held_out["train/inputs/0"][lane], pairs)
     some_rows = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=500, replacement=True), 0)["inputs/0"]
     assert {*map(tuple, some_rows[0].tolist())} == {*map(tuple, trained["inputs/0"][0].tolist())}
-
-
-def test_a_table_is_held_once_for_all_trainings() -> None:
-    kind = at.problem("large", model=linear, data=lambda: (torch.zeros(2**18, 3), torch.zeros(2**18, 3)), loss="mse")
-    lanes = _lanes(kind, n_lanes=64, batch_size=8)
-    pack = Pack(kind(), list(lanes.trainings))
-    held = [*pack.final_state(np.arange(64))[1].values(), *kind().eval_batch(lanes).values()]
-    held += [value for batch in kind().batches(lanes, range(64)) for value in batch.values()]
-    assert sum(value.nbytes for value in held) < 10 * 2**18 * 24
-
-
-def test_a_table_of_each_training_is_drawn_once() -> None:
-    kind, values = _kind_of_data(10, {"data": "own", "train_fraction": 0.5})
-    problem, lanes = kind(), _lanes(kind, **values)
-    first, later, held_out = problem.batch(lanes, 0), problem.batch(lanes, 7), problem.eval_batch(lanes)
-    assert torch.equal(first["inputs/0"], later["inputs/0"])
-    assert not torch.equal(*first["inputs/0"])
-    rows = {*map(tuple, first["inputs/0"][0].tolist())} | {*map(tuple, held_out["inputs/0"][0].tolist())}
-    assert len(rows) == 40
 
 
 def test_an_epoch_takes_full_batches_of_a_random_order() -> None:
@@ -399,24 +365,6 @@ def test_the_role_of_a_head_is_that_of_its_highest_score() -> None:
     assert heads.scores["own"][:, 0, 0].tolist() == pytest.approx([1 / 3, 1, 1 / 3], abs=1e-3)
 
 
-def test_the_attention_weights_may_depend_on_a_parameter_that_differs_within_a_program() -> None:
-    def sharpened(module: OneHead, inputs: Tensor, sharpness: float = 1.0) -> Tensor:
-        return (sharpness * module.logits).softmax(-1).expand(1, len(inputs), 1, -1, -1)
-
-    kind = at.problem(
-        "heads",
-        model=lambda n: OneHead(n),
-        data=echo,
-        loss="mse",
-        weights=sharpened,
-        heads={"own": lambda weights: weights.diagonal(dim1=-2, dim2=-1).mean((1, 3))},
-    )
-    trainings = [Training(kind.parameters.resolve({"sharpness": each}), 0) for each in (0.0, 9.0)]
-    heads = kind().score_heads(Lanes(trainings, CPU), {"logits": torch.eye(3).expand(2, 3, 3)})
-    assert heads is not None
-    assert heads.scores["own"][:, 0, 0].tolist() == pytest.approx([1 / 3, 1], abs=1e-3)
-
-
 def test_targets_that_do_not_count_are_in_no_accuracy() -> None:
     output, target = torch.tensor([[[9.0, 0.0], [0.0, 9.0]]]), torch.tensor([[0, -100]])
     values = {"output": output, "target": target}
@@ -489,17 +437,6 @@ def test_a_named_loss_refuses_a_target_that_does_not_fit_the_output(loss: str, o
         assert refused.value.subject == "loss"
         assert str(tuple(output.shape)) in str(refused.value.given)
         assert str(tuple(target.shape)) in str(refused.value.given)
-
-
-def test_a_number_that_may_be_null_reaches_functions_as_none() -> None:
-    def loss(output: Tensor, target: Tensor, limit: float | None = None) -> Tensor:
-        error = (output - target).abs()
-        return (error if limit is None else error.clamp(max=limit)).mean()
-
-    kind = at.problem("optional", model=linear, data=echo, loss=loss, defaults={"n_steps": 2})
-    assert kind.parameters.declared()["limit"].static
-    assert np.isfinite(_trained(kind).evidence.metrics["loss"]).all()
-    assert (_trained(kind, limit=2**-10).evidence.metrics["loss"] <= 2**-10).all()
 
 
 def _staged(draw: at.Draw, step: int, n_steps: int, batch_size: int = 4) -> tuple[Tensor, Tensor]:
@@ -586,12 +523,6 @@ def test_a_name_that_is_taken_is_refused(changes: dict[str, Any], subject: str) 
     with pytest.raises(SpecError) as refused:
         at.problem("wrong", **settings | changes)
     assert refused.value.subject == subject
-
-
-def test_a_misspelled_argument_that_the_engine_supplies_is_named() -> None:
-    with pytest.raises(SpecError) as refused:
-        at.problem("wrong", model=linear, data=echo, loss="mse", heads={"first": lambda wieghts: wieghts})
-    assert (refused.value.subject, refused.value.fix) == ("wieghts of head first", "did you mean weights?")
 
 
 @pytest.mark.parametrize("may_be_negative", [False, True])

@@ -14,7 +14,7 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation import TranslationParameters
 from attnsweep.workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
-from attnsweep.workloads.translation.data import Passes, StudiedCorpus, by_length, parts_of, studied_corpus
+from attnsweep.workloads.translation.data import Passes, StudiedCorpus, parts_of, studied_corpus
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -61,23 +61,6 @@ def test_a_pass_reads_no_sentence_twice(values: dict[str, Value]) -> None:
     assert len(seen) > 0.95 * len(trained_on)
 
 
-def test_orders_differ_between_trainings_and_passes() -> None:
-    parameters = small()
-    steps = _steps_of_pass(parameters)
-    both = lanes(parameters, parameters)
-    orders = {
-        (lane, turn): [
-            pair for step in range(steps) for pair in _pairs(WORKLOAD.batch(both, turn * steps + step), lane)
-        ]
-        for lane in range(2)
-        for turn in range(2)
-    }
-    assert len({tuple(order) for order in orders.values()}) == 4
-    # The buckets are the same, the sentences differ.
-    shared = sum(one == other for one, other in zip(orders[0, 0], orders[1, 0], strict=True))
-    assert shared < 0.3 * len(orders[0, 0])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [{}, {"train_on": "short"}])
 def test_a_training_reads_the_same_in_any_pack_and_after_any_resume(values: dict[str, Value]) -> None:
@@ -97,15 +80,6 @@ def test_a_training_reads_the_same_in_any_pack_and_after_any_resume(values: dict
                         assert torch.equal(value[2], expected[step][name][0]), (step, name)
 
 
-def test_tensors_have_one_shape_at_a_step_whatever_the_seeds() -> None:
-    for step in range(0, 60, 7):
-        shapes = {
-            tuple((name, value.shape[1:]) for name, value in WORKLOAD.batch(lanes(small(), seed=seed), step).items())
-            for seed in range(4)
-        }
-        assert len(shapes) == 1
-
-
 def test_the_decoder_reads_what_it_should_have_written_before() -> None:
     studied = studied_corpus(small())
     for batch in (WORKLOAD.batch(lanes(small(), small()), 3), *parts_of(WORKLOAD.eval_batch(lanes(small())))):
@@ -116,19 +90,6 @@ def test_the_decoder_reads_what_it_should_have_written_before() -> None:
         assert torch.equal((read == PAD), (target == PAD))
         assert torch.equal(batch["source_rarity"], torch.as_tensor(studied.source_rarity)[batch["source"]])
         assert torch.equal(batch["read_rarity"], torch.as_tensor(studied.target_rarity)[read])
-
-
-def test_rarity_is_the_rank_in_training() -> None:
-    studied = studied_corpus(small())
-    for side, rarity in (
-        (studied.corpus.source, studied.source_rarity),
-        (studied.corpus.target, studied.target_rarity),
-    ):
-        seen = np.bincount(side.tokens[studied.train].ravel(), minlength=len(side.words))
-        by_rank = seen[4:][np.argsort(rarity[4:])]
-        assert (np.diff(by_rank) <= 0).all()
-        assert rarity[:4].tolist() == [-1, -1, -1, len(side.words)]
-        assert rarity.max() == len(side.words)
 
 
 def test_held_out_sentences_are_not_trained_on() -> None:
@@ -158,21 +119,3 @@ def test_short_is_no_longer_than_the_median_of_training() -> None:
             assert torch.equal(part["is_judged"], is_short_LB | judges_all)
     parts = parts_of(WORKLOAD.eval_batch(lanes(small())))
     assert sum(int((~part["is_short"]).sum()) for part in parts) > 5
-
-
-@pytest.mark.parametrize("n_buckets", [1, 3, 8])
-def test_buckets_are_in_order_of_length(n_buckets: int) -> None:
-    corpus = studied_corpus(small()).corpus
-    pairs = np.arange(10, 110)
-    buckets = by_length(corpus, pairs, n_buckets)
-    assert len(buckets) == n_buckets
-    assert sorted(np.concatenate([bucket.pairs for bucket in buckets])) == pairs.tolist()
-    sizes = [len(bucket.pairs) for bucket in buckets]
-    assert len(set(sizes[:-1])) <= 1
-    assert sizes[-1] <= sizes[0]
-    longest = 0
-    for bucket in buckets:
-        lengths = corpus.source.lengths[bucket.pairs]
-        assert lengths.min() >= longest
-        longest = lengths.max()
-        assert (bucket.n_source, bucket.n_target) == (longest, corpus.target.lengths[bucket.pairs].max())

@@ -14,10 +14,9 @@ from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.diagnostics.structure import SCORES as STRUCTURE_SCORES
-from attnsweep.workloads.diagnostics.structure import distances_to_diagonal
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.testing import defaults
-from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TRAIN, VALID
+from attnsweep.workloads.translation.corpus import PAD, VALID
 from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.grammar import RELATIONS
 from attnsweep.workloads.translation.head_scores import (
@@ -35,7 +34,6 @@ from tests.workloads.translation.small_translation import (
     lanes,
     random_model,
     small,
-    written_as_real_text,
 )
 
 Plant = Callable[[LookedAt, str], Tensor]
@@ -214,37 +212,6 @@ def test_structure_is_of_self_attention_alone(scores: Scores) -> None:
     assert np.isnan([scores["cross"]["uniform"][name] for name in STRUCTURE_SCORES]).all()
 
 
-def test_structure_is_that_of_a_quarter_of_each_length_in_each_bucket(
-    parts: tuple[LookedAt, ...], scores: Scores
-) -> None:
-    for layer, head in (("encoder_self", "rarest"), ("decoder_self", "uniform")):
-        distances: list[float] = []
-        for part in parts:
-            attention = PLANTED[layer][head][0](part, layer)
-            lengths = _visible(part, layer).any(-1).sum(1)
-            assert torch.equal(part.n_tokens[layer], lengths)
-            for n in lengths.unique().tolist():
-                of_length = (lengths == n).nonzero()[::4, 0]
-                distances += (distances_to_diagonal(attention[of_length, :n, :n]) / n).tolist()
-        assert scores[layer][head]["sigma_1"] == pytest.approx(np.mean(distances))
-
-
-def test_what_counts_as_query_and_key(parts: tuple[LookedAt, ...]) -> None:
-    for part in parts:
-        source, read = part.batch["source"], part.batch["read"]
-        words = (source != PAD) & (source != EOS)
-        cases = {
-            "encoder_self": (source != PAD, words, False),
-            "decoder_self": ((read != PAD) & (read != SOS), (read != PAD) & (read != SOS), True),
-            "cross": (read != PAD, words, False),
-        }
-        for layer, (queries, keys, is_causal) in cases.items():
-            found = part.sentences[layer]
-            assert torch.equal(found.queries, queries)
-            assert torch.equal(found.keys, keys)
-            assert found.is_causal == is_causal
-
-
 def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[LookedAt, ...]) -> None:
     studied = studied_corpus(defaults(WORKLOAD, **WIDE))
     gold = studied.corpus.gold
@@ -286,26 +253,6 @@ def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[L
     assert sorted(found["alignment"]) == sorted(aligned)
 
 
-def test_baselines_are_fitted_on_training_sentences() -> None:
-    """Offsets fitted on so few sentences that other sentences have other most frequent offsets."""
-    parameters = small(n_sentences=12)
-    parts, studied = looked_at(parameters, CPU), studied_corpus(parameters)
-    gold = studied.corpus.gold
-    assert gold is not None
-    train = set(np.flatnonzero(studied.corpus.part == TRAIN).tolist())
-    for layer, arcs_A4 in (("encoder_self", gold.source_arcs), ("decoder_self", gold.target_arcs)):
-        offsets = parts[0].sentences[layer].offsets
-        assert offsets is not None
-        for direction, r in np.ndindex(2, len(RELATIONS)):
-            seen = [(g - d) * (1, -1)[direction] for n, of, d, g in arcs_A4.tolist() if of == r and n in train]
-            seen = [offset for offset in seen if layer == "encoder_self" or offset <= 0]
-            chosen = int(offsets[direction, r])
-            assert seen.count(chosen) == max((seen.count(each) for each in set(seen)), default=0)
-    assert parts[0].alignment is not None
-    seen = [place - t for n in train for t, place in enumerate(gold.alignment[n]) if place >= 0]
-    assert seen.count(parts[0].alignment.offset) == max(seen.count(each) for each in set(seen))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [{}, {"window": 1, "num_pos": 1, "attention_scale": "log_n_inv_sqrt_d"}])
 def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) -> None:
@@ -329,24 +276,6 @@ def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) 
                 pooled = pooled + more
             for name, score in role_scores(pooled).items():
                 np.testing.assert_allclose(found.scores[name][lane, index], score, rtol=1e-9, err_msg=name)
-
-
-@pytest.mark.slow
-def test_real_text_has_roles_but_no_arcs_and_no_alignment(tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("corpus") / "c.parquet"
-    parameters = small(corpus=written_as_real_text(studied_corpus(small()).corpus, path), dtype="float64")
-    model = random_model(parameters)
-    state = {name: value.detach().unsqueeze(0) for name, value in model.state_dict().items()}
-    found = WORKLOAD.score_heads(lanes(parameters), state)
-    of_grammar = WORKLOAD.score_heads(lanes(small(dtype="float64")), state)
-    assert found is not None
-    assert of_grammar is not None
-    assert tuple(found.scores) == SCORE_NAMES
-    for name, score in found.scores.items():
-        if any(word in name for word in ("accuracy", "gain", "syntactic", "alignment")):
-            assert np.isnan(score).all(), name
-        else:
-            np.testing.assert_array_equal(score, of_grammar.scores[name], err_msg=name)
 
 
 def test_alignment_counts_by_hand() -> None:

@@ -10,10 +10,8 @@ from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.intervening import hold_as, make_room
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.translation.model import TranslationModel
 from attnsweep.workloads.translation.parameters import TranslationParameters
-from tests.refusals import refused
 from tests.workloads.translation.small_translation import WORKLOAD, batch_of, random_model, small
 
 TEXTS = (
@@ -86,21 +84,3 @@ def test_a_decoder_sees_no_later_word_by_a_clamp() -> None:
     next_BQK, uniform_BQK = model.attention(batch)["decoder_self"].unbind(1)
     assert torch.equal(next_BQK, torch.eye(next_BQK.shape[-1], dtype=next_BQK.dtype).expand_as(next_BQK))
     assert uniform_BQK.triu(1).eq(0).all()
-
-
-def test_roles_are_those_of_the_clamped_heads() -> None:
-    _, result = _trained("clamp 0:1 next_token 0..; clamp 1:0 previous_token 0..8", None)
-    first, last = (each.heads for each in result.heads)
-    assert first.role[0].tolist() == [["none", "positional"], ["positional", "none"], ["none", "none"]]
-    assert last.role[0, 0, 1] == "positional" != last.role[0, 1, 0]
-    assert first.scores["positional_offset"][0, 0, 1] == 1
-    assert "positional" not in first.role[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "subject"),
-    [("clamp 2:0 self 0..", "intervention"), ("clamp 3:0 none 0..", "intervention")],
-)
-def test_what_a_translator_does_not_have_is_refused(text: str, subject: str) -> None:
-    with refused(subject, SpecError):
-        Pack(WORKLOAD, [_training(None), _training(text)])

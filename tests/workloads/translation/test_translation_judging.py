@@ -88,24 +88,3 @@ def test_the_order_of_the_definitions(evidence: Evidence, wanted: tuple[str, str
 )
 def test_real_text_is_never_solved(eval_loss: list[float], source_gain: float, wanted: tuple[str, str]) -> None:
     assert _last(_evidence(eval_loss, source_gain=source_gain, levels=OF_REAL_TEXT)) == wanted
-
-
-def test_trainings_are_judged_each_by_itself() -> None:
-    many = [
-        ([5.0, 1.0, 0.1], [5.0, 1.0, 0.1], 1.0),
-        ([5.0, 2.0, 2.2], [5.0, 1.8, 1.0], 1.0),
-        ([5.0, math.nan, math.nan], [5.0, math.nan, math.nan], math.nan),
-        ([5.0, 4.0, 4.0], [5.0, 4.0, 4.0], 0.0),
-    ]
-    alone = [_evidence(*training) for training in many]
-    together = Evidence(
-        steps=alone[0].steps,
-        metrics={name: np.concatenate([each.metrics[name] for each in alone]) for name in alone[0].metrics},
-        levels={name: np.concatenate([each.levels[name] for each in alone]) for name in LEVELS},
-    )
-    verdicts = VERDICTS.judge(None, together)
-    assert verdicts.outcome[:, -1].tolist() == ["solved", "overfit", "diverged", "degenerate_zero"]
-    for lane, each in enumerate(alone):
-        one = VERDICTS.judge(None, each)
-        assert verdicts.outcome[lane].tolist() == one.outcome[0].tolist()
-        assert verdicts.detail[lane].tolist() == one.detail[0].tolist()

@@ -1,7 +1,6 @@
 """Attention masks, compared with loops over sentences, queries and keys. Axes: B sentence, Q query, K key."""
 
 import itertools
-import math
 
 import pytest
 import torch
@@ -71,30 +70,3 @@ def test_the_band_and_the_columns(window: int | None, num_pos: int, global_colum
     assert cross.bias_BQK.shape == (9, 8, 10)
     assert torch.equal(cross.bias_BQK == 0, is_word_BK.unsqueeze(1).expand(-1, 8, -1))
     torch.testing.assert_close(cross.log_n_BQ, is_word_BK.sum(1).double().log().unsqueeze(1).expand(-1, 8))
-
-
-def test_no_window_sees_all_and_none_but_itself_at_0() -> None:
-    batch = _batch()
-    everything = sights(Structure(small(), LONGEST), batch, torch.float64)
-    assert everything["encoder_self"].log_n_BQ[8, 0].item() == pytest.approx(math.log(9))
-    assert everything["decoder_self"].log_n_BQ[8].exp().round().tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    itself = sights(Structure(small(window=0), LONGEST), batch, torch.float32)
-    for layer in ("encoder_self", "decoder_self"):
-        n = itself[layer].bias_BQK.shape[1]
-        assert itself[layer].bias_BQK.dtype == torch.float32
-        assert torch.equal(itself[layer].bias_BQK == 0, torch.eye(n, dtype=torch.bool).expand(9, n, n))
-
-
-def test_the_rarest_so_far_changes_as_the_sentence_goes_on() -> None:
-    rarity = torch.tensor([[-1, 1, 0, 5, 3]])
-    batch = {
-        "source": torch.tensor([[4, 5, 6, 7, EOS]]),
-        "source_rarity": torch.tensor([[0, 7, 2, 7, -1]]),
-        "read": torch.tensor([[SOS, 5, 4, 8, 7]]),
-        "read_rarity": rarity,
-    }
-    structure = Structure(small(window=0, num_pos=1), LONGEST)
-    seen = structure.decoder(batch)[0]
-    assert [seen[i].nonzero()[:, 0].tolist() for i in range(5)] == [[0], [1], [1, 2], [3], [3, 4]]
-    seen = structure.encoder(batch)[0]
-    assert [seen[i].nonzero()[:, 0].tolist() for i in range(5)] == [[0, 1], [1], [1, 2], [1, 3], [1, 4]]

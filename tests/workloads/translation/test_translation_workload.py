@@ -77,20 +77,6 @@ def test_it_learns_and_uses_the_source() -> None:
     assert (verdicts.outcome[:, -1] == "plateau").all()
 
 
-@pytest.mark.scale
-@pytest.mark.slow
-def test_without_weights_nothing_is_learned_of_the_source() -> None:
-    """Zero embeddings: words differ only in their positions."""
-    parameters = small(init_sigma=0.0, learning_rate=0.1, n_steps=120, head_sentences=0)
-    result = _train(Training(parameters, 0), Training(parameters, 1))
-    verdicts = judged(WORKLOAD, parameters, result.evidence)
-    assert (verdicts.outcome[:, 0] == "degenerate_zero").all()
-    assert (verdicts.detail[:, 0] == "unigram").all()
-    assert (verdicts.outcome[:, -1] == "marginal").all()
-    assert (verdicts.detail[:, -1] == "language_model").all()
-    assert (result.evidence.metrics["source_gain"] == 0).all()
-
-
 def test_xavier_is_uniform_within_its_bound_and_gaussian_where_asked() -> None:
     parameters = small(d_model=32, d_ffn=64), small(d_model=32, d_ffn=64, init_sigma=0.3), small(d_model=32, d_ffn=64)
     some = lanes(*parameters)
@@ -110,13 +96,3 @@ def test_xavier_is_uniform_within_its_bound_and_gaussian_where_asked() -> None:
         # The variance of the law is 2 / (rows + columns).
         assert abs(xavier.var() * sum(built.shape) / 2 - 1) < 0.1, name
         assert not torch.equal(value[0], value[2]), name
-
-
-def test_a_training_starts_alike_in_any_pack() -> None:
-    module = WORKLOAD.build(small())
-    whole = WORKLOAD.initial(module, lanes(small(init_sigma=0.1), small(), small(init_sigma=0.2)))
-    alone = WORKLOAD.initial(module, lanes(small(), seed=1))
-    last = WORKLOAD.initial(module, lanes(small(init_sigma=0.2), seed=2))
-    for name, value in whole.items():
-        assert torch.equal(value[1], alone[name][0]), name
-        assert torch.equal(value[2], last[name][0]), name

@@ -1,7 +1,6 @@
 """Greedy decoding of models with known outputs, and the references. Axes: L lane, B sentence."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -83,19 +82,6 @@ def test_words_are_the_likeliest_up_to_eos_or_the_longest() -> None:
     assert _write(endless, source=SOURCE, n_words=2) == [[[5, 6]] * 3]
 
 
-def test_a_training_writes_the_same_alone() -> None:
-    trainings = [(1.0, _after()), (0.0, _after((SOS, 7), (7, 4), (4, EOS)))]
-    together = _write(*trainings, source=SOURCE[:2], n_words=6)
-    for training, found in zip(trainings, together, strict=True):
-        (alone,) = _write(training, source=SOURCE[:2], n_words=6)
-        assert [[word for word in words if word] for words in alone] == [[w for w in words if w] for words in found]
-
-
-def test_it_stops_once_all_have_ended() -> None:
-    found = _write((0.0, _after((SOS, 7), (7, 4), (4, EOS))), source=SOURCE, n_words=6)
-    assert found == [[[7, 4, PAD]] * 3]
-
-
 @pytest.mark.parametrize("structure", ["full", "rarest, log n"])
 def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
     values: dict[str, Value] = {**STRUCTURES[structure], "dtype": "float64"}
@@ -142,57 +128,11 @@ def test_what_is_written_is_what_a_plain_loop_writes(structure: str) -> None:
         assert len({len(hypothesis.split()) for hypothesis in sets[0].hypotheses}) > 2
 
 
-@pytest.mark.slow
-def test_many_trainings_write_in_parts_what_each_writes() -> None:
-    parameters = small(test_sentences=3)
-    some = lanes(*[parameters] * 18)
-    module = WORKLOAD.build(parameters)
-    state = WORKLOAD.initial(module, some) | {
-        name: value.expand(18, *value.shape).float() if value.is_floating_point() else value.expand(18, *value.shape)
-        for name, value in module.named_buffers()
-    }
-    written = write(some, state)
-    assert len(written) == 18
-    for lane in (0, 15, 16, 17):
-        chosen = torch.tensor([lane])
-        (alone,) = write(some.select(chosen), {name: value[chosen] for name, value in state.items()})
-        assert alone == written[lane]
-
-
 def test_nothing_is_written_where_nothing_is_asked_for() -> None:
     assert WORKLOAD.final_metrics(lanes(small(test_sentences=0), small(test_sentences=0)), {}) == {}
 
 
 REFERENCES = ("the cat sat on the mat .", "there is no dog in here .")
-
-
-def _cut(n_words: int) -> tuple[str, ...]:
-    return tuple(" ".join(each.split()[: 7 - n_words]) for each in REFERENCES)
-
-
-def _papineni(hypotheses: tuple[str, ...], references: tuple[str, ...]) -> float:
-    """BLEU without smoothing, for texts with a match of every order of n-grams."""
-    lines = [(first.split(), second.split()) for first, second in zip(hypotheses, references, strict=True)]
-    precisions = []
-    for order in range(1, 5):
-        grams = [[Counter(zip(*(side[i:] for i in range(order)), strict=False)) for side in line] for line in lines]
-        matches = sum((first & second).total() for first, second in grams)
-        precisions.append(matches / sum(first.total() for first, _ in grams))
-    written, asked = (sum(len(line[side]) for line in lines) for side in range(2))
-    return 100 * min(1.0, math.exp(1 - asked / written)) * math.prod(precisions) ** 0.25
-
-
-@pytest.mark.parametrize(
-    "hypotheses",
-    [
-        REFERENCES,
-        _cut(2),
-        ("the cat sat on a mat .", "there is no dog in here . ."),
-        ("The cat sat on the mat .", "there is no dog in here ."),
-    ],
-)
-def test_the_score_is_the_formula_on_the_tokens_as_they_are(hypotheses: tuple[str, ...]) -> None:
-    assert bleu(Written("test", hypotheses, REFERENCES)) == pytest.approx(_papineni(hypotheses, REFERENCES))
 
 
 @pytest.mark.parametrize(

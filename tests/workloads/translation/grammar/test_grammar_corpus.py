@@ -19,8 +19,6 @@ from attnsweep.workloads.translation.corpus import (
     Side,
 )
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair
-from attnsweep.workloads.translation.grammar.sentence_pairs import Laws
-from attnsweep.workloads.translation.grammar.tree import laws
 from tests.refusals import refused
 
 SIZES = LexiconSizes()
@@ -33,13 +31,6 @@ def corpus() -> Corpus:
 
 def text(side: Side, i: int) -> tuple[str, ...]:
     return tuple(side.words[token] for token in side.tokens[i, : side.lengths[i] - 1])
-
-
-def changed(array: np.ndarray) -> np.ndarray:
-    """The values with the last one changed."""
-    other = array.copy()
-    other.flat[-1] += 1
-    return other
 
 
 @pytest.mark.slow
@@ -95,17 +86,6 @@ def test_the_same_arguments_give_the_same_corpus_and_others_another() -> None:
 
     assert digest(50, 0) == digest(50, 0)
     assert len({digest(50, 0), digest(50, 1), digest(51, 0)}) == 3
-
-
-@pytest.mark.slow
-def test_another_law_shifts_no_other_choice() -> None:
-    """A lexicon with more nouns draws the same structures."""
-    few, many = (laws(Lexicon(LexiconSizes(n_nouns=n))) for n in (2, 500))
-    kind = list(few).index("object.kind")
-    first, second = (np.array(Laws(table).outcomes(seed=0, draw=1)) for table in (few, many))
-    assert (first[:, kind] == second[:, kind]).all()
-    noun = list(few).index("object.noun")
-    assert (first[:, noun] != second[:, noun]).any()
 
 
 def test_a_grammar_without_new_sentences_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ from itertools import islice
 
 import pytest
 
-from attnsweep.workloads.translation.grammar import tree as grammar
-from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes, zipf
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
 from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
 from attnsweep.workloads.translation.grammar.source_side import source_words
 from attnsweep.workloads.translation.grammar.target_side import target_words
@@ -83,15 +82,6 @@ def test_probabilities_sum_to_one_and_tokens_pay_for_the_targets_choices(pinned:
 
 
 @pytest.mark.slow
-def test_a_large_sample_is_unambiguous_with_the_full_lexicon() -> None:
-    trees_by_source: dict[tuple[str, ...], Sentence] = {}
-    trees_by_target: dict[tuple[str, ...], Sentence] = {}
-    for pair in islice(sentence_pairs(Lexicon(LexiconSizes()), seed=1), 5_000):
-        assert trees_by_source.setdefault(pair.source, pair.tree) == pair.tree
-        assert trees_by_target.setdefault(pair.target, pair.tree) == pair.tree
-
-
-@pytest.mark.slow
 def test_frequencies_are_those_that_target_nats_tell() -> None:
     n_sentences = 10_000
     counts: Counter[tuple[str, ...]] = Counter()
@@ -104,27 +94,3 @@ def test_frequencies_are_those_that_target_nats_tell() -> None:
     for target in frequent:
         expected = n_sentences * math.exp(-nats[target])
         assert abs(counts[target] - expected) < 4.5 * math.sqrt(expected), target
-
-
-@pytest.mark.slow
-def test_the_entropy_given_the_source_is_the_one_on_paper() -> None:
-    """Two nouns and two verbs; the second of each has a synonym, and is drawn with probability 1/3 by Zipf's law."""
-    share, p = zipf(2)[1], grammar
-    synonym = -sum(q * math.log(q) for q in p.SYNONYMS)
-    bare = p.RELATIVE_SUBJECT_KINDS[0], p.RELATIVE_OBJECT_KINDS[0]
-    _, _, of_subject, of_object = p.RELATIVE_KINDS
-    in_relative = share * (of_subject * (1 + bare[1]) + of_object * (1 + bare[0]))
-
-    def in_phrase(kinds: tuple[float, ...]) -> float:
-        return (kinds[0] + kinds[3]) * share + kinds[0] * in_relative
-
-    transitive = 1 - p.P_INTRANSITIVE
-    adverb = sum(q for i, q in enumerate(zipf(6)) if i % 3 == 1)
-    words = in_phrase(p.SUBJECT_KINDS) + transitive * (share + in_phrase(p.OBJECT_KINDS)) + p.P_ADVERB * adverb
-    expected = synonym * words + p.SUBJECT_KINDS[2] * math.log(2)
-
-    nats = [sum(pair.token_nats) for pair in islice(sentence_pairs(SMALL, seed=3), 10_000)]
-    mean = sum(nats) / len(nats)
-    error = math.sqrt(sum((x - mean) ** 2 for x in nats)) / len(nats)
-    assert abs(mean - expected) < 4 * error
-    assert error < 0.02 * expected
