@@ -25,7 +25,6 @@ from typing import Any
 from attnsweep.workloads.errors import UserError, in_words
 from attnsweep.workloads.files import given_file, unpacked
 
-
 MODULE_PREFIX = "attnsweep_user_"
 """The prefix of the module names under which users' files are imported."""
 _PACKAGE_FILE = "__init__.py"

@@ -89,7 +89,9 @@ _LONGER = 3.0
 Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def _times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) -> NDArray[np.float64]:
+def _times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor, needed: Tensor) -> NDArray[np.float64]:
+    """The times at which gradient flow first is below `level`, by the method of Runge and Kutta; infinite where it is
+    not within `_MOST_STEPS`, or where it is not `needed`."""
     loss, gradient = descent(rows)
     nudge = _NUDGE * rows.norm(dim=1) / gradient.norm(dim=1)
     stride = _STRIDE / _rate(gradient, descent(rows - nudge[:, None] * gradient)[1], nudge)
@@ -100,7 +102,7 @@ def _times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) ->
         loss, gradient = descent(rows)
         has_fallen = (loss < level) & times.isinf()
         times = torch.where(has_fallen, time + stride * _part(held - old_loss, held - level, held - loss), times)
-        if times.isfinite().all():
+        if (times.isfinite() | ~needed).all():
             break
         time = time + stride
         next_stride = _STRIDE / _rate(old_gradient, gradient, stride)
@@ -109,7 +111,6 @@ def _times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor) ->
 
 
 def _stride(descent: Descent, rows: Tensor, gradient: Tensor, stride: Tensor) -> Tensor:
-    """One step of the method of Runge and Kutta."""
     step = stride[:, None]
     second = descent(rows - step / 2 * gradient)[1]
     third = descent(rows - step / 2 * second)[1]
@@ -215,8 +216,59 @@ def predicted_escapes(
         part = slice(first, first + n_at_once)
         lanes = torch.tensor(chosen[part])
         states = _selected(buffers, lanes), _selected(weights, lanes)
-        steps[chosen[part]] = _NearStart(workload, exact[part], scaled, *states).escapes()
+        steps[chosen[part]] = _escapes(workload, exact[part], scaled, *states)
     return steps
+
+
+def _escapes(
+    workload: Workload[Any],
+    trainings: Sequence[Training[Any]],
+    scaled: Sequence[str],
+    buffers: State | None,
+    weights: State | None,
+) -> NDArray[np.float64]:
+    own = _Start(workload, trainings, buffers)
+    start = own if weights is None else own.moved_to(weights)
+    rows, origin = start.rows, start.scaled(scaled, 0.0)
+    rate, decay = (
+        np.array([getattr(training.parameters, name) for training in trainings])
+        for name in ("learning_rate", "weight_decay")
+    )
+    first, gradient = start.descent(rows)
+    orders = _orders(gradient, start.descent(origin + (rows - origin) / _RATIO)[1])
+    zero = start.descent(origin)[0]
+    held = torch.minimum(zero, first)
+    if weights is not None:
+        held = torch.minimum(*(own.descent(each)[0] for each in (own.rows, own.scaled(scaled, 0.0))))
+    level = held - AT_LEVEL * held.abs()
+    order = orders.round()
+    is_near = (first <= zero + AT_LEVEL * zero.abs()).numpy() & (abs(orders - order) <= _SAME_ORDER) & start.is_exact
+    is_linear, flows = is_near & (order == 1), is_near & (order > 1) & (decay == 0)
+    steps = np.full(len(trainings), np.nan)
+    if is_linear.any():
+        steps[is_linear] = _linear(start, origin, (zero - level).numpy(), rate, decay)[is_linear]
+    if flows.any():
+        times = _times_until(start.descent, rows, held, level, torch.from_numpy(flows))
+        steps[flows] = np.where(np.isfinite(times), np.ceil(times / rate), np.nan)[flows]
+    return steps
+
+
+def _linear(
+    start: _Start, origin: Tensor, fall: NDArray[np.float64], rate: NDArray[np.float64], decay: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    delta = start.rows - origin
+    size = delta.norm(dim=1, keepdim=True)
+
+    def product(vectors: Tensor) -> Tensor:
+        closer: Tensor = _CLOSER * size
+        return start.descent(origin + closer * vectors)[1] / closer
+
+    nodes, weights = spectrum(product, delta)
+    growth = 1 - rate[:, None] * (nodes + decay[:, None])
+    steps = steps_until(fall, nodes, growth, weights * size.numpy() ** 2)
+    # The law holds for stable trainings: the learning rate is not too large for any positive curvature.
+    is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
+    return np.asarray(np.where(is_stable, steps, np.nan))
 
 
 def _selected(state: State | None, lanes: Tensor) -> State | None:
@@ -238,67 +290,3 @@ def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[
 
 def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
     return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(_RATIO))
-
-
-class _NearStart:
-    def __init__(
-        self,
-        workload: Workload[Any],
-        trainings: Sequence[Training[Any]],
-        scaled: Sequence[str],
-        buffers: State | None,
-        weights: State | None,
-    ) -> None:
-        self._workload, self._trainings, self._scaled = workload, trainings, scaled
-        self._buffers, self._weights = buffers, weights
-        own = _Start(workload, trainings, buffers)
-        self._start = own if weights is None else own.moved_to(weights)
-        self._rows, self._origin = self._start.rows, self._start.scaled(scaled, 0.0)
-        self._rate = np.array([training.parameters.learning_rate for training in trainings])
-        self._decay = np.array([training.parameters.weight_decay for training in trainings])
-        first, gradient = self._start.descent(self._rows)
-        third = self._origin + (self._rows - self._origin) / _RATIO
-        self._orders = _orders(gradient, self._start.descent(third)[1])
-        self._zero, self._first = self._start.descent(self._origin)[0].numpy(), first.numpy()
-        self._held = np.minimum(self._zero, self._first)
-        if weights is not None:
-            self._held = np.minimum(*(own.descent(rows)[0].numpy() for rows in (own.rows, own.scaled(scaled, 0.0))))
-        self._level = self._held - AT_LEVEL * np.abs(self._held)
-
-    def escapes(self) -> NDArray[np.float64]:
-        steps = np.full(len(self._orders), np.nan)
-        if not self._start.is_exact:
-            return steps
-        order = self._orders.round()
-        holds = (abs(self._orders - order) <= _SAME_ORDER) & (self._first <= self._zero + AT_LEVEL * abs(self._zero))
-        is_linear, flows = holds & (order == 1), holds & (order > 1) & (self._decay == 0)
-        if is_linear.any():
-            steps[is_linear] = self._linear()[is_linear]
-        if flows.any():
-            steps[flows] = self._select(np.flatnonzero(flows))._flow()
-        return steps
-
-    def _select(self, lanes: NDArray[np.int64]) -> "_NearStart":
-        trainings, chosen = [self._trainings[lane] for lane in lanes], torch.from_numpy(lanes)
-        states = _selected(self._buffers, chosen), _selected(self._weights, chosen)
-        return _NearStart(self._workload, trainings, self._scaled, *states)
-
-    def _linear(self) -> NDArray[np.float64]:
-        delta = self._rows - self._origin
-        size = delta.norm(dim=1, keepdim=True)
-
-        def product(vectors: Tensor) -> Tensor:
-            closer: Tensor = _CLOSER * size
-            return self._start.descent(self._origin + closer * vectors)[1] / closer
-
-        nodes, weights = spectrum(product, delta)
-        growth = 1 - self._rate[:, None] * (nodes + self._decay[:, None])
-        steps = steps_until(self._zero - self._level, nodes, growth, weights * size.numpy() ** 2)
-        # The law holds for stable trainings: the learning rate is not too large for any positive curvature.
-        is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
-        return np.asarray(np.where(is_stable, steps, np.nan))
-
-    def _flow(self) -> NDArray[np.float64]:
-        held, level = torch.from_numpy(self._held), torch.from_numpy(self._level)
-        times = _times_until(self._start.descent, self._rows, held, level)
-        return np.where(np.isfinite(times), np.ceil(times / self._rate), np.nan)
