@@ -24,10 +24,8 @@ def _ended(*outcomes: str, loss: float = 1.0) -> EndedTrainings:
         ("solved_rate >= 0.5", ("solved", "plateau"), 1.0, True),
         ("solved_rate >= 0.6", ("solved", "plateau"), 1.0, False),
         ("solved_rate >= 0.6", ("solved", "failed"), 1.0, True),
-        ("solved_rate >= 0", ("pruned", "pruned"), 1.0, False),
         ("loss_quantile <= 0.1", ("plateau",), 0.1, True),
         ("loss_quantile <= 0.1", ("plateau",), 0.2, False),
-        ("diverged_rate <= 0", ("failed",), 1.0, False),
     ],
 )
 def test_a_target(target: str, outcomes: tuple[str, ...], loss: float, is_met: bool) -> None:
@@ -42,8 +40,6 @@ def test_a_target(target: str, outcomes: tuple[str, ...], loss: float, is_met: b
         ((3.0, 2.0, 2.0, 2.5), {}, True),
         ((3.0, 2.0, 2.0, 1.9), {}, False),
         ((3.0, 2.0, 2.5), {}, False),
-        ((2.0, 2.0, 2.0), {}, True),
-        ((1.0, 2.0, 3.0), {"objective": LossQuantile(direction="maximize")}, False),
         ((3.0, 2.0, 1.0), {"objective": LossQuantile(direction="maximize")}, True),
         ((1.0, 2.0, 2.5), {"constraints": ("loss_quantile >= 2",)}, False),
         ((1.0, 2.0, 2.5, 2.5), {"constraints": ("loss_quantile >= 2",)}, True),

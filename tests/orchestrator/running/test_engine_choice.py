@@ -1,16 +1,12 @@
 """A sweep has one engine: which one it gets, what records it, and what a machine without a compiler says."""
 
-import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from torch import nn
 
-from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.engine_choice import engine_for, engine_of_shape
@@ -29,13 +25,6 @@ from tests.refusals import refused
 LONG: dict[str, Any] = {"space": {"n_steps": 10_000, "init_sigma": Float(1e-3, 1.0, log=True)}, "trials": 4000}
 
 
-def _searching() -> Sweep:
-    """A search on many texts."""
-    space = {"variant": "solution_3", "n_categories": 10, "n_positions": 50, "batch_size": 1000, "n_steps": 50}
-    spec = small_sweep(space=space | {"init_sigma": Float(1e-3, 1.0, log=True)}, replicates=1)
-    return spec.fix({"optimizer": "lbfgs", "expectation": "fixed_sample"})
-
-
 def _quickstart() -> Sweep:
     return load_sweep("quickstart")
 
@@ -48,8 +37,6 @@ def _quickstart() -> Sweep:
         (_quickstart, 12, "eager"),
         (look_back.sweep, 2, "eager"),
         (look_back.sweep, 1000, "compiled"),
-        (_searching, 200, "compiled"),
-        (_searching, 5, "eager"),
     ],
 )
 def test_a_sweep_is_trained_compiled_from_where_its_trainings_repay_the_compiler(
@@ -116,19 +103,3 @@ def test_a_sweep_compiled_is_replayed_and_resumed_compiled(
     (tmp_path / "s" / "progress.json").unlink()
     with no_compiler(), refused("engine", UserError):
         resume(tmp_path / "s")
-
-
-def test_the_engine_and_its_reason_are_in_the_record_the_summary_and_the_status(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = io.StringIO()
-    summary = run(small_sweep(), tmp_path / "s")
-    summary.print(Console(file=told, width=200))
-    reason = "its steps would not repay compiling"
-    directory = SweepDirectory.open(tmp_path / "s")
-    assert (directory.engine, directory.engine_in_words) == ("eager", f"eager: {reason}")
-    assert told.getvalue().count(f"engine   eager: {reason}\n") == 1
-    shown = json.loads(summary.to_json())
-    assert (shown["engine"], shown["engine_reason"]) == ("eager", reason)
-    print_status(tmp_path / "s")
-    assert f"engine      eager: {reason}\n" in capsys.readouterr().out

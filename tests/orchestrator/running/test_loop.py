@@ -103,24 +103,6 @@ def test_what_has_ended_counts_before_it_is_in_the_ledger(tmp_path: Path, monkey
     assert {*shown} == {*range(0, 41, 4)}
 
 
-@pytest.mark.slow
-def test_trainers_have_their_next_packs_while_rows_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "_ASK_SECONDS", float("inf"))
-    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
-    directory = _directory(tmp_path / "s", trials=24)
-    pool = _several(directory)
-    commit, n_under_way = LedgerWriter.commit, []
-
-    def count(*arguments: Any, **named: Any) -> None:
-        n_under_way.append(len(pool.running))
-        commit(*arguments, **named)
-
-    monkeypatch.setattr(LedgerWriter, "commit", count)
-    with _opened(directory, pool, open_study(directory)) as loop:
-        assert loop.run(lambda: False)
-    assert n_under_way == [N_TRAINERS, 0]
-
-
 @pytest.mark.parametrize("ask_seconds", [0.0, float("inf")])
 def test_a_sampler_that_learns_draws_few_trials_ahead_and_what_a_single_trainer_would_draw(
     ask_seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,5 @@
 """Pruning: when a trial is decided, what its trainings become, and what is left after a kill. No Ray, no MLflow."""
 
-import shutil
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,6 @@ import pyarrow as pa
 import pytest
 from optuna.trial import TrialState
 
-from attnsweep.orchestrator.audit.audit import audit
-from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -25,7 +22,7 @@ from attnsweep.orchestrator.training.tasks import tasks_of
 from attnsweep.search_spaces import LossQuantile, Pruner, Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.small_sweep import small_sweep
-from tests.orchestrator.trained_sweep import edit_row, records, trained_sweep
+from tests.orchestrator.trained_sweep import trained_sweep
 
 WORKLOAD = CategoryPairs()
 NO_ROWS = pa.table({"trial": pa.array([], pa.int32())})
@@ -148,12 +145,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> SweepDirectory:
     return trained_sweep(tmp_path_factory.mktemp("pruning") / "s", SPEC, pack_size=5)
 
 
-@pytest.fixture
-def copy(trained: SweepDirectory, tmp_path: Path) -> SweepDirectory:
-    shutil.copytree(str(trained.place), tmp_path / "s")
-    return SweepDirectory.open(tmp_path / "s")
-
-
 def _ends(directory: SweepDirectory) -> list[tuple[Any, ...]]:
     names = ("trial", "replicate", "training_id", "outcome", "n_steps", "pruned_step", "eval_loss")
     return sorted(tuple(row[name] for name in names) for row in Ledger(directory.place).trainings().to_pylist())
@@ -183,37 +174,6 @@ def test_the_trainings_of_a_pruned_trial_are_pruned_and_no_others(trained: Sweep
             assert trial.intermediate_values[19] <= LIMIT
     # Packs of five hold two whole trials.
     assert len({row["pack"] for row in rows}) == 4
-
-
-@pytest.mark.slow
-def test_a_pruned_training_is_replayed_to_its_step_and_agrees(trained: SweepDirectory) -> None:
-    row = records(trained, outcome="pruned")[0]
-    found = replay(trained, row["training_id"])
-    assert found.deviation.agrees
-    assert found.deviation.absolute == 0.0
-    assert found.deviation.replayed["n_steps"] == 19
-
-
-def _problems(directory: SweepDirectory) -> str:
-    checks = audit(directory.place, f"sqlite:///{directory.place}/none.db").checks
-    return "; ".join(problem.what for check in checks for problem in check.problems if "MLflow" not in problem.what)
-
-
-@pytest.mark.slow
-def test_the_audit_finds_an_altered_step(copy: SweepDirectory) -> None:
-    row = records(copy, outcome="pruned")[0]
-    name = f"{row['trial']}/{row['replicate']}"
-    assert "pruned" not in _problems(copy)
-    edit_row(copy, "trainings", row["place"], pruned_step=22)
-    assert f"{name} (22, not 19)" in _problems(copy)
-    assert not replay(copy, row["training_id"]).deviation.agrees
-    edit_row(copy, "trainings", row["place"], pruned_step=16)
-    assert name in _problems(copy)
-    edit_row(copy, "trainings", row["place"], pruned_step=None)
-    assert name in _problems(copy)
-    for replicate in records(copy, trial=row["trial"]):
-        edit_row(copy, "trainings", replicate["place"], outcome="plateau", pruned_step=None)
-    assert f": {row['trial']}" in _problems(copy)
 
 
 def _continued(directory: SweepDirectory) -> None:

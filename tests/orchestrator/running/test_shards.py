@@ -20,6 +20,7 @@ from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.commands import command
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
 
@@ -77,15 +78,8 @@ def test_a_sampler_that_learns_is_told_its_own_trials_alone(tmp_path: Path) -> N
     assert [trial.number for trial in read_trials(more.directory)] == [*range(1, 32, 2)]
 
 
-@pytest.mark.parametrize("shard", [None, Shard(1, 2), Shard(0, 3)])
-def test_another_part_in_the_same_directory_is_refused(shard: Shard | None, home: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        run_or_resume(RANDOM, home / "two0", HERE, Console(quiet=True), shard=shard)
-    assert refused.value.subject == "--shard"
-
-
-def test_more_drivers_than_trials_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        run_or_resume(RANDOM, tmp_path / "s", HERE, Console(quiet=True), shard=Shard(7, 8))
-    assert refused.value.subject == "--shard"
-    assert not (tmp_path / "s").exists()
+def test_another_part_in_the_same_directory_and_more_drivers_than_trials_are_refused(home: Path) -> None:
+    for place, shard in (("two0", None), ("two0", Shard(1, 2)), ("s", Shard(7, 8))):
+        with refused("--shard", UserError):
+            run_or_resume(RANDOM, home / place, HERE, Console(quiet=True), shard=shard)
+    assert not (home / "s").exists()

@@ -123,18 +123,6 @@ def test_a_file_that_the_code_reads_is_stored_with_it(
     assert replay(directory, "0/1").deviation.agrees
 
 
-@pytest.mark.parametrize("where", ["top", "table"])
-@pytest.mark.parametrize("reads", [BESIDE, 'x = torch.load("table.pt")'])
-def test_a_file_that_is_not_stored_is_refused_before_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, reads: str
-) -> None:
-    spec = load_sweep(str(_problem(tmp_path / "job", monkeypatch, **{where: reads})))
-    with pytest.raises(UserError) as refused:
-        run_sweep(spec, tmp_path / "s", LOCAL, QUIET)
-    assert "files=" in refused.value.fix
-    assert not (tmp_path / "s").exists()
-
-
 def test_a_changed_or_missing_file_is_refused(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "s"
     directory = _interrupted(folder, path)
