@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -48,8 +48,7 @@ from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
 HAND_BACK_SECONDS = 3.5
-"""How long a stop waits for unfinished packs: a trainer answers at the end of its slice of steps. MLflow gets the rest
-of `STOP_SECONDS`."""
+"""How long a stop waits for unfinished packs; MLflow gets the rest of `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
 """How long the loop draws trials before it looks at reports again. Trainers with a report wait until then."""
@@ -59,14 +58,9 @@ _COMMIT_TRAININGS = 2048
 """This number of ended trainings is committed at once, so that their rows do not stay in memory."""
 
 
-class Follower(Protocol):
-    """What the loop tells of new results: the progress display."""
-
-    def rows_committed(self, trainings: pa.Table) -> None:
-        """Called after a commit, and after the study got the values of the trials that the rows completed."""
-
-    def trial_told(self, trial: int) -> None:
-        """Called once the trial's rows are in the ledger and its value in the study."""
+Follower: TypeAlias = Callable[[Sequence[int], pa.Table | None], None]
+"""Called after a commit with the trials that have ended, whose values the study has, and with the new rows: `None` for
+trials of earlier runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +177,6 @@ class SweepLoop:
     def _train(self, should_stop: Callable[[], bool]) -> bool:
         seconds_left = (self.directory.spec.seconds or float("inf")) - self.directory.seconds_spent
         deadline = time.monotonic() + seconds_left
-        is_asking = False
         while not should_stop():
             # The first trials are drawn even if starting a trainer has taken all of the sweep's time limit.
             self._may_ask = time.monotonic() < deadline or self._study.n_asked == 0
@@ -367,9 +360,6 @@ class SweepLoop:
             self._plan.got_further(pack)
         self._inform(self._trials.count(rows.trainings), rows.trainings)
 
-    def _inform(self, trials: list[int], trainings: pa.Table | None = None) -> None:
+    def _inform(self, trials: Sequence[int], trainings: pa.Table | None = None) -> None:
         for follower in self._followers:
-            for trial in trials:
-                follower.trial_told(trial)
-            if trainings is not None:
-                follower.rows_committed(trainings)
+            follower(trials, trainings)

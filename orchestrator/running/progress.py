@@ -52,17 +52,17 @@ class ProgressDisplay:
     ) -> None:
         self._bar.stop()
 
-    def rows_committed(self, trainings: pa.Table) -> None:
+    def committed(self, trials: Sequence[int], trainings: pa.Table | None) -> None:
+        """A follower of the loop."""
+        self._n_told += len({*trials} - self._complete_before)
+        if trainings is None:
+            return
         self._n_done += trainings.num_rows
         self._outcomes.update(trainings["outcome"].to_pylist())
         if self._n_told == self._n_trials:
             # No further replicates will be needed, so the total is known.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ()
         self._show(at_once=self._n_done == self._n_trainings)
-
-    def trial_told(self, trial: int) -> None:
-        """Counts a trial unless an earlier run had completed it."""
-        self._n_told += trial not in self._complete_before
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
         """`waiting_for`: what is to come before any pack can train; empty if nothing is."""

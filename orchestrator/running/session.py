@@ -328,7 +328,7 @@ def _train(
                 pool,
                 pack_size=run.resources.pack_size,
                 max_failures=run.resources.max_failures,
-                followers=(display,),
+                followers=(display.committed,),
             )
             opened.callback(end)
             # MLflow's process goes on as long as `progress.json` does, and is waited for last: while it logs, Ray shuts

@@ -24,19 +24,6 @@ from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import user_code_of
 
 
-class _CommitCounter:
-    """A follower of the loop."""
-
-    n_commits = 0
-
-    def rows_committed(self, trainings: pa.Table) -> None:
-        del trainings
-        self.n_commits += 1
-
-    def trial_told(self, trial: int) -> None:
-        del trial
-
-
 def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: int | None = None) -> SweepDirectory:
     """A sweep as `attnsweep run` leaves it; with `n_commits`, one that was stopped after this many packs."""
     workload = load_workload(spec.workload)
@@ -50,9 +37,21 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
     with LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256) as writer:
         study = open_study(directory)
         pool = LocalPool(workload, RunContext(directory.sweep, directory.environment, curves_every=spec.one_probe_in()))
-        counter = _CommitCounter()
-        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, followers=(counter,))
-        finished = loop.run(lambda: counter.n_commits == n_commits)
+        commits: list[object] = []
+
+        def count(*told: object) -> None:
+            commits.append(told)
+
+        loop = SweepLoop(
+            directory,
+            workload,
+            study,
+            writer,
+            pool,
+            pack_size=pack_size,
+            followers=(count,),
+        )
+        finished = loop.run(lambda: len(commits) == n_commits)
         study.save()
         replays = replay_some(directory, workload, pool, lambda: False) if finished else None
     directory.record_run(finished=finished, seconds=1.0, replays=replays)

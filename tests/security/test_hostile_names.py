@@ -103,7 +103,7 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     _assert_harmless(text.getvalue())
     assert MARKUP in text.getvalue()
     with ProgressDisplay(console, spec, Ledger(hostile.place).trainings()) as display:
-        display.rows_committed(Ledger(hostile.place).trainings())
+        display.committed([], Ledger(hostile.place).trainings())
     print_comparison(compare(hostile.place, hostile.place, by="variant"), console)
     _assert_harmless(text.getvalue())
 

@@ -34,10 +34,9 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
     shown = Console(file=StringIO(), force_terminal=False, width=200)
     spec = small_sweep("shown", trials=2, replicates=RULE)
     with ProgressDisplay(shown, spec, _table((0, 8))) as display:
-        display.trial_told(0)
+        display.committed([0], None)
         display._show(at_once=True)
-        display.trial_told(1)
-        display.rows_committed(_table((1, 8)))
+        display.committed([1], _table((1, 8)))
     first, last = shown.file.getvalue().strip().splitlines()  # type: ignore[attr-defined]
     assert first.startswith("trials 1/2  trainings 8/at most 48  ")
     assert last.startswith("trials 2/2  trainings 16/16  ")
