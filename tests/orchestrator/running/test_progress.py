@@ -83,7 +83,7 @@ def test_status_shows_what_a_running_sweep_has_under_way(
     assert [line.split()[0] for line in lines[-2:]] == ["000000-0000-32", "000001-0000-32"]
     assert ["step 120 of 500" in lines[-2], "step 400 of 500" in lines[-1]] == [True, True]
     pack = PACKS[0].model_copy(update={"n_running": 20, "where": "node7 cuda"})
-    Beacon(sweep.place, sweep.progress).show("training", 3, [pack], "2 trials behind: no answer")
+    Beacon(sweep.place, sweep.progress).show("training", 3, [pack])
     assert "node7 cuda" in _status(sweep.place, capsys)[-1]
 
 
