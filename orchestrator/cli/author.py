@@ -14,6 +14,7 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from attnsweep.workloads.parameters import Parameter, Value
 
+_MOST = 2**31 - 1
 _LONGEST = 24
 """The default limit on the length of a pair's sentences, in words."""
 _WIDE = 120
@@ -88,11 +89,13 @@ def prepare_corpus(
         str | None, Option(metavar="COLUMN", help="Column of target sentences; default: the second column of text.")
     ] = None,
     min_frequency: Annotated[
-        int, Option(min=1, help="Words that are rarer than this in the training part become unknown words.")
+        int, Option(min=1, max=_MOST, help="Words that are rarer than this in the training part become unknown words.")
     ] = 2,
     longest: Annotated[
         int | None,
-        Option(min=1, help="Drop rows with more words or characters than this; default: 24 words for pairs."),
+        Option(
+            min=1, max=_MOST, help="Drop rows with more words or characters than this; default: 24 words for pairs."
+        ),
     ] = None,
     held_out: Annotated[
         float, Option(help="Share of the rows held out; of pairs half for validation, half for test.")
@@ -102,9 +105,8 @@ def prepare_corpus(
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus for `translation` from parallel text, or with --unit a corpus for `gpt` from one column of text."""
-    from attnsweep.orchestrator.tools.prepare_corpus.pairs import prepare_pairs
+    from attnsweep.orchestrator.tools.prepare_corpus.preparing import prepare_pairs, prepare_text
     from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
-    from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text
 
     _refuse_misplaced({"--column": column} if unit is None else {"--source": source, "--target": target}, unit)
     settings = PreparationSettings(

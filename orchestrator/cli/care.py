@@ -56,7 +56,7 @@ def doctor(
     """Check what sweeps need: versions, Ray's token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
     from attnsweep.orchestrator.storage.place_names import place_of
     from attnsweep.orchestrator.terminal import PlainConsole
-    from attnsweep.orchestrator.tools.doctor.examination import examine
+    from attnsweep.orchestrator.tools.doctor import examine
 
     place = None if directory is None else place_of(directory, "--dir")
     screen, n_failed = PlainConsole(soft_wrap=True), 0

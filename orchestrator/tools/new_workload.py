@@ -48,18 +48,12 @@ def next_commands(name: str) -> list[tuple[str, str]]:
 
 def _check_name(name: str) -> None:
     if len(name) > _LONGEST or not _VALID.fullmatch(name):
-        raise _refused(
-            name, f"a name of at most {_LONGEST} lower-case letters, digits and single underscores, such as copy_task"
-        )
-    if keyword.iskeyword(name):
-        raise _refused(name, "a name that is not a keyword of Python")
-    if name in registered_names():
-        raise _refused(name, "a name that no installed workload has")
-    # Python first looks for modules in the folder of a script. So a file named torch.py would be imported instead of
-    # PyTorch.
-    if importlib.util.find_spec(name) is not None:
-        raise _refused(name, "a name that no installed module has")
-
-
-def _refused(name: str, expected: str) -> UserError:
-    return UserError("NAME", given=name, expected=expected, fix="choose another name")
+        expected = f"at most {_LONGEST} lower-case letters, digits and single underscores, such as copy_task"
+    elif keyword.iskeyword(name):
+        expected = "a name that is not a keyword of Python"
+    # Python looks for modules in a script's folder first: a file torch.py would be imported instead of PyTorch.
+    elif name in registered_names() or importlib.util.find_spec(name) is not None:
+        expected = "a name that no installed workload or module has"
+    else:
+        return
+    raise UserError("NAME", given=name, expected=expected, fix="choose another name")

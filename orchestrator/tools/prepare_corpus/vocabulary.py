@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-# This variable prevents a warning of the library `tokenizers` on stderr, whenever the process forks after using
-# threads.
+# Without it, `tokenizers` warns on stderr whenever the process forks after using threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 Unit: TypeAlias = Literal["words", "characters"]
@@ -28,12 +27,7 @@ _CHUNK_ROWS = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sentences:
-    """Sentences as the numbers of their words.
-
-    Attributes:
-        words: The distinct words.
-        numbers: Lists (N,) of int32 indices into `words`, one list per sentence.
-    """
+    """Sentences as the numbers of their words: lists (N,) of int32 indices into `words`."""
 
     words: tuple[str, ...]
     numbers: pa.ListArray
@@ -42,54 +36,50 @@ class Sentences:
     def lengths(self) -> NDArray[np.int64]:
         return pc.list_value_length(self.numbers).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
-    def joined(self) -> pa.StringArray:
+    def joined(self) -> list[str]:
         words = pa.array(self.words, pa.string()).take(self.numbers.flatten())
-        return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ")
+        return pc.binary_join(pa.ListArray.from_arrays(_offsets(self.lengths), words), " ").to_pylist()  # type: ignore[no-any-return]
 
     def share_of(self, word: int) -> float:
-        """Among all words of the sentences."""
         return float((self.numbers.flatten().to_numpy() == word).mean())
 
     def filter(self, mask: NDArray[np.bool_]) -> "Sentences":
         return Sentences(words=self.words, numbers=self.numbers.filter(pa.array(mask)))
 
     def renumber(self, vocabulary: Sequence[str], unknown: int) -> "Sentences":
-        """The same sentences in another vocabulary."""
+        """In another vocabulary."""
         place = {word: number for number, word in enumerate(vocabulary)}
         table = np.array([place.get(word, unknown) for word in self.words], dtype=np.int32)
-        numbers = table[self.numbers.flatten().to_numpy()]
-        return Sentences(
-            words=tuple(vocabulary), numbers=pa.ListArray.from_arrays(_offsets(self.lengths), pa.array(numbers))
-        )
+        numbers = pa.array(table[self.numbers.flatten().to_numpy()])
+        return Sentences(words=tuple(vocabulary), numbers=pa.ListArray.from_arrays(_offsets(self.lengths), numbers))
 
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
     """After Unicode NFC."""
     # No special tokens are given, so that an <eos> that occurs in a text is treated like any other text.
-    tokenizer = _trained(texts, unit, min_frequency=0, lowercase=lowercase, specials=())
-    chunks = []
+    tokenizer = _trained(texts, unit, lowercase=lowercase)
+    chunks = [pa.array([], pa.list_(pa.int32()))]
     for start in range(0, len(texts), _CHUNK_ROWS):
         encoded = [row.ids for row in tokenizer.encode_batch_fast(list(texts[start : start + _CHUNK_ROWS]))]
         flat = np.fromiter(chain.from_iterable(encoded), np.int32)
         chunks.append(pa.ListArray.from_arrays(_offsets(np.array([len(ids) for ids in encoded])), pa.array(flat)))
-    return Sentences(words=_words(tokenizer), numbers=pa.concat_arrays(chunks or [pa.array([], pa.list_(pa.int32()))]))
+    return Sentences(words=_words(tokenizer), numbers=pa.concat_arrays(chunks))
 
 
 def learn_vocabulary(
     texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
 ) -> tuple[str, ...]:
     """The special tokens, then all words that occur at least `min_frequency` times, the most frequent first."""
-    return _words(_trained(texts, unit, min_frequency=min_frequency, lowercase=lowercase, specials=specials))
+    return _words(_trained(texts, unit, min_frequency, specials, lowercase=lowercase))
 
 
 def _trained(
-    texts: Sequence[str], unit: Unit, *, min_frequency: int, lowercase: bool, specials: Sequence[str]
+    texts: Sequence[str], unit: Unit, min_frequency: int = 0, specials: Sequence[str] = (), *, lowercase: bool
 ) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel())
-    steps = [normalizers.Lowercase()] if lowercase else []
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.NFC()])
-    is_words = unit == "words"
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace() if is_words else pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase()] * lowercase + [normalizers.NFC()])
+    by_unit = {"words": pre_tokenizers.Whitespace(), "characters": pre_tokenizers.Split(Regex("."), "isolated")}
+    tokenizer.pre_tokenizer = by_unit[unit]
     # Without `vocab_size`, the trainer would keep only the 30,000 most frequent words.
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 - 1, min_frequency=min_frequency, show_progress=False, special_tokens=list(specials)

@@ -15,36 +15,18 @@ from tests.refusals import refused
 
 
 @pytest.mark.slow
-@pytest.mark.sample("x1")
-@pytest.mark.parametrize("name", ["copy_task", "tensor", "x1"])
-def test_the_file_is_a_workload_and_a_sweep_as_written(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_is_a_workload_and_a_sweep_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_workload(name, Path())
-    sweep = load_sweep(f"{name}.py")
+    write_workload("copy_task", Path())
+    sweep = load_sweep("copy_task.py")
     workload = load_workload(sweep.workload)
-    assert (workload.name, sweep.name) == (name, name)
+    assert (workload.name, sweep.name) == ("copy_task", "copy_task")
     check_sweep(sweep, workload.parameters)
-    if name == "copy_task":
-        check_workload(workload, [defaults(workload), defaults(workload, init_sigma=1e-3)], quick=True)
+    check_workload(workload, [defaults(workload), defaults(workload, init_sigma=1e-3)], quick=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        *((name, "lower-case letters") for name in ("Copy", "copy-task", "../copy", "copy.py", "_copy", "1copy", "")),
-        *((name, "lower-case letters") for name in ("copy__task", "copy\n")),
-        ("c" * 41, "at most 40"),
-        ("lambda", "not a keyword of Python"),
-        ("gpt", "no installed workload"),
-        ("torch", "no installed module"),
-        ("json", "no installed module"),
-    ],
-)
-def test_a_bad_name_is_refused_and_nothing_written(
-    name: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["Copy", "../copy", "copy.py", "copy__task", "", "c" * 41, "lambda", "gpt", "torch"])
+def test_a_bad_name_is_refused_and_nothing_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with refused("NAME", UserError):
         write_workload(name, Path())

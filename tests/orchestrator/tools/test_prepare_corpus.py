@@ -26,10 +26,6 @@ def prepare(*arguments: str) -> Ended:
     return command("prepare-corpus", *arguments)
 
 
-def prepare_text(*arguments: str) -> Ended:
-    return prepare(*arguments, "--json")
-
-
 def report_of(*arguments: str) -> dict[str, Any]:
     ended = prepare(*arguments, "--json")
     assert ended.code == 0, ended.err
@@ -59,9 +55,8 @@ def _part_of(corpus: Corpus) -> dict[str, int]:
 
 BAD = {
     "wrong_number_of_fields": [b"one\n", b"\n", b"a\tb\tc\td\n", b"\xff\t1\n", b"\r\n"],
-    "not_utf8": [b"x\xff\ty\tz\n", b"x\t\xed\xa0\x80\tz\n"],
-    "not_text": [b"nul\x00\tb\tc\n", b"a\tbell\x07s\tc\n", "a\ufffd\tb\tc\n".encode()],
-    "empty_side": [b"\tb\tc\n", "a\t\u00a0 \tc\n".encode()],
+    "not_text": [b"x\xff\ty\tz\n", b"x\t\xed\xa0\x80\tz\n", b"nul\x00\tb\tc\n", b"a\tbell\x07s\tc\n"],
+    "empty": [b"\tb\tc\n", "a\t\u00a0 \tc\n".encode()],
     "too_long": [b"w " * 25 + b"\tb\tc\n", b"a\t" + b"w " * 25 + b"\tc\n"],
     "duplicate": [b"the  number 1 .\til numero 1.\tagain\n"],
 }
@@ -93,8 +88,7 @@ def test_the_same_text_gives_the_same_corpus_from_any_container(end: bytes) -> N
     source, target = (list(side) for side in zip(*pairs, strict=True))
     structs = [{"en": first, "it": second} for first, second in pairs]
     pq.write_table(pa.table({"id": [str(i) for i in range(60)], "translation": structs}), "books.parquet")
-    raw = pa.array([each.encode() for each in target])
-    pq.write_table(pa.table({"n": range(60), "en": pa.array(source).dictionary_encode(), "it": raw}), "flat.parquet")
+    pq.write_table(pa.table({"n": range(60), "en": pa.array(source).dictionary_encode(), "it": target}), "flat.parquet")
     digests = {
         report_of(file, "--out", f"{file}.parquet")["digest"]
         for file in ("a.tsv", "a.gz", "books.parquet", "flat.parquet")
@@ -158,21 +152,18 @@ PAIRS = _tsv(_many())
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "message"),
+    ("file", "content"),
     [
-        ("no.tsv", None, "FILE"),
-        (".", None, "FILE"),
-        ("a.gz", gzip.compress(PAIRS, mtime=0)[:-20], "FILE"),
-        ("a.parquet", b"PAR1 and no more", "FILE"),
-        ("a.tsv", b"\xe0\tb\nx\ty\n", "FILE"),
-        ("a.csv", b"a,b\nx,y\n", "FILE"),
-        ("empty", b"", "FILE"),
-        ("a.tsv", b"a\tb\nx\n\n", "FILE"),
-        ("a.tsv", b"a\tb", "FILE"),
+        ("no.tsv", None),
+        ("a.gz", gzip.compress(PAIRS, mtime=0)[:-20]),
+        ("a.parquet", b"PAR1 and no more"),
+        ("a.csv", b"a,b\nx,y\n"),
+        ("empty", b""),
+        ("a.tsv", b"a\tb\nx\n\n"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_line(file: str, content: bytes | None, message: str) -> None:
-    _is_refused(file, content, [], message)
+def test_a_file_that_cannot_be_used_is_one_line(file: str, content: bytes | None) -> None:
+    _is_refused(file, content, [], "FILE")
 
 
 @pytest.mark.parametrize(
@@ -181,15 +172,15 @@ def test_a_file_that_cannot_be_used_is_one_line(file: str, content: bytes | None
         (["--longest", "1"], "FILE"),
         (["--source", "deu"], "--source"),
         (["--source", "ita", "--target", "ita"], "--target"),
-        (["--held-out", "1"], "--held-out"),
         (["--held-out", "nan"], "--held-out"),
         (["--held-out", "1e-9"], "--held-out"),
         (["--min-frequency", "61"], "--min-frequency"),
-        (["--min-frequency", "0"], "Invalid value for '--min-frequency'"),
         (["--out", "a.tsv"], "--out"),
-        (["--out", "no/c"], "--out"),
-        (["--out", "."], "--out"),
         (["--out", "/proc/c"], "--out"),
+        (["--unit", "words", "--source", "a"], "--source"),
+        (["--column", "a"], "--column"),
+        (["--unit", "words", "--column", "b"], "--column"),
+        (["--unit", "words", "--min-frequency", str(10**25)], "Invalid value for '--min-frequency'"),
     ],
 )
 def test_a_mistake_in_an_option_is_one_line(flags: list[str], message: str) -> None:
@@ -221,7 +212,7 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(tmp_path: Path, mon
     for name, failing, said in (
         ("storage.output_file.sync", unsynced, "got 'Input/output error', expected a file that can be written"),
         (
-            "tools.prepare_corpus.rows.pq.write_table",
+            "tools.prepare_corpus.preparing.pq.write_table",
             torn,
             "got 'No space left on device', expected a file that can be written",
         ),
@@ -236,12 +227,11 @@ def test_a_write_that_fails_leaves_the_corpus_that_was_there(tmp_path: Path, mon
 def test_every_row_of_a_text_is_kept_or_counted() -> None:
     bad = [b"\xff", "a\ufffd".encode(), b"bell\x07", b"", b" ", LINES[0].encode(), b"x" * 61]
     Path("a.txt").write_bytes(b"\n".join([*(line.encode() for line in LINES), *bad]))
-    ended = prepare_text("a.txt", "--out", "t.parquet", "--unit", "characters", "--longest", "60")
+    ended = prepare("a.txt", "--out", "t.parquet", "--unit", "characters", "--longest", "60", "--json")
     report = ended.json
     assert report["dropped"] == {
         "wrong_number_of_fields": 0,
-        "not_utf8": 1,
-        "not_text": 2,
+        "not_text": 3,
         "empty": 2,
         "too_long": 1,
         "duplicate": 1,
@@ -253,23 +243,4 @@ def test_every_row_of_a_text_is_kept_or_counted() -> None:
     assert (text.train == END).sum() + (text.held_out == END).sum() == 40
     # Rare characters of the training part are unknown.
     assert (text.words[0], text.words[1], " " in text.words, "L" in text.words) == ("<end>", "<unk>", True, False)
-    assert f"next     {report['next']}" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--unit", "words", "--source", "a"], "--source"),
-        (["--column", "a"], "--column"),
-        (["--unit", "words", "--column", "b"], "--column"),
-        (["--unit", "words", "--held-out", "1"], "--held-out"),
-        (["--unit", "words", "--held-out", "1e-9"], "--held-out"),
-        (["--unit", "words", "--longest", "1"], "none of which can be used (too long 40)"),
-        (["--unit", "words", "--min-frequency", str(10**25)], "expected a whole number from 1 to 2147483647"),
-    ],
-)
-def test_mistakes_are_named_and_nothing_is_written(arguments: list[str], message: str) -> None:
-    Path("a.txt").write_text("\n".join(LINES))
-    ended = prepare_text("a.txt", "--out", "t.parquet", *arguments)
-    assert (ended.code, message in " ".join(ended.err.split())) == (2, True)
-    assert not Path("t.parquet").exists()
+    assert report["next"] in ended.err

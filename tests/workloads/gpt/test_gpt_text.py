@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from attnsweep.orchestrator.storage.stored_code import named_files
+from attnsweep.orchestrator.tools.prepare_corpus.preparing import prepare_text
 from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
-from attnsweep.orchestrator.tools.prepare_corpus.text import prepare_text
 from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Unit
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.judging import judged
