@@ -2,165 +2,116 @@
 else all trainings."""
 
 import itertools
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer, Record, table
-from attnsweep.orchestrator.analysis.common_part import Space, SpaceDifference
 from attnsweep.orchestrator.analysis.difference import (
     RateDifference,
     difference_label,
     paired_differences,
     unpaired_difference,
 )
-from attnsweep.orchestrator.analysis.labels import BLUE, GREY, VERMILION, check_known, value_label
-from attnsweep.orchestrator.analysis.machines import are_several, environments_in, types_in_words
+from attnsweep.orchestrator.analysis.labels import check_known, value_label
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates.bins import Crossing, Group, by_label, groups_by, names_of
+from attnsweep.orchestrator.analysis.rates.bins import Groups, group_trials, names_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, read_ending
-from attnsweep.orchestrator.analysis.rates.intervals import (
-    pooling,
-    trials_count_once,
-    weights_of_trainings,
-)
+from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_trainings
+from attnsweep.orchestrator.analysis.tables import table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.search_spaces.dimensions import Scalar
+from attnsweep.search_spaces.dimensions import Categorical, Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ENOUGH_PAIRS = 0.5
 """The sweeps are compared on pairs if at least this share of the smaller sweep's trainings belongs to a pair."""
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDifference(Record):
-    """The difference over the trials in one bin of a parameter, or in one cell of two."""
+class GroupDifference:
+    """The difference over the `n` trainings in one bin of a parameter, or in one cell of two."""
 
     label: str
     n: int
     rate: RateDifference
 
-    json_keys = ("label", "n", "**rate")
 
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SweepComparison(DrawnAnswer, Record):
+@dataclass(frozen=True, slots=True)
+class SweepComparison:
     """The differences of the stuck rate and of each outcome's rate between two sweeps, with intervals.
 
     Attributes:
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
-        changed: The parameters that have one value in all of A and another value in all of B. The trainings of a pair
-            are equal in all other parameters.
-        by: The parameter whose bins are the groups, or two with a comma between them; empty if none was asked for.
-        machines: The types of machine that trained A and B, in words; empty if there is one type only.
+        changed_parameters: Those that have one value in all of A and another in all of B. The trainings of a pair are
+            equal in all others.
+        ranges: What was tried in A and in B of each parameter that the two declare otherwise.
+        n_outside: The trainings of A and of B that lie outside the other's ranges, and are left out.
+        rate: Of the ending `rate_of`.
     """
 
     a: str
     b: str
+    paired: bool
     n_pairs: int
     n_configurations: int
-    paired: bool
-    changed: Mapping[str, tuple[Scalar, Scalar]]
-    spaces: SpaceDifference
-    ending: Ending
+    changed_parameters: Mapping[str, tuple[Scalar, Scalar]]
+    ranges: Mapping[str, tuple[str, str]]
+    samplers: tuple[str, ...]
+    n_outside: tuple[int, int]
+    rate_of: Ending
     rate: RateDifference
-    stuck: RateDifference
+    difference_is_shown: bool
+    stuck_rate: RateDifference
     outcomes: Mapping[str, RateDifference]
-    by: str
+    by: tuple[str, ...]
     groups: tuple[GroupDifference, ...]
-    machines: tuple[str, ...] = ()
-
-    json_keys = (
-        *("a", "b", "paired", "n_pairs", "n_configurations", "changed_parameters=_changed_values"),
-        *("ranges=spaces.ranges", "samplers=spaces.samplers", "n_outside=spaces.n_outside", "rate_of=ending"),
-        *("rate", "difference_is_shown=rate.is_shown", "stuck_rate=stuck", "outcomes"),
-        *("by=_named", "groups", "machines"),
-    )
-
-    def _in_words(self) -> str:
-        return f"{self.a} -> {self.b}: {self.sentence()}"
-
-    @property
-    def _changed_values(self) -> dict[str, dict[str, Scalar]]:
-        return {name: {"a": old, "b": new} for name, (old, new) in self.changed.items()}
-
-    @property
-    def _named(self) -> str | None:
-        return self.by or None
 
     def sentence(self) -> str:
         """The difference of the rate, and whether the data show a change."""
-        if self.rate.value is None:
-            return f"{self.ending.share_label}: nothing to compare, every training failed in one of the sweeps"
-        shown = "" if self.rate.is_shown else ": no difference is shown"
-        return f"{self.ending.share_label} changed by {difference_label(self.rate)}{shown}"
+        if self.rate.difference is None:
+            return f"{self.rate_of.share_label}: nothing to compare, every training failed in one of the sweeps"
+        shown = "" if self.difference_is_shown else ": no difference is shown"
+        return f"{self.rate_of.share_label} changed by {difference_label(self.rate)}{shown}"
 
-    def how(self) -> str:
-        """Whether pairs were compared, and how many there are."""
+    def lines(self) -> Iterator[str]:
+        """What was compared, and how."""
+        yield f"A {self.a}"
+        yield f"B {self.b}"
+        if changed := self.changed_parameters:
+            pairs = (f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
+            yield f"differ in {', '.join(pairs)}"
+        if self.ranges:
+            a, b = map(str, self.n_outside)
+            yield f"ranges differ in {', '.join(f'{name} {old} -> {new}' for name, (old, new) in self.ranges.items())}"
+            yield f"only the common part is compared: {a} trainings of A and {b} of B lie outside and are left out"
+        if self.samplers:
+            yield f"samplers differ, {' -> '.join(self.samplers)}: each rate is over the trials that its sampler chose"
         if self.paired:
-            return (
-                f"{self.n_pairs} pairs of trainings with equal parameters and seed, of {self.n_configurations} trials"
-            )
-        return f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
+            configurations = f"of {self.n_configurations} trials"
+            yield f"{self.n_pairs} pairs of trainings with equal parameters and seed, {configurations}"
+        else:
+            yield f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
 
-    def to_arrow(self) -> pa.Table:
+    def table(self) -> pa.Table:
         """One row for each rate that is compared."""
-        columns = {"what": str, "label": str} | dict.fromkeys(("a", "b", "difference", "low", "high", "p"), float)
+        name, numbers = self.rate_of.share_label, ("a", "b", "difference", "low", "high", "p")
+        compared = [("stuck rate", "", self.stuck_rate)]
+        compared += [("outcome", outcome, difference) for outcome, difference in self.outcomes.items()]
+        compared += [(name, "", self.rate)] * (self.rate_of.detail is not None)
+        compared += [("group", group.label, group.rate) for group in self.groups]
         rows = (
-            (what, label, diff.before.share, diff.after.share, diff.value, diff.low, diff.high, diff.p)
-            for what, label, diff in self._differences()
+            {"what": what, "label": label, "a": each.a.share, "b": each.b.share}
+            | {number: getattr(each, number) for number in numbers[2:]}
+            for what, label, each in compared
         )
-        return table(columns, rows)
-
-    def _differences(self) -> Iterator[tuple[str, str, RateDifference]]:
-        name = self.ending.share_label
-        yield "stuck rate", "", self.stuck
-        yield from (("outcome", outcome, difference) for outcome, difference in self.outcomes.items())
-        if self.ending.detail is not None:
-            yield name, "", self.rate
-        yield from ((f"{name} by {self.by}", group.label, group.rate) for group in self.groups)
-
-    def plot(self) -> "Figure":
-        """The difference of each rate, with 95% intervals."""
-        from attnsweep.orchestrator.analysis import figures
-
-        rows = list(self._differences())
-        group = f"{figures.figure_text(self.ending.share_label)}, {by_label(self.by)}"
-        names = [
-            figures.figure_text((label or what).replace("_", " "))
-            if what == "outcome" or not label
-            else f"{group} {figures.figure_text(label, 40)}"
-            for what, label, _ in rows
-        ]
-        with figures.house_style():
-            figure, panel = figures.new_figure(1.5 * figures.WIDTH, 1.2 + 0.3 * len(rows), grid="x")
-            panel.axvline(0, color=GREY, linewidth=0.8)
-            for row, (*_, diff) in enumerate(rows):
-                if diff.interval is not None:
-                    colour, marker = (VERMILION, "s") if diff.is_shown else (BLUE, "o")
-                    figures.draw_interval(panel, row, diff.interval, "x", fmt=marker, color=colour)
-            panel.set_yticks(range(len(rows)), names)
-            panel.invert_yaxis()
-            panel.set_xlabel("change of the share, B less A (95% interval)")
-            figure.suptitle("\n".join(textwrap.wrap(self.how(), 60)), fontsize="medium")
-        return figure
-
-
-def change_label(changed: Mapping[str, tuple[Scalar, Scalar]]) -> str:
-    """Such as `layer_norm_eps 1e-05 -> 0.001`."""
-    return ", ".join(f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
+        return table_of({"what": str, "label": str} | dict.fromkeys(numbers, float), rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -183,25 +134,16 @@ class _Ends:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Trainings:
-    """The trainings of one sweep that neither failed nor were pruned, sorted by trial and replicate."""
+    """The trainings of one side that neither failed nor were pruned, sorted by trial and replicate."""
 
+    specs: Sequence[Sweep]
     ends: _Ends
     seed: Sequence[int]
     parameters: Mapping[str, Sequence[Scalar]]
 
-    def space(self, data: SweepData) -> Space:
-        constants = {name: values[0] for name, values in self.parameters.items() if len({*values}) == 1}
-        return Space([sweep.spec for sweep in data.directories], constants)
-
-    def inside(self, space: Space, names: Collection[str], own: Space) -> NDArray[np.bool_]:
-        """Whether each training's named parameters lie in the other sweep's space."""
-        _, rows, trial = np.unique(self.ends.trial, return_index=True, return_inverse=True)
-        points = ({name: values[row] for name, values in self.parameters.items()} for row in rows)
-        return np.array([space.contains(point, names, own) for point in points], np.bool_)[trial]
-
     def at(self, rows: NDArray[np.bool_]) -> "_Trainings":
         parameters = {name: list(itertools.compress(values, rows)) for name, values in self.parameters.items()}
-        return _Trainings(self.ends.at(rows), list(itertools.compress(self.seed, rows)), parameters)
+        return _Trainings(self.specs, self.ends.at(rows), list(itertools.compress(self.seed, rows)), parameters)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -220,13 +162,13 @@ class _Compared:
         before, after = (np.array(masks, dtype=np.bool_) for masks in zip(*has, strict=True))
         return paired_differences(before, after, cluster, weight, pool)
 
-    def difference_in(self, group: Group) -> GroupDifference:
-        in_a, in_b = (np.isin(ends.trial, list(group.trials)) for ends in (self.a, self.b))
+    def difference_in(self, label: str, trials: Sequence[int]) -> GroupDifference:
+        in_a, in_b = (np.isin(ends.trial, trials) for ends in (self.a, self.b))
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
         (difference,) = inside.differences([(inside.a.ended, inside.b.ended)])
         n = len(inside.a.trial) + (len(inside.b.trial) if configuration is None else 0)
-        return GroupDifference(group.label, n, difference)
+        return GroupDifference(label, n, difference)
 
 
 def compare(
@@ -248,21 +190,22 @@ def compare(
         detail: An `outcome_detail` such as `mean`; default any.
     """
     a, b = (sweep if isinstance(sweep, SweepData) else SweepData.open(sweep) for sweep in (a, b))
-    workloads = [data.directories[0].spec.workload for data in (a, b)]
+    workloads = [data.specs[0].workload for data in (a, b)]
     if workloads[0] != workloads[1]:
         expected = f"a sweep of the workload of sweep A, which is {workloads[0]}"
         fix = "give two sweeps of the same workload"
         raise UserError("B", given=f"a sweep of the workload {workloads[1]}", expected=expected, fix=fix)
     ending = _ending(a, b, outcome, detail)
     before = _read(a, ending)
-    # The trials of sweep B get numbers after those of sweep A, so that a trial of A and a trial of B never have the
-    # same number.
+    # The trials of B get numbers after those of A, so that no number is that of two trials.
     after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
     changed = _changed(before, after)
-    before, after, spaces = _common(a, b, before, after, changed)
-    rows_a, rows_b, configuration = _pairs(before, after, changed)
+    shared = [name for name in before.parameters if name in after.parameters and name not in changed]
+    ranges, inside = _common(before, after, shared)
+    before, after = before.at(inside[0]), after.at(inside[1])
+    rows_a, rows_b, configuration = _pairs(before, after, shared)
     paired = len(rows_a) > 0 and len(rows_a) >= _ENOUGH_PAIRS * min(len(before.seed), len(after.seed))
-    specs = [sweep.spec for data in (a, b) for sweep in data.directories]
+    specs = (*before.specs, *after.specs)
     compared = _Compared(specs, before.ends, after.ends, None)
     if paired:
         ends = before.ends.at(rows_a)
@@ -276,36 +219,28 @@ def compare(
             *((compared.a.outcome == name, compared.b.outcome == name) for name in outcomes),
         ]
     )
-    crossing = _crossing(names_of(by, "--by"), specs, (before, after), changed)
-    groups = list(crossing.cells().values()) if crossing.names else []
+    groups = _groups(names_of(by, "--by"), specs, (before, after), changed)
+    cells = {" × ".join(groups.label(place).values()): trials for place, trials in groups.cells().items() if place}
+    samplers = tuple(", ".join(dict.fromkeys(spec.sampler for spec in side.specs)) for side in (before, after))
+    differences = (compared.difference_in(label, trials) for label, trials in cells.items())
     return SweepComparison(
         a=", ".join(sweep.sweep for sweep in a.directories),
         b=", ".join(sweep.sweep for sweep in b.directories),
+        paired=paired,
         n_pairs=len(rows_a),
         n_configurations=len(np.unique(configuration)),
-        paired=paired,
-        changed=changed,
-        spaces=spaces,
-        ending=ending,
+        changed_parameters=changed,
+        ranges=ranges,
+        samplers=samplers if samplers[0] != samplers[1] else (),
+        n_outside=(int((~inside[0]).sum()), int((~inside[1]).sum())),
+        rate_of=ending,
         rate=rate,
-        stuck=stuck,
+        difference_is_shown=rate.is_shown,
+        stuck_rate=stuck,
         outcomes=dict(zip(outcomes, others, strict=True)),
-        by=crossing.by,
-        groups=tuple(difference for difference in map(compared.difference_in, groups) if difference.n),
-        machines=_machines(a, b),
+        by=groups.names,
+        groups=tuple(difference for difference in differences if difference.n),
     )
-
-
-def _machines(a: SweepData, b: SweepData) -> tuple[str, ...]:
-    """Empty if there is only one."""
-    n_by_environment: list[dict[str | None, int]] = []
-    for data in (a, b):
-        with data.reading() as connection:
-            n_by_environment.append(environments_in(connection))
-    directories = (*a.directories, *b.directories)
-    if not are_several([name for counts in n_by_environment for name in counts], directories):
-        return ()
-    return tuple(types_in_words(counts, directories) for counts in n_by_environment)
 
 
 def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
@@ -326,7 +261,7 @@ def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
     trial, outcome = np.array(columns["trial"], np.int64) + first_trial, np.array(columns["outcome"], np.object_)
     ends = _Ends(trial, outcome, *(np.array(columns[name], np.bool_) for name in ("stuck", "ended")))
     parameters = {name.removeprefix("param_"): values for name, values in columns.items() if name.startswith("param_")}
-    return _Trainings(ends, columns["seed"], parameters)
+    return _Trainings(data.specs, ends, columns["seed"], parameters)
 
 
 def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
@@ -340,32 +275,54 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
 
 
 def _common(
-    a: SweepData, b: SweepData, before: _Trainings, after: _Trainings, changed: Mapping[str, object]
-) -> tuple[_Trainings, _Trainings, SpaceDifference]:
-    """Leaves out trainings outside the other sweep's ranges."""
-    in_a, in_b = before.space(a), after.space(b)
-    old, new = in_a.ranges(), in_b.ranges()
-    shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    compared = [name for name in (*shared, "where") if name in old and name in new]
-    ranges = {name: (old[name], new[name]) for name in compared if old[name] != new[name]}
-    samplers = (in_a.samplers(), in_b.samplers())
-    inside = before.inside(in_b, ranges, in_a), after.inside(in_a, ranges, in_b)
+    before: _Trainings, after: _Trainings, shared: Sequence[str]
+) -> tuple[dict[str, tuple[str, str]], list[NDArray[np.bool_]]]:
+    """What each side has tried of the parameters that are not declared alike, and whether each training lies in what
+    the other side has tried."""
+    ranges, inside = {}, [np.ones(len(side.seed), np.bool_) for side in (before, after)]
+    for name in shared:
+        if _declared(before.specs, name) == _declared(after.specs, name):
+            continue
+        tried = [{*side.parameters[name]} for side in (before, after)]
+        ranges[name] = (_tried_label(tried[0]), _tried_label(tried[1]))
+        for rows, side, others in zip(inside, (before, after), reversed(tried), strict=True):
+            rows &= np.array([_is_among(value, others) for value in side.parameters[name]], np.bool_)
     if len(before.seed) and len(after.seed) and not all(rows.any() for rows in inside):
         given = ", ".join(f"{name} {new} (A: {old})" for name, (old, new) in ranges.items())
         fix = "give sweeps whose ranges overlap; `attnsweep report A B` shows both side by side"
         raise UserError("B", given=given, expected="ranges in which both sweeps have trials", fix=fix)
-    n_outside = (int((~inside[0]).sum()), int((~inside[1]).sum()))
-    spaces = SpaceDifference(ranges, samplers if samplers[0] != samplers[1] else (), n_outside)
-    return before.at(inside[0]), after.at(inside[1]), spaces
+    return ranges, inside
+
+
+def _declared(specs: Sequence[Sweep], name: str) -> list[object]:
+    """A choice in any order."""
+    declared = [spec.parameters().get(name) for spec in specs]
+    return [{*each.choices} if isinstance(each, Categorical) else each for each in declared]
+
+
+def _numbers(values: Collection[Scalar]) -> list[float]:
+    return [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+
+
+def _is_among(value: Scalar, others: Collection[Scalar]) -> bool:
+    """Within the range of the others' numbers, or one of them."""
+    numbers = _numbers(others)
+    if isinstance(value, int | float) and not isinstance(value, bool) and numbers:
+        return min(numbers) <= value <= max(numbers)
+    return value in others
+
+
+def _tried_label(values: Collection[Scalar]) -> str:
+    numbers = _numbers(values)
+    labels = [f"{min(numbers):g}..{max(numbers):g}"] if numbers else []
+    return ", ".join([*labels, *sorted(value_label(value) for value in values if value not in numbers)])
 
 
 def _pairs(
-    before: _Trainings, after: _Trainings, changed: Mapping[str, object]
+    before: _Trainings, after: _Trainings, shared: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Of equal configuration and seed."""
-    shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    # Parameters that have the same value in all trainings of both sweeps, A and B, are left out. They are not needed to
-    # find pairs of trainings with equal configurations.
+    # What has one value in all trainings of both sweeps is not needed to find pairs.
     names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
     in_a, in_b = (
         list(zip(trainings.seed, *(trainings.parameters[name] for name in names), strict=True))
@@ -383,16 +340,17 @@ def _pairs(
     return rows_a, rows_b, configuration
 
 
-def _crossing(
+def _groups(
     names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
-) -> Crossing:
-    axes, trials = [], [trial for side in sides for trial in side.ends.trial.tolist()]
+) -> Groups:
+    trials = [trial for side in sides for trial in side.ends.trial.tolist()]
+    values = {}
     for name in names:
         for side in sides:
             check_known("--by", name, side.parameters, "", "name a parameter that both sweeps have")
         if name in changed:
             fix = "leave it out of --by: each sweep has one value of it, so comparing A with B compares these values"
             raise UserError("--by", given=name, expected="a parameter that varies within A and B", fix=fix)
-        values = [value for side in sides for value in side.parameters[name]]
-        axes.append(tuple(groups_by(specs, name, dict(zip(trials, values, strict=True)))))
-    return Crossing(tuple(names), tuple(axes), frozenset(trials))
+        of_side = [value for side in sides for value in side.parameters[name]]
+        values[name] = dict(zip(trials, of_side, strict=True))
+    return group_trials(specs, values, {*trials})

@@ -29,7 +29,6 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.analysis.rates.intervals import Counts, Pooling, Rate
 
 N_RESAMPLES = 4000
@@ -40,29 +39,28 @@ _AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class RateDifference(Record):
+class RateDifference:
     """The rate in sweep B minus the rate in sweep A.
 
     Attributes:
-        before, after: The rates in A and in B; if there are pairs, both are over the same pairs.
+        a, b: The rates in A and in B; if there are pairs, both are over the same pairs.
+        difference: `None` if nothing could be compared, as its bounds.
         p: The p-value of McNemar's exact test, which assumes independent pairs; `None` without pairs.
     """
 
-    before: Rate
-    after: Rate
-    value: float | None
+    a: Rate
+    b: Rate
+    difference: float | None
     low: float | None
     high: float | None
     p: float | None = None
 
-    json_keys = ("a=before", "b=after", "difference=value", "low", "high", "p")
-
     @property
     def interval(self) -> tuple[float, float, float] | None:
         """The difference and the bounds of its interval; `None` if nothing could be compared."""
-        if self.value is None or self.low is None or self.high is None:
+        if self.difference is None or self.low is None or self.high is None:
             return None
-        return self.value, self.low, self.high
+        return self.difference, self.low, self.high
 
     @property
     def is_shown(self) -> bool:

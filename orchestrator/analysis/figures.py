@@ -1,24 +1,29 @@
-"""The common parts of all figures: axes, panels, colours by meaning, texts, legends and intervals.
+"""The style of all figures, and the figures of rates, onsets and phase diagrams.
 
-`house.mplstyle` has the rest of the style. Call these functions within `house_style`. Figures are made without pyplot,
-which keeps a reference to every figure and needs a display.
+`house.mplstyle` has the rest of the style. Figures are made without pyplot, which keeps a reference to every figure and
+needs a display.
 """
 
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from itertools import cycle
 
-from matplotlib import rcParams, style
+import numpy as np
+import pyarrow as pa
+from matplotlib import style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.ticker import FormatStrFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
-from attnsweep.orchestrator.analysis.labels import clipped, power_label
+from attnsweep.orchestrator.analysis.labels import BLUE, VERMILION, clipped, parameter_label
+from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
+from attnsweep.orchestrator.analysis.rates.by_parameter import by_title
+from attnsweep.orchestrator.analysis.tables import Row
 
 _GROUP_STYLES = (
     ("#0072B2", "-", "o"),
@@ -29,8 +34,8 @@ _GROUP_STYLES = (
     ("#56B4E9", "--", "P"),
     ("#000000", "-.", "X"),
 )
-Interval: TypeAlias = tuple[float, float, float]
-"""An estimate, and the bounds of its interval."""
+_WIDTH, _HEIGHT = 3.4, 2.7
+"""The size of a panel in inches: a column of a paper, or the width of a phone."""
 
 
 @contextmanager
@@ -38,11 +43,6 @@ def house_style() -> Iterator[None]:
     """Applies the style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
     with style.context("attnsweep.orchestrator.analysis.house", after_reset=True):
         yield
-
-
-def share_colours(outcome: str) -> str:
-    """The colour map for shares of an outcome: green for `solved`, else the usual one."""
-    return "Greens" if outcome == "solved" else str(rcParams["image.cmap"])
 
 
 def group_style(number: int) -> tuple[str, str, str]:
@@ -67,117 +67,82 @@ def _drawable() -> frozenset[int]:
     return frozenset(get_font(findfont(FontProperties(family="DejaVu Sans"))).get_charmap())
 
 
-def draw_interval(panel: Axes, at: float, interval: Interval, along: Literal["x", "y"] = "y", **look: Any) -> None:
-    """Draws a point, at `at` on the other axis, with its interval. `look` goes to `Axes.errorbar`."""
-    x, y = (interval[0], at) if along == "x" else (at, interval[0])
-    panel.errorbar(x, y, **look | {f"{along}err": reach(interval)})
-
-
-def reach(interval: Interval) -> list[list[float]]:
-    """The interval as `Axes.errorbar` takes it; a negative distance becomes 0."""
-    estimate, low, high = interval
-    return [[max(estimate - low, 0.0)], [max(high - estimate, 0.0)]]
-
-
-_MANYFOLD, _TWO_DECADES = 10, 100
-_LONG = 36
-"""Labels are slanted if the length of the longest label times the number of labels exceeds this."""
-WIDTH, HEIGHT = 3.4, 2.7
-"""The size of a panel in inches: a column of a paper, or the width of a phone."""
-_MOST_COLUMNS = 3
-
-
 def scale_shares(panel: Axes, label: str = "") -> None:
     """Makes the vertical axis run from 0 to 1, with a margin for marks at 0 and 1."""
     panel.set_ylim(-0.03, 1.03)
     panel.set_ylabel(label)
 
 
-def scale_steps(panel: Axes, steps: Sequence[int]) -> None:
-    first = next((step for step in steps if step > 0), 0)
-    if first and steps[-1] >= _MANYFOLD * first and len(steps) < steps[-1] / first / 2:
-        panel.set_xscale("symlog", linthresh=first, linscale=0.5)
-        decades = range(math.ceil(math.log10(first) + 1e-9), math.floor(math.log10(steps[-1])) + 1)
-        panel.set_xticks([0.0, *(10.0**power for power in decades)])
-        panel.minorticks_off()
-        label_powers(panel.xaxis)
-    panel.set_xlim(left=0)
-    panel.set_xlabel("optimizer steps")
-
-
-def scale_logarithmic(panel: Axes, axis: Literal["x", "y"], low: float, high: float) -> None:
-    """Labels do not overlap, however many powers of ten there are."""
-    getattr(panel, f"set_{axis}scale")("log")
-    ticks = panel.xaxis if axis == "x" else panel.yaxis
-    label_powers(ticks)
-    if high / low < _TWO_DECADES:
-        ticks.set_major_locator(LogLocator(subs=(1, 3)) if high / low > _MANYFOLD else MaxNLocator(4))
-        ticks.set_major_formatter(FormatStrFormatter("%g"))
-
-
-def label_powers(axis: Axis) -> None:
-    """Labels ticks as `10⁻⁴`. Matplotlib's own labels are formulas, which take longer than the rest of the figure."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: power_label(round(math.log10(value))) if value else "0"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def title_panel(panel: Axes, title: str) -> None:
-    """Call it when the panel's axes are complete."""
-    # By default, Matplotlib measures all labels of the vertical axis to place a title, which is slow. So the title gets
-    # a fixed height. But a ScalarFormatter may write a factor of all labels, such as 1e6, above the axis. Then
-    # Matplotlib places the title, so that it does not cover the factor.
-    may_be_in_the_way = isinstance(panel.yaxis.get_major_formatter(), ScalarFormatter)
-    panel.set_title(title, y=None if may_be_in_the_way else 1.0)
-
-
-def name_places(panel: Axes, names: Sequence[str]) -> None:
-    """Slanted if they would overlap."""
-    short = [figure_text(name, 18) for name in names]
-    panel.set_xticks(range(len(short)), short)
-    if max(map(len, short), default=0) * len(short) > _LONG:
-        panel.tick_params(axis="x", rotation=35)
-        for label in panel.get_xticklabels():
-            label.set_horizontalalignment("right")
-            label.set_rotation_mode("anchor")
-
-
-def new_figure(width: float = WIDTH, height: float = HEIGHT, grid: Literal["x", "y"] = "y") -> tuple[Figure, Axes]:
-    """The size is in inches; the grid has lines along one axis."""
-    figure = Figure(figsize=(width, height))
-    panel = figure.subplots()
-    fix_tick_sizes(panel)
-    panel.grid(axis=grid)
-    return figure, panel
-
-
-def new_planes(n: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Panels side by side, each with two parameters as its axes, with a frame and without a grid."""
-    figure = Figure(figsize=(width, height))
-    panels = list(figure.subplots(1, n, squeeze=False).flat)
-    for panel in panels:
-        fix_tick_sizes(panel)
-        panel.spines[:].set_visible(True)
-    return figure, panels
-
-
-def new_share_panels(n: int, label: str, title: str = "") -> tuple[Figure, list[Axes]]:
-    """Makes a figure of `n` panels, up to three in a row. Their vertical axes are shares from 0 to 1, named `label`."""
-    columns = min(n, _MOST_COLUMNS)
-    rows = math.ceil(n / columns)
-    figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows + 0.3 * bool(title)))
-    panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
-    for place, panel in enumerate(panels):
-        fix_tick_sizes(panel)
-        panel.grid(axis="y")
-        panel.set_visible(place < n)
-    for panel in panels[::columns]:
+@house_style()
+def plot_rates(rates: pa.Table, label: str = "stuck rate") -> Figure:
+    """Draws the table of `stuck_rates`: a panel for each parameter, with 95% intervals."""
+    titles = by_title(row for row in rates.to_pylist() if row["parameter"])
+    columns = min(max(len(titles), 1), 3)
+    n_rows = math.ceil(max(len(titles), 1) / columns)
+    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * n_rows))
+    panels = figure.subplots(n_rows, columns, sharey=True, squeeze=False).flat
+    for panel, (title, bins) in zip(panels, titles.items(), strict=False):
+        _draw_rates(panel, [row for row in bins if row["share"] is not None])
+        panel.set_xlabel(figure_text(parameter_label(title), 44))
         scale_shares(panel, label)
-    if title:
-        figure.suptitle(title)
-    return figure, panels[:n]
+    return figure
 
 
-def fix_tick_sizes(panel: Axes) -> None:
-    """Matplotlib creates ticks only when it draws, with the user's sizes, since the `with` block has ended by then."""
-    panel.tick_params("x", labelsize=rcParams["xtick.labelsize"])
-    panel.tick_params("y", labelsize=rcParams["ytick.labelsize"])
+def _draw_rates(panel: Axes, bins: Sequence[Row]) -> None:
+    for at, row in enumerate(bins):
+        low, high = (at, at) if row["scale"] is None else (row["low_end"], row["high_end"])
+        middle = math.sqrt(low * high) if row["scale"] == "log" else (low + high) / 2
+        reach = [[max(row["share"] - row["low"], 0)], [max(row["high"] - row["share"], 0)]]
+        panel.errorbar(middle, row["share"], reach, [[middle - low], [high - middle]], fmt="o", color=BLUE)
+    if any(row["scale"] is None for row in bins):
+        panel.set_xticks(range(len(bins)), [figure_text(row["bin"], 18) for row in bins], rotation=35, ha="right")
+    elif any(row["scale"] == "log" for row in bins):
+        panel.set_xscale("log")
+
+
+@house_style()
+def plot_onset(onset: pa.Table, title: str = "") -> Figure:
+    """Draws the table of `onset`, `event` or `emergence`: the share by step, one line per group with a pointwise 95%
+    band, darker where it is unknown between two probes."""
+    figure = Figure(figsize=(1.3 * _WIDTH, _HEIGHT + 0.15 * onset.num_rows))
+    panel, names = figure.subplots(), onset.column_names[: onset.column_names.index("n_trials")]
+    handles: dict[str, Artist] = {}
+    for row, (colour, dashes, _) in zip(onset.to_pylist(), cycle(_GROUP_STYLES), strict=False):
+        points = [tuple(point.values()) for point in row["curve"]]
+        steps, shares, most, low, high = np.reshape(points, (-1, 5)).T
+        panel.fill_between(steps, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
+        panel.fill_between(steps, shares, most, step="post", color=colour, alpha=0.4, linewidth=0)
+        group = " × ".join(row[name] for name in names) or "all"
+        label = f"{group} ({row['n_trainings']:,} trainings, {row['n_trials']:,} trials)"
+        [handles[label]] = panel.step(steps, shares, where="post", color=colour, linestyle=dashes)
+    panel.set_xscale("symlog", linthresh=1)
+    panel.set_xlabel("optimizer steps")
+    panel.set_title(figure_text(title, 60))
+    scale_shares(panel, "share that has reached it")
+    legend_below(figure, handles, ", ".join(map(parameter_label, names)) or None, 1)
+    return figure
+
+
+@house_style()
+def plot_phase(diagram: PhaseDiagram) -> Figure:
+    """The fitted probability, the line where it is 1/2 with its 95% band, and the trials. Without a model these."""
+    figure = Figure(figsize=(1.3 * _WIDTH, 1.3 * _HEIGHT))
+    panel, trials = figure.subplots(), diagram.trials
+    shares = Normalize(0, 1)
+    if diagram.surface is not None:
+        x, y, probability, _, _ = diagram.surface.grid
+        panel.pcolormesh(x, y, probability, norm=shares, shading="gouraud", rasterized=True)
+        lines = diagram.contour()
+        for line in lines:
+            panel.plot(line[:, 0], line[:, 1], color=VERMILION, linewidth=1.8)
+        depth = diagram.surface.border_depth()
+        if lines and (depth >= 0).any():
+            panel.contour(x, y, depth, levels=[0], colors=[VERMILION], linewidths=0.9, linestyles="dashed")
+    panel.scatter(
+        trials.x, trials.y, s=16, c=trials.k / trials.n, norm=shares, edgecolors="black", linewidths=0.6, zorder=3
+    )
+    for axis, side in ((diagram.x, "x"), (diagram.y, "y")):
+        getattr(panel, f"set_{side}scale")("log" if axis.log else "linear")
+        getattr(panel, f"set_{side}label")(parameter_label(axis.name))
+    figure.colorbar(ScalarMappable(shares), ax=panel, label=figure_text(f"share that {diagram.ending.verb}", 48))
+    return figure

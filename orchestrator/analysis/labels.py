@@ -12,29 +12,24 @@ _OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
-        "init_sigma": "initialization $σ$",
-        "learning_rate": "learning rate $η$",
-        "layer_norm_eps": "layer-norm $ε$ (inside the root)",
+        "init_sigma": "initialization σ",
+        "learning_rate": "learning rate η",
+        "layer_norm_eps": "layer-norm ε (inside the root)",
         "attention_scale": "attention scale (factor of the logits)",
-        "window": "band half-width $w$ (tokens)",
+        "window": "band half-width w (tokens)",
         "num_pos": "rare-token columns",
-        "n_categories": "categories $N$",
-        "n_positions": "text length $M$ (tokens)",
+        "n_categories": "categories N",
+        "n_positions": "text length M (tokens)",
         "n_steps": "optimizer steps",
         "batch_size": "batch size (texts)",
-        "train_length": "training length $n$ (symbols)",
+        "train_length": "training length n (symbols)",
     }
 )
 
 
 def parameter_label(name: str) -> str:
-    """In words, with its usual symbol (`$σ$`) and unit."""
+    """In words, with its usual symbol and unit."""
     return _PARAMETERS.get(name, name.replace("_", " "))
-
-
-def plain_label(name: str) -> str:
-    """As `parameter_label`, but without the dollar signs of formulas."""
-    return parameter_label(name).replace("$", "")
 
 
 def speed_label(per_second: float) -> str:
@@ -83,26 +78,9 @@ def number_label(value: float) -> str:
     return power_label(power) if abs(power) > 1 and value == float(f"1e{power}") else f"{value:.3g}"
 
 
-def bin_label(label: str) -> str:
-    """10⁻⁴–10⁻³ for `1e-4..1e-3`; what is no range stays."""
-    try:
-        low, high = map(float, label.split(".."))
-    except ValueError:
-        return label
-    return f"{number_label(low)}–{number_label(high)}"
-
-
 def role_colour(role: str, roles: Sequence[str]) -> str:
     """The same in every figure; roles that a user defines get further colours in turn."""
     if role in ROLES:
         return ROLES[role].colour
     own = [own_role for own_role in roles if own_role not in ROLES]
     return _OTHER_COLOURS[own.index(role) % len(_OTHER_COLOURS)]
-
-
-def letters_on(colour: str) -> str:
-    """Black or white, whichever has more contrast on `#rrggbb`."""
-    channels = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    linear = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels)
-    luminance = sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-    return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"

@@ -1,9 +1,7 @@
 """Learning curves in SQL: the median and quartiles of the evaluation loss by step, for each group of trainings."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import duckdb
+import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.labels import outcome_order
 
@@ -41,36 +39,17 @@ followed as (
     select trial, replicate, grid.step, value from ended join grid using ({group}) where grid.step > last_step
 ),
 whole as (select {group}, count(*) as n_whole from chosen group by {group})
-select {group}, step, count(*) filter (isfinite({value})) as n, quantile_cont({value}, [0.25, 0.5, 0.75]) as quartiles
-from followed join chosen using (trial, replicate) join whole using ({group})
-group by {group}, step, n_whole having 2 * n >= n_whole order by {group}, step
+select {group}, list({{step: step, n: n, low: quartiles[1], median: quartiles[2], high: quartiles[3]}} order by step)
+    as curve
+from (
+    select {group}, step, count(*) filter (isfinite({value})) as n,
+        quantile_cont({value}, [0.25, 0.5, 0.75]) as quartiles
+    from followed join chosen using (trial, replicate) join whole using ({group})
+    group by {group}, step, n_whole having 2 * n >= n_whole
+) group by {group} order by {group}
 """
 """Computes quartiles by step. A solved training that ended early counts with its last loss at later steps, a diverged
 one with an infinite loss."""
-
-
-@dataclass(frozen=True, slots=True)
-class CurveQuartiles:
-    """The quartiles of the loss over a group of trainings at one step."""
-
-    step: int
-    n: int
-    low: float
-    median: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class LearningCurve:
-    """The quartiles of the loss by step, over the trainings with one outcome."""
-
-    outcome: str
-    points: tuple[CurveQuartiles, ...]
-
-    @property
-    def n_trainings(self) -> int:
-        """The most with a finite loss at any step."""
-        return max(point.n for point in self.points)
 
 
 def quartile_curves(
@@ -80,8 +59,8 @@ def quartile_curves(
     where: str = "true",
     *,
     metric: str = _LOSS,
-) -> dict[Any, tuple[CurveQuartiles, ...]]:
-    """Quartiles by step for each group, at steps where at least half of it has a finite loss.
+) -> pa.Table:
+    """One row for each group, with its `curve` of quartiles by step where at least half of it has a finite loss.
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone.
@@ -92,20 +71,14 @@ def quartile_curves(
             `trainings`.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
-    query = _QUARTILES.format(
-        probed=_AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS,
-        group=group,
-        value=value,
-        where=where,
-        most=MOST_TRAININGS,
-    )
-    points: dict[Any, list[CurveQuartiles]] = {}
-    for label, step, n, quartiles in connection.execute(query, [metric]).fetchall():
-        points.setdefault(label, []).append(CurveQuartiles(step, n, *quartiles))
-    return {label: tuple(quartiles_by_step) for label, quartiles_by_step in points.items()}
+    probed = _AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS
+    query = _QUARTILES.format(probed=probed, group=group, value=value, where=where, most=MOST_TRAININGS)
+    return connection.sql(query, params=[metric]).to_arrow_table()
 
 
-def read_learning_curves(connection: duckdb.DuckDBPyConnection) -> tuple[LearningCurve, ...]:
-    """For each outcome, in the order of `OUTCOMES`."""
-    curves = quartile_curves(connection, "outcome")
-    return tuple(LearningCurve(outcome, curves[outcome]) for outcome in sorted(curves, key=outcome_order))
+def learning_curves(connection: duckdb.DuckDBPyConnection, metric: str = _LOSS, where: str = "true") -> pa.Table:
+    """By outcome, in the order of `OUTCOMES`."""
+    curves = quartile_curves(connection, "outcome", where=where, metric=metric)
+    outcomes = curves["outcome"].to_pylist()
+    order = sorted(range(len(outcomes)), key=lambda at: outcome_order(outcomes[at]))
+    return curves.take(pa.array(order, pa.int64()))

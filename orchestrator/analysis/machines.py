@@ -2,11 +2,10 @@
 last bits."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import duckdb
 
-from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 
@@ -15,20 +14,10 @@ def environments_in(connection: duckdb.DuckDBPyConnection) -> dict[str | None, i
     return dict(connection.sql("select environment::varchar, count(*) from trainings group by 1").fetchall())
 
 
-def types_in_words(trainings: Mapping[str | None, int], directories: Iterable[SweepDirectory]) -> str:
+def types_in_words(trainings: Mapping[str | None, int], directory: SweepDirectory) -> str:
     """Such as `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`."""
     n_by_type: Counter[str] = Counter()
-    for name, environment in _named(trainings, directories).items():
-        n_by_type[environment.type_in_words] += trainings[name]
+    for name, n in trainings.items():
+        if name is not None and name in directory.environments:
+            n_by_type[directory.environments[name].type_in_words] += n
     return "; ".join(f"{n:,} on {machine}" for machine, n in n_by_type.most_common())
-
-
-def are_several(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> bool:
-    """Whether there is more than one type of machine, as far as environments are known."""
-    seen = _named(trainings, directories).values()
-    return len({machine.machine for machine in seen} - {None}) > 1 or len({machine.torch for machine in seen}) > 1
-
-
-def _named(trainings: Iterable[str | None], directories: Iterable[SweepDirectory]) -> dict[str, Environment]:
-    environments = {name: env for directory in directories for name, env in directory.environments.items()}
-    return {name: environments[name] for name in trainings if name is not None and name in environments}

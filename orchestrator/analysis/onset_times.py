@@ -1,5 +1,5 @@
-"""The steps between which trainings reach an outcome, an event or a level of the loss ("the goal"): read from a ledger,
-and summarized as a curve.
+"""The steps between which trainings reach an outcome, a role or an event ("the goal"): read from a ledger, and
+summarized as a curve by step.
 
 Trainings are measured at probes only, so a goal is reached after one probe and by the next (interval censoring). Two
 curves enclose the share of trainings that have reached the goal by a step: the Kaplan-Meier estimates with every
@@ -26,7 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 from attnsweep.orchestrator.analysis.rates.intervals import rate_interval, spread_of_estimate, weights_of_trainings
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, literal
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
-from attnsweep.workloads.vocabulary import AT_LEVEL
 
 _MOST_POINTS = 64
 """The most points of a curve of the share that has reached the goal, by step."""
@@ -47,19 +46,7 @@ select trial, {step} is not null as came,
     greatest(coalesce({step} - 1 - coalesce({before_start}, -1), n_steps - {start}), 0) as step,
     greatest(coalesce({before}, -1) - {start}, -1) as before, param_n_steps - {start} as most,
     diverged_step is not null or n_steps < param_n_steps or outcome = 'solved' as ended
-from {trainings} where {judged} and {start} is not null order by trial, replicate
-"""
-_WITH_LEVELS = """
-trainings left join (
-    select trial, replicate, min(step) filter (is_below) as step,
-        max(step) filter (step < coalesce(first_below, step + 1)) as before
-    from (
-        select trial, replicate, step, value < level - {share} * abs(level) as is_below,
-            min(step) filter (is_below) over (partition by trial, replicate) as first_below
-        from curves join (select trial, replicate, {level} as level from trainings) using (trial, replicate)
-        where metric = 'eval_loss'
-    ) group by all
-) below using (trial, replicate)
+from trainings where {judged} and {start} is not null order by trial, replicate
 """
 
 
@@ -197,9 +184,9 @@ class OnsetTimes:
     came: NDArray[np.bool_]
     before: NDArray[np.int64]
 
-    def where(self, inside: NDArray[np.bool_]) -> "OnsetTimes":
-        """`inside` is a mask with one entry per training."""
-        return OnsetTimes(self.trial[inside], self.step[inside], self.came[inside], self.before[inside])
+    def at(self, rows: NDArray[Any]) -> "OnsetTimes":
+        """Of these trainings, given by their numbers or a mask."""
+        return OnsetTimes(self.trial[rows], self.step[rows], self.came[rows], self.before[rows])
 
     @property
     def n_came(self) -> int:
@@ -259,7 +246,8 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
 
 def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
     """Those with a column, in the workload's order."""
-    return _names_after(connection, "event_")
+    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
+    return [name.removeprefix("event_") for name in columns if name.startswith("event_")]
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
@@ -278,34 +266,15 @@ def _columns_of(event: str) -> tuple[str, str]:
     return identifier(f"before_event_{event}"), identifier(f"event_{event}")
 
 
-def level_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """In the workload's order."""
-    return _names_after(connection, "level_")
-
-
-def level_times(connection: duckdb.DuckDBPyConnection, level: str) -> OnsetTimes:
-    """The first probe at which `eval_loss` is more than 1% below a level, and the probe before it."""
-    trainings = _WITH_LEVELS.format(level=identifier(f"level_{level}"), share=AT_LEVEL)
-    return _read_times(connection, "below.before", "below.step", trainings=trainings)
-
-
-def _names_after(connection: duckdb.DuckDBPyConnection, prefix: str) -> list[str]:
-    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
-    return [name.removeprefix(prefix) for name in columns if name.startswith(prefix)]
-
-
 def _read_times(
     connection: duckdb.DuckDBPyConnection,
     before: str,
     step: str,
     *,
     start: tuple[str, str] = ("-1", "0"),
-    trainings: str = "trainings",
 ) -> OnsetTimes:
     before_start, start_step = start
-    query = _TIMES.format(
-        before=before, step=step, before_start=before_start, start=start_step, trainings=trainings, judged=IS_JUDGED
-    )
+    query = _TIMES.format(before=before, step=step, before_start=before_start, start=start_step, judged=IS_JUDGED)
     rows = connection.execute(query).fetchnumpy()
     came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))
     trial_R, step_R, before_R, most_R = (

@@ -1,9 +1,7 @@
 """The results of a sweep, as the end of a run prints them and `--json` and MLflow contain them."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -11,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.answer import Record, markdown_table
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.rates.answers import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
-    ParameterRates,
+    by_title,
     loss_median,
     rates_by,
     solved_rate,
@@ -23,7 +19,9 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     swept_names,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
-from attnsweep.orchestrator.analysis.role_results import RoleResults, read_role_results
+from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts, pruned_note
+from attnsweep.orchestrator.analysis.role_emergence import role_histories, role_table, role_table_by, step_label
+from attnsweep.orchestrator.analysis.tables import Row, markdown_table
 from attnsweep.orchestrator.ledger.trial import Told, complete_among, ended_in_turn, judging_columns
 from attnsweep.orchestrator.ledger.views import param_column
 from attnsweep.search_spaces.dimensions import Scalar
@@ -33,10 +31,11 @@ from attnsweep.workloads.vocabulary import NEGATIVE_LOSS
 
 MOST_SHOWN = 20
 """The most trials of a Pareto front that a printed table shows."""
+_WELL_PAST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class BestTrial(Record):
+class BestTrial:
     """The trial with the best value of the objective; `rate` is its stuck rate."""
 
     trial: int
@@ -45,13 +44,9 @@ class BestTrial(Record):
     rate: Rate
     objective: str
 
-    def as_json(self) -> dict[str, Any]:
-        """The rate becomes a nested record."""
-        return dataclasses.asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class FrontTrial(Record):
+class FrontTrial:
     """A trial than which no other is better in one objective and at least as good in the others."""
 
     trial: int
@@ -70,35 +65,51 @@ class Preferred:
     Attributes:
         best: `None` with several objectives, or if no trial is complete and meets the constraints.
         front: Ordered by the first objective, the best first; `None` with one objective.
-        told: With several objectives, the values for the study of each complete trial, by number.
         n_complete: The number of complete trials, except trials whose trainings all failed.
+        n_feasible: Those that meet the constraints; `None` without constraints.
     """
 
     best: BestTrial | None
     front: tuple[FrontTrial, ...] | None
-    told: Mapping[int, Told]
     n_complete: int
     n_feasible: int | None
     constraints: tuple[str, ...]
 
     def sentences(self) -> Iterator[str]:
-        """How many trials meet the constraints, and how many are on the front."""
+        """How many trials meet the constraints, how many are on the front, which is best."""
         n = self.n_complete
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
         if self.front is not None:
             yield f"{len(self.front):,} of {n:,} trials are on the Pareto front"
+        if (best := self.best) is not None:
+            values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
+            yield f"best trial #{best.trial}: {best.objective} {best.value:.4g} at {values}"
+
+
+def complete_rows(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> pa.Table:
+    """Of complete trials, what decides on them."""
+    rows = judging_columns(connection)
+    return rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
+
+
+def values_told(rows: pa.Table, spec: Sweep) -> dict[int, Told]:
+    """By trial, what the study is told."""
+    return {trial: told for trial, ended in ended_in_turn(rows) if (told := ended.told(spec)) is not None}
 
 
 def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:
-    rows = judging_columns(connection)
-    rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
-    told = {trial: trial_told for trial, ended in ended_in_turn(rows) if (trial_told := ended.told(spec)) is not None}
+    rows = complete_rows(connection, spec)
+    told = values_told(rows, spec)
     feasible = {trial: trial_told for trial, trial_told in told.items() if trial_told.is_feasible}
-    numbers = len(told), len(feasible) if spec.constraints else None, spec.constraints
-    if len(spec.objectives) == 1:
-        return Preferred(_best(connection, spec, rows, feasible), None, {}, *numbers)
-    return Preferred(None, _front(connection, spec, feasible), told, *numbers)
+    is_one = len(spec.objectives) == 1
+    return Preferred(
+        _best(connection, spec, rows, feasible) if is_one else None,
+        None if is_one else _front(connection, spec, feasible),
+        len(told),
+        len(feasible) if spec.constraints else None,
+        spec.constraints,
+    )
 
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -158,138 +169,108 @@ def _parameters(
     return {trial: dict(zip(names, values, strict=True)) for trial, *values in rows}
 
 
-_WELL_PAST = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class StuckOrSlow(Record):
-    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow.
-
-    Attributes:
-        unknown: Trainings without a prediction, and trainings that are neither `stuck` nor `slow` by these rules.
-        ratio: The median ratio of trained to predicted steps; infinite if most of the trainings are predicted to leave
-            at once.
-    """
-
-    stuck: int
-    slow: int
-    unknown: int
-    ratio: float
-
-    def sentence(self) -> str:
-        return (
-            f"stuck or slow: of {self.stuck + self.slow + self.unknown} stuck trainings, {self.stuck} took at least"
-            f" {_WELL_PAST:g} times the steps predicted for leaving their start, {self.slow} stopped earlier,"
-            f" and {self.unknown} are not decided"
-        )
-
-
-def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> StuckOrSlow | None:
-    ((n, stuck, slow, ratio),) = connection.execute(
-        f"""
-        select count(*), count(*) filter (ratio >= {_WELL_PAST}),
-            count(*) filter (ratio < 1 and outcome = 'degenerate_zero'), median(ratio)
-        from (select outcome, n_steps / predicted_escape_step as ratio from trainings
-              where stuck)
+def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> Row | None:
+    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow; `None` without
+    predictions. `ratio`: the median of the steps taken over those predicted."""
+    [row] = (
+        connection.sql(
+            f"""
+        select count(*) filter (ratio >= {_WELL_PAST}) as stuck,
+            count(*) filter (ratio < 1 and outcome = 'degenerate_zero') as slow,
+            count(*) - stuck - slow as unknown, median(ratio) as ratio
+        from (select outcome, n_steps / predicted_escape_step as ratio from trainings where stuck)
         """
-    ).fetchall()
-    return None if ratio is None else StuckOrSlow(stuck, slow, n - stuck - slow, ratio)
+        )
+        .to_arrow_table()
+        .to_pylist()
+    )
+    return None if row["ratio"] is None else row
 
 
-def read_negative_note(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """How many trainings diverged at a negative loss; `None` if none did."""
-    query = "select count(*) from trainings where outcome_detail = ?"
-    ((n,),) = connection.execute(query, [NEGATIVE_LOSS]).fetchall()
+def stuck_or_slow_sentence(row: Row) -> str:
     return (
-        f"negative loss: {n:,} trainings diverged by it; if it may be negative, set loss_may_be_negative" if n else None
+        f"stuck or slow: of {row['stuck'] + row['slow'] + row['unknown']} stuck trainings, {row['stuck']} took at least"
+        f" {_WELL_PAST:g} times the steps predicted for leaving their start, {row['slow']} stopped earlier,"
+        f" and {row['unknown']} are not decided"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class SweepResults(Record):
+class SweepResults:
     """The results of a sweep, from its ledger.
 
     Attributes:
-        stuck_or_slow: How many stuck trainings would be freed by more steps; `None` without predictions.
-        negative_note: How many trainings ended at a negative loss, in a sentence; `None` if none did.
+        stuck_rate_by: The rows of `rates_by`.
+        roles: The rows of `role_rates`, without the curves; `None` without attention heads.
+        stuck_or_slow: As `read_stuck_or_slow` gives it.
+        n_negative: Trainings that diverged by a negative loss.
     """
 
+    n_trainings: int
     outcomes: dict[str, int]
-    stuck: Rate
-    solved: Rate
+    stuck_rate: Rate
+    solved_rate: Rate
+    stuck_or_slow: Row | None
     loss_median: float | None
-    by_parameter: tuple[ParameterRates, ...]
+    stuck_rate_by: list[Row]
     preferred: Preferred
-    roles: RoleResults | None
-    stuck_or_slow: StuckOrSlow | None
-    negative_note: str | None
+    roles: list[Row] | None
+    role_rates_by: list[Row] | None
+    n_negative: int
 
-    json_keys = (
-        *("n_trainings", "outcomes", "stuck_rate=stuck", "solved_rate=solved", "stuck_or_slow", "loss_median"),
-        *("stuck_rate_by=by_parameter", "best_trial=best", "pareto_front=front", "roles", "role_rates_by"),
-    )
-
-    @property
-    def best(self) -> BestTrial | None:
-        """`None` with several objectives, or if no trial is complete."""
-        return self.preferred.best
-
-    @property
-    def front(self) -> tuple[FrontTrial, ...] | None:
-        """`None` with one objective."""
-        return self.preferred.front
-
-    @property
-    def n_trainings(self) -> int:
-        return sum(self.outcomes.values())
-
-    @property
-    def pruned_note(self) -> str | None:
-        """How many trainings were pruned and so are not counted; `None` if none were."""
-        return pruned_note(self.outcomes)
-
-    @property
-    def role_rates_by(self) -> list[dict[str, Any]] | None:
-        """How often each role occurs in the bins of each parameter, for JSON."""
-        return None if self.roles is None else self.roles.by_parameter_as_json()
+    def sentences(self) -> Iterator[str]:
+        yield f"stuck rate {rate_label(self.stuck_rate)}, 95% interval over trials"
+        if note := pruned_note(self.outcomes):
+            yield note
+        if self.n_negative:
+            yield (
+                f"negative loss: {self.n_negative:,} trainings diverged by it; if it may be negative, set"
+                " loss_may_be_negative"
+            )
+        if self.stuck_or_slow is not None:
+            yield stuck_or_slow_sentence(self.stuck_or_slow)
+        yield from self.preferred.sentences()
 
     def markdown(self) -> str:
         return "\n\n".join(self._blocks()) + "\n"
 
     def _blocks(self) -> Iterator[str]:
         yield markdown_table(("outcome", "trainings"), self.outcomes.items())
-        yield f"Stuck rate: {rate_label(self.stuck)} (95% interval, trainings of one trial not taken as independent)"
-        if self.pruned_note is not None:
-            yield self.pruned_note.capitalize()
-        if self.negative_note is not None:
-            yield self.negative_note.capitalize()
-        if self.stuck_or_slow is not None:
-            yield self.stuck_or_slow.sentence().capitalize()
-        yield from self.preferred.sentences()
-        if self.front:
-            names = (*self.front[0].values, *self.front[0].parameters)
-            yield markdown_table(
-                ("trial", *names), ((trial.trial, *trial.labels()) for trial in self.front[:MOST_SHOWN])
-            )
-        if self.best is not None:
-            values = ", ".join(f"{name}={value_label(value)}" for name, value in self.best.parameters.items())
-            yield f"Best trial: {self.best.trial} ({values}), {self.best.objective} {self.best.value:.4g}"
-        for rates in self.by_parameter:
-            rows = [(bin_.label, bin_.n_trials, rate_label(bin_.rate)) for bin_ in rates.bins]
-            yield markdown_table((rates.title, "trials", "stuck rate (95% interval)"), rows)
+        yield from map(str.capitalize, self.sentences())
+        if front := self.preferred.front:
+            names = (*front[0].values, *front[0].parameters)
+            yield markdown_table(("trial", *names), ((trial.trial, *trial.labels()) for trial in front[:MOST_SHOWN]))
+        for title, bins in by_title(self.stuck_rate_by).items():
+            rows = [(row["bin"], row["n_trials"], rate_label(Rate.of(row))) for row in bins]
+            yield markdown_table((title, "trials", "stuck rate (95% interval)"), rows)
         if self.roles is not None:
-            yield from self.roles.markdown_tables()
+            columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
+            yield markdown_table(columns, map(role_cells, self.roles))
+
+
+def role_cells(role: Row) -> tuple[str, ...]:
+    """Role, layer, rate, share of heads, median step of emergence, for a printed table."""
+    return (
+        *(role["role"], role["layer_name"], rate_label(Rate.of(role))),
+        *(f"{role['head_share']:.1%}", step_label(role)),
+    )
 
 
 def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepResults:
+    outcomes = outcome_counts(connection)
+    negative = "select count(*) from trainings where outcome_detail = ?"
+    ((n_negative,),) = connection.execute(negative, [NEGATIVE_LOSS]).fetchall()
+    histories = role_histories(connection)
     return SweepResults(
-        outcome_counts(connection),
-        stuck_rate(connection, spec),
-        solved_rate(connection, spec),
-        loss_median(connection),
-        rates_by(connection, spec),
-        read_preferred(connection, spec),
-        read_role_results(connection, spec),
-        read_stuck_or_slow(connection),
-        read_negative_note(connection),
+        n_trainings=sum(outcomes.values()),
+        outcomes=outcomes,
+        stuck_rate=stuck_rate(connection, spec),
+        solved_rate=solved_rate(connection, spec),
+        stuck_or_slow=read_stuck_or_slow(connection),
+        loss_median=loss_median(connection),
+        stuck_rate_by=rates_by(connection, [spec]).to_pylist(),
+        preferred=read_preferred(connection, spec),
+        roles=role_table(histories, spec).drop_columns("curve").to_pylist() if histories else None,
+        role_rates_by=role_table_by(histories, connection, spec).to_pylist() if histories else None,
+        n_negative=n_negative,
     )

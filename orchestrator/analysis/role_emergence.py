@@ -18,13 +18,21 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import check_known
-from attnsweep.orchestrator.analysis.onset import Factor, Onset, factors_of, onset_curves
-from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes
-from attnsweep.orchestrator.analysis.rates.bins import read_crossing
-from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
+from attnsweep.orchestrator.analysis.onset import NUMBERS, onset_table
+from attnsweep.orchestrator.analysis.onset_times import OnsetTimes
+from attnsweep.orchestrator.analysis.rates.bins import read_groups
+from attnsweep.orchestrator.analysis.rates.by_parameter import COLUMNS, binned_rates, differing, read_values
+from attnsweep.orchestrator.analysis.rates.intervals import (
+    RATE_COLUMNS,
+    pooling,
+    trials_count_once,
+    weights_of_trainings,
+)
+from attnsweep.orchestrator.analysis.tables import Row, table_of
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
@@ -36,6 +44,8 @@ differ by a factor of two, so more probes would leave no time to confirm a role 
 training."""
 
 _ANY_LAYER = -1
+_ROLE_AND_LAYER = {"role": str, "layer": pa.int32(), "layer_name": str}
+_NO_ONSET = dict.fromkeys(("median_before", "median_step")) | {"n_trainings": 0, "n_came": 0, "curve": []}
 
 _JUDGED = """
 judged as (select trial, replicate, n_steps, param_n_steps from trainings
@@ -106,7 +116,7 @@ class RoleHistory:
 
     @property
     def onsets(self) -> OnsetTimes:
-        return OnsetTimes(self.trial, self.step, self.emerged, self.before).where(self.is_followed)
+        return OnsetTimes(self.trial, self.step, self.emerged, self.before).at(self.is_followed)
 
     def counts(self) -> dict[int, tuple[int, int]]:
         """For each trial its trainings, and those in which some head has the role at the last probe."""
@@ -169,6 +179,13 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
     return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
 
 
+def layer_name(names: Sequence[str], layer: int | None) -> str:
+    """Its number if it has no name."""
+    if layer is None:
+        return "any"
+    return names[layer] if layer < len(names) else str(layer)
+
+
 def layer_names_of(workload: str) -> tuple[str, ...]:
     """Empty if the workload has no heads, or is not installed.
 
@@ -184,71 +201,93 @@ def layer_names_of(workload: str) -> tuple[str, ...]:
 LAYER = "layer"
 
 
-@dataclass(frozen=True, slots=True)
-class RoleEmergence:
-    """When one role emerges in one layer, over the trainings of a sweep.
-
-    Attributes:
-        n_trainings, n_emerged: The number of trainings with enough probes to confirm an emergence, and of those in
-            which the role emerged.
-        median_before, median_step: The probes between which the role has emerged in half of the trainings in which it
-            emerges, by the curve; `None` if it emerges in none.
-        median_share: `median_step` divided by the number of steps that the trainings took; `None` if they took
-            different numbers, or without `median_step`.
-    """
-
-    layer: int | None
-    role: str
-    n_trainings: int
-    n_emerged: int
-    median_before: int | None
-    median_step: int | None
-    median_share: float | None
-    curve: tuple[CurvePoint, ...]
-
-
-def emergence_of(histories: Sequence[RoleHistory], spec: Sweep) -> tuple[RoleEmergence, ...]:
-    emergences = []
-    for history in histories:
-        onsets, lengths = history.onsets, np.unique(history.n_steps[history.is_followed])
-        step = onsets.median_step
-        share = step / max(int(lengths[0]), 1) if step is not None and len(lengths) == 1 else None
-        curve = onsets.curve(once_per_trial=trials_count_once(spec))
-        counts = len(onsets.step), onsets.n_came
-        medians = onsets.median_before, step
-        emergences.append(RoleEmergence(history.layer, history.role, *counts, *medians, share, curve))
-    return tuple(emergences)
-
-
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
-) -> Onset:
+) -> pa.Table:
+    """When the role emerges, for each group of trials; `layer` may be one of the names."""
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})
     check_known("role", role, roles, "a workload with attention heads", "see docs/roles.md")
-    chosen = [history for history in inside if history.role == role]
-    onsets = [history.onsets for history in chosen]
-    columns = zip(*((onset.trial, onset.step, onset.came, onset.before) for onset in onsets), strict=True)
-    times = OnsetTimes(*(np.concatenate(column) for column in columns))
-    crossing = read_crossing(connection, specs, [name for name in names if name != LAYER])
-    factors = {factor.name: factor for factor in factors_of(times, crossing)}
-    if LAYER in names:
-        titles = layer_names_of(specs[0].workload)
-        place = np.repeat(np.arange(len(chosen)), [len(onset.trial) for onset in onsets])
-        factors[LAYER] = Factor(LAYER, tuple(layer_title(titles, history.layer) for history in chosen), place)
-    ordered, once = tuple(factors[name] for name in names), trials_count_once(*specs)
-    return Onset(role, ",".join(names), onset_curves(times, ordered, once), ending_note(chosen))
+    groups = read_groups(connection, specs, [name for name in names if name != LAYER])
+    titles, parts, rows = layer_names_of(specs[0].workload), [], []
+    for number, history in enumerate(each for each in inside if each.role == role):
+        parts.append(history.onsets)
+        for trial in history.onsets.trial.tolist():
+            label = groups.label(groups.places[trial]) | {LAYER: layer_title(titles, history.layer)}
+            place = dict(zip(groups.names, groups.places[trial], strict=True)) | {LAYER: number}
+            rows.append((tuple(place[name] for name in names), tuple(label[name] for name in names)))
+    times = OnsetTimes(*(np.concatenate([getattr(part, name) for part in parts]) for name in OnsetTimes.__slots__))
+    order = sorted(range(len(rows)), key=lambda at: rows[at][0])
+    return onset_table(
+        times.at(np.array(order, np.int64)), names, [rows[at][1] for at in order], trials_count_once(*specs)
+    )
+
+
+def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> pa.Table:
+    """One row per role and layer: in which share of the trainings some head of the layer has the role at the end, which
+    share of its heads have it, and when it emerges (as in `onset_table`).
+
+    Failed and diverged trainings, and those without heads, are left out. `median_share` is `median_step` as a part of
+    the steps that the trainings took; null if they took different numbers.
+    """
+    return role_table(role_histories(connection, any_layer=any_layer), spec)
+
+
+def role_table(histories: Sequence[RoleHistory], spec: Sweep) -> pa.Table:
+    """As `role_rates`."""
+    pool, once, rows = pooling(spec), trials_count_once(spec), []
+    titles = layer_names_of(spec.workload) if histories else ()
+    for history in histories:
+        weight = weights_of_trainings(history.trial, once_per_trial=once)
+        [onset] = onset_table(history.onsets, (), [()] * len(history.onsets.trial), once).to_pylist() or [_NO_ONSET]
+        step, lengths = onset["median_step"], np.unique(history.n_steps[history.is_followed])
+        rows.append(
+            {"role": history.role, "layer": history.layer, "layer_name": layer_name(titles, history.layer)}
+            | pool([*history.counts().values()]).columns()
+            | {"head_share": float((weight * history.n_with).sum() / (weight * history.n_heads).sum())}
+            | {"n_followed": onset["n_trainings"], "n_emerged": onset["n_came"]}
+            | {"median_before": onset["median_before"], "median_step": step, "curve": onset["curve"]}
+            | {"median_share": step / max(int(lengths[0]), 1) if step is not None and len(lengths) == 1 else None}
+        )
+    seen = list(dict.fromkeys(row["role"] for row in rows))
+    columns = {**_ROLE_AND_LAYER, **RATE_COLUMNS, "head_share": float, "n_followed": int, "n_emerged": int}
+    columns |= {"median_before": int, "median_step": int, "median_share": float, "curve": NUMBERS["curve"]}
+    return table_of(columns, sorted(rows, key=lambda row: seen.index(row["role"])))
+
+
+def role_rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> pa.Table:
+    """As `role_rates`, in the bins of each parameter that the sweep varies."""
+    return role_table_by(role_histories(connection, any_layer=any_layer), connection, spec)
+
+
+def role_table_by(histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep) -> pa.Table:
+    """As `role_rates_by`."""
+    values, rows = read_values(connection, [spec], differing(connection, [spec])), []
+    titles = layer_names_of(spec.workload) if histories else ()
+    for history in histories:
+        counts = history.counts()
+        of_counted = {name: {trial: of[trial] for trial in counts} for name, of in values.items()}
+        of = {"role": history.role, "layer": history.layer, "layer_name": layer_name(titles, history.layer)}
+        rows += [of | row for row in binned_rates([spec], of_counted, counts)]
+    return table_of({**_ROLE_AND_LAYER, **COLUMNS}, rows)
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:
     """How many trainings ended before their budget, and how they count in the curves. Empty if none did."""
-    n_ended = max(
-        (int((history.n_steps < history.budget)[history.is_followed].sum()) for history in histories), default=0
-    )
-    if n_ended == 0:
+    early = ((history.n_steps < history.budget)[history.is_followed].sum() for history in histories)
+    if not (n_ended := max(map(int, early), default=0)):
         return ""
     return (
         f"{n_ended:,} trainings ended before their step budget and are censored there, as if the role would have "
         "emerged in them later as often as in the others"
     )
+
+
+def step_label(role: Row) -> str:
+    """`1,000 to 2,000 (25%)`: where a role emerges in the median training; `-` without a median."""
+    if role["median_step"] is None:
+        return "-"
+    through = "" if role["median_share"] is None else f" ({role['median_share']:.0%})"
+    after = "" if role["median_before"] is None else f"{role['median_before']:,} to "
+    return f"{after}{role['median_step']:,}{through}"

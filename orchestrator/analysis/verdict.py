@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from attnsweep.orchestrator.analysis.answer import Record, json_line
 from attnsweep.orchestrator.analysis.evidence import (
     above,
     below,
@@ -17,6 +16,7 @@ from attnsweep.orchestrator.analysis.evidence import (
     medians_ordered,
     ordered,
 )
+from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.analysis.verdict_rows import Row, Sample, by_group, end, is_judged, read_rows, sample
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -27,7 +27,6 @@ from attnsweep.search_spaces.statement import Quantity, Statement
 Decision: TypeAlias = Literal["supported", "refuted", "undecided"]
 _MOST = 1e12
 """E-values above this are reported as this value."""
-"""The step at which simulated trainings end; all have reached the goal by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured(Record):
+class Measured:
     """A rate or a median of `n` trainings of one of a claim's groups; `is_value` marks the median of a metric."""
 
     group: str
@@ -55,8 +54,6 @@ class Measured(Record):
     high: float
     n: int
     is_value: bool = False
-
-    json_keys = ("group", "n", "value", "low", "high")
 
     def __str__(self) -> str:
         ends = (self.value, self.low, self.high)
@@ -103,7 +100,7 @@ class Verdict:
         return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
 
     def to_json(self) -> str:
-        """Numbers that are not finite become null."""
+        """One line, for scripts."""
         content = {
             "claim": self.claim.model_dump(mode="json"),
             "verdict": self.decision,
@@ -115,7 +112,7 @@ class Verdict:
             ],
             "looks": [{"trainings_each": look.n, **look.evidence.as_json()} for look in self.looks],
         }
-        return json_line(content)
+        return to_json(content)
 
     def lines(self) -> list[str]:
         """The decision, and for each statement its own with the evidence."""

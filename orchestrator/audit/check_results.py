@@ -308,7 +308,7 @@ CHECKS: Sequence[tuple[Callable[[Books], str], Callable[[Books], Iterator[Fault]
     (lambda books: f"{in_one_line(books.counts)} trials{_refused(books)}", _trials),
     (lambda books: f"{in_one_line(_wanted(books))}; parameters, seeds and ids recomputed", _trainings),
     (lambda _: "curves and heads belong to these trainings; only failed ones lack curves", _links),
-    (lambda books: f"trained {types_in_words(environments_in(books.connection), [books.directory])}", _machines),
+    (lambda books: f"trained {types_in_words(environments_in(books.connection), books.directory)}", _machines),
     (lambda books: _runs(books.runs), _logged),
 )
 """What the audit says of each check, and the faults that it finds. The last one is left out without MLflow."""

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from attnsweep.orchestrator.analysis.answer import json_line
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate, share_label
+from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.recorded import recorded_training
 from attnsweep.orchestrator.inspection.retraining import notes_on, setting_of
@@ -101,7 +101,7 @@ class Fork:
     def to_json(self) -> str:
         """One line, for scripts."""
         names = ("sweep", "training_id", "trial", "replicate", "n_steps")
-        return json_line(
+        return to_json(
             {name: self.origin[name] for name in names}
             | {"recorded": self.origin["outcome"], "step": self.step, "redraw": self.redraw, "size": self.size}
             | {"n": self.n, "shares": self.shares, "difference": self.difference, "notes": self.notes}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from torch import Tensor
 
-from attnsweep.orchestrator.analysis.answer import json_line
+from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
 from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.place_names import PlaceName
@@ -128,7 +128,7 @@ class Heads:
             for layer in self.maps.layers
         ]
         sentence = {"number": self.maps.number, "of": self.maps.n_sentences, "text": self.maps.text}
-        return json_line(
+        return to_json(
             {name: self.row[name] for name in names} | {"sentence": sentence, "layers": layers, "note": self.note}
         )
 

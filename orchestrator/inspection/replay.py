@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from attnsweep.orchestrator.analysis.answer import json_line
+from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.inspection.deviation import Deviation, Difference, last_line
 from attnsweep.orchestrator.inspection.recorded import find_training
 from attnsweep.orchestrator.inspection.retraining import Retrained, retrain
@@ -28,7 +28,7 @@ def replay_json(again: Retrained) -> str:
     def ending(row: Mapping[str, Any]) -> dict[str, Any]:
         return {name: row[name] for name in (*_SHOWN, "device", "host", "error")}
 
-    return json_line(
+    return to_json(
         {name: deviation.recorded[name] for name in ("sweep", "training_id", "trial", "replicate")}
         | {
             "agrees": deviation.agrees,

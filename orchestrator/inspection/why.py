@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnsweep.orchestrator.analysis.answer import json_line
+from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
 from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.place_names import as_argument
@@ -141,7 +141,7 @@ class Why:
     def to_json(self) -> str:
         """One line, for scripts. Numbers that are not finite become null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
-        return json_line(
+        return to_json(
             {name: self.row[name] for name in names}
             | {
                 "verdict": self._verdict(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnsweep.orchestrator.analysis.labels import clipped, letters_on, number_label, power_label
+from attnsweep.orchestrator.analysis.labels import clipped, number_label, power_label
 from attnsweep.orchestrator.report.templating import without_folders
 
 STYLE = (
@@ -146,10 +146,10 @@ class Chart:
         dot = _tag("circle", cx=f"{middle:.1f}", cy=f"{share:.1f}", r=4, fill=colour)
         self.parts.append(_tag("g", title, _tag("path", d=path, stroke=colour, stroke_width=1.6) + dot))
 
-    def note(self, x: float, y: float, text: str, *, on: str = "", dx: float = 0, dy: float = 4) -> None:
-        """`on` is the colour that it is written on; default the page's. With `dx` it begins there."""
+    def note(self, x: float, y: float, text: str, *, colour: str = "", dx: float = 0, dy: float = 4) -> None:
+        """`colour`: one for all pages; default the page's own. With `dx` it begins there."""
         at, up = self._place([x], [y])
-        look = {"style": f"fill:{letters_on(on)}"} if on else {"class_": "soft"}
+        look = {"style": f"fill:{colour}"} if colour else {"class_": "soft"}
         self.parts.append(_text(at[0] + dx, up[0] + dy, text, "start" if dx else "middle", **look))
 
     def level(self, y: float, name: str) -> None:

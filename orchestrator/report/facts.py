@@ -1,22 +1,26 @@
-"""What the report shows as numbers, in SQL: outcomes, metrics, reference levels, costs, errors."""
+"""The tables that the report shows: outcomes, metrics, events, roles, reference levels, costs, errors."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias
+import itertools
+from collections.abc import Iterable
 
 import duckdb
 
 from attnsweep.orchestrator.analysis.labels import GREY, outcome_order
+from attnsweep.orchestrator.analysis.learning_curves import learning_curves
+from attnsweep.orchestrator.analysis.onset import onset_table
+from attnsweep.orchestrator.analysis.onset_times import event_names, event_times
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
+from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
-from attnsweep.workloads.vocabulary import Outcome
+from attnsweep.workloads.vocabulary import NO_ROLE, ROLES, Outcome
 
 UNKNOWN = Outcome("", GREY)
 """Stands for an outcome that neither this version of attnsweep nor the ledger describes."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
 """The metrics that the engine measures in each workload."""
-_MOST_METRICS = 20
+_MOST_MEASURES, _MOST_METRICS = 20, 6
+"""The most metrics in the table, and with a figure."""
 _MEASURES = f"""
 with own as (select trial, replicate, metric, step, value from curves where metric not in {OF_EVERY_WORKLOAD}),
 last as (select metric, trial, replicate, arg_max(value, step) as value from own group by all),
@@ -39,47 +43,37 @@ select line, count(*) as n, arg_min(trial, place) as trial, arg_min(replicate, p
     arg_min(left(error, {_MOST_CHARACTERS}), place) as traceback
 from failed group by line order by n desc, line limit {MOST_ERRORS}
 """
-Row: TypeAlias = dict[str, Any]
+_ROLES_AT_THE_END = """
+with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged', 'pruned')),
+last as (select trial, replicate, max(step) as step from heads semi join judged using (trial, replicate) group by all),
+ended as (select trial, layer, role from heads semi join last using (trial, replicate, step))
+select layer, role, trial, count(*) from ended group by all order by all
+"""
 
 
-class OutcomeShare(NamedTuple):
+def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> list[Row]:
     """`details`: these trainings by `outcome_detail`; `example`: the id of the first of them."""
-
-    outcome: str
-    kind: Outcome
-    rate: Rate
-    details: Mapping[str, int]
-    example: str
-
-
-class CertificateShare(NamedTuple):
-    """How often a certificate confirms one stuck outcome."""
-
-    test: str
-    outcome: str
-    confirmed: Rate
-
-
-class ReferenceLevel(NamedTuple):
-    name: str
-    n: int
-    low: float
-    median: float
-    high: float
+    known = outcomes_of(connection)
+    details: dict[str, dict[str, int]] = {}
+    for outcome, detail, n in connection.execute(
+        "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc, 2"
+    ).fetchall():
+        details.setdefault(outcome, {})[detail or ""] = n
+    counted = connection.execute("select outcome, trial, count(*) from trainings group by all order by 2").fetchall()
+    examples = dict(
+        connection.execute(
+            "select outcome, arg_min(training_id, (trial, replicate)) from trainings group by outcome"
+        ).fetchall()
+    )
+    rates = _shares_by_trial(counted, sorted(details, key=outcome_order), pool)
+    return [
+        {"outcome": outcome, "kind": known.get(outcome, UNKNOWN), "details": details[outcome]}
+        | {"example": examples[outcome], **rate.columns()}
+        for outcome, rate in rates.items()
+    ]
 
 
-class Totals(NamedTuple):
-    """`first` and `last`: when a training finished; `None` without any. Machines by (host, device)."""
-
-    first: datetime | None
-    last: datetime | None
-    n_trials: int
-    n_trainings: int
-    seconds: float
-    machines: tuple[tuple[str, str, int], ...]
-
-
-def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
+def _shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
     """From (label, trial, count): the share of each label in the total count."""
     sizes: dict[int, int] = {}
     counts: dict[tuple[str, int], int] = {}
@@ -89,36 +83,54 @@ def shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str],
     return {label: pool([(n, counts.get((label, trial), 0)) for trial, n in sizes.items()]) for label in labels}
 
 
-def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[OutcomeShare, ...]:
-    known = outcomes_of(connection)
-    details: dict[str, dict[str, int]] = {}
-    for outcome, detail, n in connection.execute(
-        "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc, 2"
-    ).fetchall():
-        details.setdefault(outcome, {})[detail or ""] = n
-    rows = connection.execute("select outcome, trial, count(*) from trainings group by all order by trial").fetchall()
-    rates = shares_by_trial(rows, sorted(details, key=outcome_order), pool)
-    examples = dict(
-        connection.execute(
-            "select outcome, arg_min(training_id, (trial, replicate)) from trainings group by outcome"
-        ).fetchall()
-    )
-    return tuple(
-        OutcomeShare(outcome, known.get(outcome, UNKNOWN), rate, details[outcome], examples[outcome])
-        for outcome, rate in rates.items()
-    )
+def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> list[Row]:
+    """The share of each layer's heads with each role at the last probe."""
+    found = connection.execute(_ROLES_AT_THE_END).fetchall()
+    known, seen = [*ROLES], {role for _, role, _, _ in found}
+    order = sorted(seen, key=lambda role: (role == NO_ROLE, known.index(role) if role in known else len(known), role))
+    return [
+        {"layer": layer, "role": role, **rate.columns()}
+        for layer, of_layer in itertools.groupby(found, key=lambda row: row[0])
+        for role, rate in _shares_by_trial([row[1:] for row in of_layer], order, pool).items()
+    ]
+
+
+def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:
+    """The quartiles by outcome of the workload's own metrics."""
+    metrics = connection.execute(
+        f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
+        f" having count(distinct step) > 1 order by metric limit {_MOST_METRICS}"
+    ).fetchall()
+    found = ({"metric": name, "curves": _without_diverged(connection, name)} for (name,) in metrics)
+    return [row for row in found if row["curves"]]
+
+
+def _without_diverged(connection: duckdb.DuckDBPyConnection, metric: str) -> list[Row]:
+    return list(learning_curves(connection, metric, "outcome <> 'diverged'").to_pylist())
+
+
+def events(connection: duckdb.DuckDBPyConnection, once: bool) -> list[Row]:
+    """When events happen, and then the delay from each to the next."""
+    names, rows = event_names(connection), []
+    pairs = [(name, None) for name in names] + [(then, first) for first, then in itertools.pairwise(names)]
+    for name, after in pairs:
+        times = event_times(connection, name, after)
+        label = name if after is None else f"{name} after {after}"
+        onset = onset_table(times, (), [()] * len(times.trial), once).to_pylist()
+        rows += [{"event": label, "is_delay": after is not None, **row} for row in onset]
+    return rows
 
 
 def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """Quantiles over the trainings with each outcome."""
     rows = _rows(connection, _MEASURES)
     onsets = ("before_onset_step", "onset_step")
-    shown = [*onsets, *sorted({row["name"] for row in rows}.difference(onsets))[:_MOST_METRICS]]
+    shown = [*onsets, *sorted({row["name"] for row in rows}.difference(onsets))[:_MOST_MEASURES]]
     shown_rows = [row for row in rows if row["name"] in shown]
     return sorted(shown_rows, key=lambda row: (shown.index(row["name"]), outcome_order(row["outcome"])))
 
 
-def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> tuple[CertificateShare, ...]:
+def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> list[Row]:
     """For each stuck outcome and test, the share of the tested trainings in which it confirms the outcome."""
     rows = connection.execute(
         "select certificate, outcome, trial, count(*), count(*) filter (certified) from trainings"
@@ -127,22 +139,19 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
     counts: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for test, outcome, _, n, k in rows:
         counts.setdefault((test, outcome), []).append((n, k))
-    return tuple(CertificateShare(*key, pool(counts[key])) for key in sorted(counts))
+    return [{"test": key[0], "outcome": key[1], **pool(counts[key]).columns()} for key in sorted(counts)]
 
 
-def reference_levels(connection: duckdb.DuckDBPyConnection) -> tuple[ReferenceLevel, ...]:
+def reference_levels(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """Those with a value of some training."""
     columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
-    levels = []
+    levels: list[Row] = []
     for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
-        quoted = identifier(column)
-        ((n, low, median, high),) = connection.execute(
-            f"select count({quoted}), min({quoted}), median({quoted}), max({quoted}) from trainings"
-        ).fetchall()
-        if n:
-            name = "solved" if column == "loss_level" else column.removeprefix("level_")
-            levels.append(ReferenceLevel(name, n, low, median, high))
-    return tuple(sorted(levels, key=lambda level: (level.name != "solved", -level.median)))
+        name, quoted = "solved" if column == "loss_level" else column.removeprefix("level_"), identifier(column)
+        numbers = f"count({quoted}) as n, min({quoted}) as low, median({quoted}) as median, max({quoted}) as high"
+        levels += [{"name": name, **row} for row in _rows(connection, f"select {numbers} from trainings")]
+    found = [level for level in levels if level["n"]]
+    return sorted(found, key=lambda level: (level["name"] != "solved", -level["median"]))
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
@@ -161,15 +170,18 @@ def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     )
 
 
-def totals(connection: duckdb.DuckDBPyConnection) -> Totals:
-    ((first, last, n_trials, n_trainings, seconds),) = connection.execute(
-        "select min(finished_at)::timestamp, max(finished_at)::timestamp, count(distinct trial), count(*),"
-        " coalesce(sum(train_seconds), 0) from trainings"
-    ).fetchall()
+def totals(connection: duckdb.DuckDBPyConnection) -> Row:
+    """`first` and `last`: when a training finished; null without any. Machines by (host, device)."""
+    [row] = _rows(
+        connection,
+        "select min(finished_at)::timestamp as first, max(finished_at)::timestamp as last,"
+        " count(distinct trial) as n_trials, count(*) as n_trainings, coalesce(sum(train_seconds), 0) as seconds"
+        " from trainings",
+    )
     machines = connection.execute(
         "select coalesce(host, '-'), coalesce(device, '-'), count(*) from trainings group by all order by 3 desc, 1, 2"
     ).fetchall()
-    return Totals(first, last, n_trials, n_trainings, seconds, tuple(machines))
+    return {**row, "machines": machines}
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:

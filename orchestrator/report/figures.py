@@ -13,19 +13,18 @@ from attnsweep.orchestrator.analysis.labels import (
     BLUE,
     GREY,
     VERMILION,
-    bin_label,
     number_label,
-    plain_label,
+    parameter_label,
     role_colour,
 )
-from attnsweep.orchestrator.analysis.learning_curves import LearningCurve
-from attnsweep.orchestrator.analysis.onset import OnsetCurve
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, Surface
-from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, ParameterRates
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, decimals, rate_label
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, share_label
 from attnsweep.orchestrator.analysis.results import Preferred
-from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence
+from attnsweep.orchestrator.analysis.role_emergence import layer_names_of, layer_title
+from attnsweep.orchestrator.analysis.tables import Row
+from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.report.charts import (
     Axis,
     Chart,
@@ -36,11 +35,11 @@ from attnsweep.orchestrator.report.charts import (
     share_axis,
     step_axis,
 )
-from attnsweep.orchestrator.report.facts import ReferenceLevel
+from attnsweep.orchestrator.report.regions import Axis as CellAxis
 from attnsweep.orchestrator.report.regions import Cell, Regions
 from attnsweep.orchestrator.report.sweep_report import SweepReport
-from attnsweep.search_spaces.dimensions import Float
-from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, Measured, goal_of
+from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, goal_of
+from attnsweep.search_spaces.sweep import Sweep
 
 Section = Literal["phase", "front", "rates", "curves", "metrics", "events", "heads", "sweeps"]
 _STUCK_COLOUR = "#6a51a3"
@@ -78,42 +77,41 @@ def draw_overview(reports: Sequence[SweepReport]) -> Picture:
     names = [f"{number}. {report.directory.spec.name}" for number, report in enumerate(reports, 1)]
     chart = Chart(places_axis(names), share_axis("stuck rate"), "stuck rate by sweep", width=max(360, 60 * len(names)))
     for at, report in enumerate(reports):
-        _interval(chart, (at, at), report.results.stuck, names[at])
+        _interval(chart, (at, at), report.results.stuck_rate, names[at])
     return Picture("sweeps", "stuck_rate_by_sweep", chart.svg("Stuck rate of each sweep with 95% interval"))
 
 
 def _drawn(report: SweepReport) -> Iterator[Picture]:
-    if not report.outcomes:
+    outcomes, ending = report.tables["outcomes"], report.question.ending
+    if not outcomes:
         return
-    preferred, ending = report.results.preferred, report.question.ending
-    if preferred.front is not None and preferred.told:
-        yield Picture("front", "pareto_front", _front(preferred, report.directory.spec.objectives))
-    colours = {share.outcome: share.kind.colour for share in report.outcomes}
+    if report.told:
+        yield Picture("front", "pareto_front", _front(report.results.preferred, report.told, report.directory.spec))
+    colours = {row["outcome"]: row["kind"].colour for row in outcomes}
     colour = colours.get(ending.outcome, _STUCK_COLOUR)
     if report.diagram is not None and report.diagram.surface is not None:
         yield Picture("phase", "phase_diagram", _phase(report.diagram, report.diagram.surface, colour))
     if report.regions is not None and len(report.regions.axes) > 1:
         yield Picture("phase", "cells", _mosaic(report.regions, colours))
-    for rates in report.drawn:
-        name = f"{ending.share_label}_{rates.title}"
-        yield Picture("rates", name, _rates(rates, ending, colour))
-    for curve in report.curves:
-        yield Picture("curves", f"curves_{curve.outcome}", _learning(curve, report.curves, report.levels, colours))
-    for metric in report.metric_curves:
-        yield Picture("metrics", f"metric_{metric.metric}", _metric(metric.metric, metric.curves, colours))
-    for name, curves in (("events", report.events), ("delays between events", report.delays)):
-        if curves:
-            named = {curve.label: (colour, curve) for curve, colour in zip(curves, itertools.cycle(_LINE_COLOURS))}
+    for title in report.drawn:
+        yield Picture("rates", f"{ending.share_label}_{title}", _rates(title, report.rates[title], ending, colour))
+    curves, levels = report.tables["curves"], report.tables["levels"]
+    for row in curves:
+        yield Picture("curves", f"curves_{row['outcome']}", _learning(row, curves, levels, colours))
+    for row in report.tables["metrics"]:
+        yield Picture("metrics", f"metric_{row['metric']}", _metric(row["metric"], row["curves"], colours))
+    for name, is_delay in (("events", False), ("delays between events", True)):
+        rows = (row for row in report.tables["events"] if row["is_delay"] == is_delay)
+        named = {row["event"]: (line, row["curve"]) for row, line in zip(rows, itertools.cycle(_LINE_COLOURS))}
+        if named:
             yield Picture("events", name, _reached(name, "share of trainings", named))
-    if report.results.roles is not None and report.composition:
-        roles = report.results.roles
-        layers = [roles.layer_title(layer) for layer in dict.fromkeys(each.layer for each in report.composition)]
-        yield Picture("heads", "head_roles", _composition(report, layers))
-        for layer, inside in itertools.groupby(
-            sorted(roles.emergence, key=lambda each: -1 if each.layer is None else each.layer), lambda each: each.layer
-        ):
-            title = roles.layer_title(layer)
-            emerged = {each.role: (role_colour(each.role, roles.names), each) for each in inside}
+    if composition := report.tables["composition"]:
+        titles, roles = layer_names_of(report.directory.spec.workload), report.tables["roles"]
+        yield Picture("heads", "head_roles", _composition(composition, titles))
+        names = list(dict.fromkeys(row["role"] for row in roles))
+        for layer in sorted({row["layer"] for row in roles}):
+            title, inside = layer_title(titles, layer), [row for row in roles if row["layer"] == layer]
+            emerged = {row["role"]: (role_colour(row["role"], names), row["curve"]) for row in inside}
             yield Picture("heads", f"emergence_{title}", _reached(title, "share with the role", emerged))
 
 
@@ -124,7 +122,7 @@ def _interval(chart: Chart, x: tuple[float, float], rate: Rate, title: str, colo
 
 def _plane_axis(axis: PlaneAxis) -> Axis:
     made = log_axis if axis.log else linear_axis
-    return made(axis.low, axis.high, plain_label(axis.name))
+    return made(axis.low, axis.high, parameter_label(axis.name))
 
 
 def _phase(diagram: PhaseDiagram, surface: Surface, colour: str) -> str:
@@ -159,20 +157,16 @@ def _phase(diagram: PhaseDiagram, surface: Surface, colour: str) -> str:
     return chart.svg(f"Model of the share of trainings that {ending.verb}: {diagram.note}", legend | border)
 
 
-def _bin_axis(rates: ParameterRates) -> Axis:
+def _cell_axis(axis: CellAxis) -> Axis:
     """Labels a range's edges, and a choice's or a whole number's place."""
-    if not isinstance(rates.dimension, Float):
-        return places_axis([bin_label(bin_.label) for bin_ in rates.bins], plain_label(rates.parameter))
-    ends = [bin_.low for bin_ in rates.bins] + [rates.bins[-1].high]
-    edges = [number_label(end) for end in ends if end is not None]
-    return places_axis([bin_.label for bin_ in rates.bins], plain_label(rates.parameter), edges=edges)
+    return places_axis(axis.labels, parameter_label(axis.parameter), edges=[number_label(end) for end in axis.ends])
 
 
 def _mosaic(regions: Regions, colours: Mapping[str, str]) -> str:
     """Each cell is divided between its outcomes."""
     across, up = regions.axes
-    high = len(up.bins)
-    chart = Chart(_bin_axis(across), _bin_axis(up), "outcomes in cells", 440, min(max(300, 80 + 42 * high), 440))
+    high = len(up.labels)
+    chart = Chart(_cell_axis(across), _cell_axis(up), "outcomes in cells", 440, min(max(300, 80 + 42 * high), 440))
     ending = regions.question.ending
     for cell in regions.cells:
         column, row = cell.place
@@ -188,9 +182,8 @@ def _mosaic(regions: Regions, colours: Mapping[str, str]) -> str:
         if cell == regions.best:
             chart.cell((column - 0.49, column + 0.49), (row - 0.49, row + 0.49), "none", stroke="currentColor")
         if cell.asked.interval is not None and len(regions.cells) <= _MOST_WRITTEN:
-            share, least, most = cell.asked.interval
             chart.cell((column - 0.3, column + 0.3), (row - 0.2, row + 0.2), "#ffffffd0", title)
-            chart.note(column, row, f"{share:.{decimals(least, most)}f}", on="#ffffff")
+            chart.note(column, row, share_label(cell.asked).partition(" ")[0], colour="#1a1a1a")
     legend = {name: colours[name] for name in colours if any(name in cell.outcomes for cell in regions.cells)}
     return chart.svg(f"Shares of outcomes in cells of two parameters; numbers: {ending.label} share", legend)
 
@@ -202,22 +195,21 @@ def _cell_title(regions: Regions, cell: Cell) -> str:
     return f"{places}: {asked}{shares}"
 
 
-def _rates(rates: ParameterRates, ending: Ending, colour: str) -> str:
-    label = f"{plain_label(rates.parameter)} ({rates.where})" if rates.where else plain_label(rates.parameter)
-    axis = places_axis([bin_label(bin_.label) for bin_ in rates.bins], label)
-    ends = [(float(at), float(at)) for at in range(len(rates.bins))]
-    if isinstance(rates.dimension, Float):
-        ends = [(bin_.low, bin_.high) for bin_ in rates.bins if bin_.low is not None and bin_.high is not None]
-        axis = (log_axis if rates.dimension.log else linear_axis)(ends[0][0], ends[-1][1], label)
+def _rates(title: str, rows: Sequence[Row], ending: Ending, colour: str) -> str:
+    label, scale = title.replace(name := rows[0]["parameter"], parameter_label(name), 1), rows[0]["scale"]
+    axis = places_axis([row["bin"].replace("..", "–") for row in rows], label)
+    ends = [(float(at), float(at)) for at in range(len(rows))]
+    if scale in ("log", "linear"):
+        ends = [(row["low_end"], row["high_end"]) for row in rows]
+        axis = (log_axis if scale == "log" else linear_axis)(ends[0][0], ends[-1][1], label)
     chart = Chart(axis, share_axis(ending.share_label))
-    for (low, high), bin_ in zip(ends, rates.bins, strict=True):
-        _interval(chart, (low, high), bin_.rate, f"{bin_.label}, {bin_.n_trials} trials", colour)
-        if bin_.n_trials and len(rates.bins) <= _MOST_COUNTED:
-            chart.note(
-                math.sqrt(low * high) if axis.scale is np.log10 else (low + high) / 2, 1, f"{bin_.n_trials:,}", dy=-5
-            )
-    numbers = "; ".join(f"{bin_.label}: {rate_label(bin_.rate)}" for bin_ in rates.bins)
-    return chart.svg(f"{ending.share_label} by {rates.title}: {numbers}")
+    for (low, high), row in zip(ends, rows, strict=True):
+        _interval(chart, (low, high), Rate.of(row), f"{row['bin']}, {row['n_trials']} trials", colour)
+        if row["n_trials"] and len(rows) <= _MOST_COUNTED:
+            middle = math.sqrt(low * high) if scale == "log" else (low + high) / 2
+            chart.note(middle, 1, f"{row['n_trials']:,}", dy=-5)
+    numbers = "; ".join(f"{row['bin']}: {rate_label(Rate.of(row))}" for row in rows)
+    return chart.svg(f"{ending.share_label} by {title}: {numbers}")
 
 
 def _value_axis(values: Iterable[float], label: str, manyfold: float, levels: Sequence[float] = ()) -> Axis:
@@ -232,56 +224,58 @@ def _value_axis(values: Iterable[float], label: str, manyfold: float, levels: Se
     return linear_axis(low - room, high + room, label)
 
 
-def _learning(
-    curve: LearningCurve, curves: Sequence[LearningCurve], levels: Sequence[ReferenceLevel], colours: Mapping[str, str]
-) -> str:
-    is_diverged = curve.outcome == "diverged"
-    together = [curve] if is_diverged else [each for each in curves if each.outcome != "diverged"]
-    points = [point for each in together for point in each.points]
-    values = [value for point in points for value in (point.low, point.high)]
-    shown = [] if is_diverged else [level for level in levels if math.isfinite(level.median)]
-    y = _value_axis(values, "evaluation loss", 10**_DECADES, [level.median for level in shown])
-    s = "" if curve.n_trainings == 1 else "s"
-    title = f"{curve.outcome.replace('_', ' ')}, {curve.n_trainings:,} training{s}"
-    chart = Chart(step_axis(max(point.step for point in points)), y, title, right=84)
+def _learning(row: Row, rows: Sequence[Row], levels: Sequence[Row], colours: Mapping[str, str]) -> str:
+    outcome, curve = row["outcome"], row["curve"]
+    is_diverged = outcome == "diverged"
+    together = [row] if is_diverged else [each for each in rows if each["outcome"] != "diverged"]
+    points = [point for each in together for point in each["curve"]]
+    shown = [] if is_diverged else sorted(level["median"] for level in levels if math.isfinite(level["median"]))
+    y = _value_axis(_ends(points), "evaluation loss", 10**_DECADES, shown)
+    n = max(point["n"] for point in curve)
+    title = f"{outcome.replace('_', ' ')}, {n:,} training{'s' * (n != 1)}"
+    chart = Chart(step_axis(max(point["step"] for point in points)), y, title, right=84)
     near: list[tuple[float, str]] = []
-    for level in sorted(shown, key=lambda level: level.median):
-        name = level.name.replace("_", " ")
-        if near and y.at(level.median) - y.at(near[-1][0]) < _LEVELS_APART:
+    for median in dict.fromkeys(shown):
+        name = ", ".join(level["name"].replace("_", " ") for level in levels if level["median"] == median)
+        if near and y.at(median) - y.at(near[-1][0]) < _LEVELS_APART:
             near[-1] = (near[-1][0], f"{near[-1][1]}, {name}")
-        elif y.low <= level.median <= y.high:
-            near.append((level.median, name))
+        elif y.low <= median <= y.high:
+            near.append((median, name))
     for median, names in near:
         chart.level(median, names)
-    _quartiles(chart, curve, colours)
-    return chart.svg(f"Median and quartiles of eval_loss by step, of the trainings that end as {curve.outcome}")
+    _quartiles(chart, curve, colours.get(outcome, GREY))
+    return chart.svg(f"Median and quartiles of eval_loss by step, of the trainings that end as {outcome}")
 
 
-def _quartiles(chart: Chart, curve: LearningCurve, colours: Mapping[str, str]) -> None:
-    steps = [point.step for point in curve.points]
-    low, median, high = np.minimum([(each.low, each.median, each.high) for each in curve.points], _HIGHEST).T
-    colour = colours.get(curve.outcome, GREY)
+def _ends(points: Sequence[Row]) -> list[float]:
+    return [value for point in points for value in (point["low"], point["high"])]
+
+
+def _quartiles(chart: Chart, curve: Sequence[Row], colour: str) -> None:
+    steps = [point["step"] for point in curve]
+    low, median, high = np.minimum([(each["low"], each["median"], each["high"]) for each in curve], _HIGHEST).T
     chart.band(steps, low, high, colour)
     chart.line(steps, median, colour)
 
 
-def _metric(metric: str, curves: Sequence[LearningCurve], colours: Mapping[str, str]) -> str:
-    points = [point for curve in curves for point in curve.points]
-    y = _value_axis([value for point in points for value in (point.low, point.high)], "", _MANYFOLD)
-    chart = Chart(step_axis(max(point.step for point in points)), y, metric.replace("_", " "))
-    for curve in curves:
-        _quartiles(chart, curve, colours)
-    legend = {curve.outcome: colours.get(curve.outcome, GREY) for curve in curves}
+def _metric(metric: str, rows: Sequence[Row], colours: Mapping[str, str]) -> str:
+    points = [point for row in rows for point in row["curve"]]
+    y = _value_axis(_ends(points), "", _MANYFOLD)
+    chart = Chart(step_axis(max(point["step"] for point in points)), y, metric.replace("_", " "))
+    legend = {row["outcome"]: colours.get(row["outcome"], GREY) for row in rows}
+    for row in rows:
+        _quartiles(chart, row["curve"], legend[row["outcome"]])
     return chart.svg(f"Median and quartiles of {metric} by step, of the trainings of each outcome", legend)
 
 
-def _reached(title: str, label: str, curves: Mapping[str, tuple[str, OnsetCurve | RoleEmergence]]) -> str:
+def _reached(title: str, label: str, curves: Mapping[str, tuple[str, Sequence[Row]]]) -> str:
     """The share of trainings that have reached something, by step, with 95% bands."""
-    last = max((point.step for _, each in curves.values() for point in each.curve), default=1)
+    last = max((point["step"] for _, curve in curves.values() for point in curve), default=1)
     chart = Chart(step_axis(last), share_axis(label), f"{title}: 95% bands")
-    for colour, each in curves.values():
-        steps = np.repeat([point.step for point in each.curve], 2)[1:]
-        shares = np.array([(point.share, point.most, point.low, point.high) for point in each.curve]).reshape(-1, 4)
+    for colour, curve in curves.values():
+        steps = np.repeat([point["step"] for point in curve], 2)[1:]
+        names = ("share", "most", "low", "high")
+        shares = np.array([[point[name] for name in names] for point in curve]).reshape(-1, len(names))
         share, most, low, high = np.repeat(shares, 2, axis=0)[: len(steps)].T
         chart.band(steps, low, high, colour)
         chart.band(steps, share, most, colour, 0.4)
@@ -289,39 +283,37 @@ def _reached(title: str, label: str, curves: Mapping[str, tuple[str, OnsetCurve 
     return chart.svg(f"{title}: {label}, by step", {name: colour for name, (colour, _) in curves.items()})
 
 
-def _composition(report: SweepReport, layers: Sequence[str]) -> str:
-    names = list(dict.fromkeys(share.role for share in report.composition))
-    chart = Chart(places_axis(layers), share_axis("share of heads"), "roles at the last probe")
-    places = {layer: at for at, layer in enumerate(dict.fromkeys(share.layer for share in report.composition))}
-    for share in report.composition:
-        x = places[share.layer] + 0.7 * ((names.index(share.role) + 0.5) / len(names) - 0.5)
-        _interval(chart, (x, x), share.rate, share.role, role_colour(share.role, names))
+def _composition(rows: Sequence[Row], titles: Sequence[str]) -> str:
+    names, layers = list(dict.fromkeys(row["role"] for row in rows)), sorted({row["layer"] for row in rows})
+    axis = places_axis([layer_title(titles, layer) for layer in layers])
+    chart = Chart(axis, share_axis("share of heads"), "roles at the last probe")
+    for row in rows:
+        x = layers.index(row["layer"]) + 0.7 * ((names.index(row["role"]) + 0.5) / len(names) - 0.5)
+        _interval(chart, (x, x), Rate.of(row), row["role"], role_colour(row["role"], names))
     return chart.svg(
         "Share of heads in each role by layer at the last probe, with 95% intervals",
         {name: role_colour(name, names) for name in names},
     )
 
 
-def _front(preferred: Preferred, objectives: Sequence[Measured]) -> str:
+def _front(preferred: Preferred, told: Mapping[int, Told], spec: Sweep) -> str:
     """All complete trials by their first two objectives."""
     on_front = {trial.trial for trial in preferred.front or ()}
-    told = {
-        trial: each for trial, each in preferred.told.items() if max(map(abs, each.values[:2])) < WORST_LOSS
-    } or dict(preferred.told)
+    worst = {trial for trial, each in told.items() if max(map(abs, each.values[:2])) >= WORST_LOSS}
+    shown = {trial: each for trial, each in told.items() if trial not in worst} or told
     x, y = (
         _value_axis(
-            [each.values[at] for each in told.values()],
+            [each.values[at] for each in shown.values()],
             goal_of(objective),
             10**_DECADES if isinstance(objective, LossQuantile) else math.inf,
         )
-        for at, objective in enumerate(objectives[:2])
+        for at, objective in enumerate(spec.objectives[:2])
     )
     chart = Chart(x, y, "Pareto front", 440, 330)
-    for trial, each in sorted(told.items(), key=lambda pair: pair[0] in on_front):
+    for trial, each in sorted(shown.items(), key=lambda pair: pair[0] in on_front):
         colour = VERMILION if trial in on_front else "#c8c8c8" if each.is_feasible else "none"
         chart.dot(each.values[0], each.values[1], colour, f"trial {trial}: {each.values[0]:.4g}, {each.values[1]:.4g}")
-    legend = {"on the front": VERMILION, "behind it": "#c8c8c8"} | (
-        {"empty: beyond a constraint": "none"} if not all(each.is_feasible for each in told.values()) else {}
-    )
-    alt = f"Trials by {objectives[0].label} and {objectives[1].label}: {'; '.join(preferred.sentences())}"
-    return chart.svg(alt, legend)
+    legend = {"on the front": VERMILION, "behind it": "#c8c8c8"}
+    if not all(each.is_feasible for each in shown.values()):
+        legend["empty: beyond a constraint"] = "none"
+    return chart.svg(f"Trials by their objectives: {'; '.join(preferred.sentences())}", legend)

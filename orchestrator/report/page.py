@@ -16,8 +16,11 @@ from pathlib import Path
 from jinja2 import Template
 from markupsafe import Markup
 
-from attnsweep.orchestrator.analysis.labels import plain_label, value_label
-from attnsweep.orchestrator.analysis.role_results import step_label
+from attnsweep.orchestrator.analysis.interventions import ratio_label
+from attnsweep.orchestrator.analysis.labels import parameter_label, value_label
+from attnsweep.orchestrator.analysis.rates.outcomes import pruned_note
+from attnsweep.orchestrator.analysis.results import stuck_or_slow_sentence
+from attnsweep.orchestrator.analysis.role_emergence import step_label
 from attnsweep.orchestrator.report.charts import STYLE, alone
 from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.figures import Picture, Section, draw_overview, draw_sweep
@@ -145,7 +148,10 @@ def _template() -> Template:
     environment.filters |= {
         "value": value_label,
         "told": lambda values: [(name, value_label(value)) for name, value in values.items()],
-        "parameter": plain_label,
+        "parameter": parameter_label,
+        "ratio": ratio_label,
+        "pruned": pruned_note,
+        "stuck_or_slow": stuck_or_slow_sentence,
         "svg": Markup,
         "goal": goal_of,
         "emerges": step_label,

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -11,31 +10,29 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import outcome_order
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
-from attnsweep.orchestrator.analysis.rates.bins import Binning, cell_bins, equal_bins, fine_bins, has_bin
-from attnsweep.orchestrator.analysis.rates.by_parameter import (
-    SOLVED,
-    Ending,
-    ParameterRates,
-    Question,
-    rates_in_bins,
-)
-from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
-from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, param_column
-from attnsweep.search_spaces.dimensions import Categorical, Int
+from attnsweep.orchestrator.analysis.rates.bins import Bins, cell_bins, dimension_of, equal_bins, fine_bins
+from attnsweep.orchestrator.analysis.rates.by_parameter import SOLVED, Ending, Question, counts_by_trial, read_values
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
+from attnsweep.orchestrator.ledger.views import IS_JUDGED
+from attnsweep.search_spaces.dimensions import Float, Scalar
 from attnsweep.search_spaces.sweep import Sweep
 
 _FEWEST_TRIALS = 2
-"""A cell with fewer trials than this is chosen as the best one only if no other cell can be chosen."""
+"""A cell with fewer trials than this is never the best one, and of fewer than two such cells none is."""
 
 
-class Explained(NamedTuple):
-    """`share`: epsilon squared, the part of the variance between trials that lies between bins, chance taken off."""
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """`ends` of the bins; empty but for ranges of real numbers."""
 
-    rates: ParameterRates
-    share: float
+    parameter: str
+    labels: tuple[str, ...]
+    ends: tuple[float, ...]
+    is_range: bool
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cell:
     """A cell of two parameters; `place`: the number of the bin on each axis."""
 
     place: tuple[int, ...]
@@ -50,29 +47,30 @@ class Regions:
     """The two parameters on which a rate depends most, the rate in each cell, and the best cell.
 
     Attributes:
-        explained: In falling order, of all parameters that vary unconditionally.
+        explained: In falling order, by parameter that varies unconditionally, epsilon squared: the part of the variance
+            between trials that lies between bins, chance taken off.
         measure: The ending whose spread is explained: `solved` if the rate that was asked is the same in all trials.
         axes: The first two of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the bins of the second axis vary fastest.
-        best: The cell with the highest lower bound of the rate that is sought, or the lowest upper bound of one to
-            avoid; cells of a single trial last. `None` if no training has the sought ending.
+        best: Of the cells with several trials the one with the highest lower bound of the rate that is sought, or the
+            lowest upper bound of one to avoid. `None` if fewer than two have several trials, or none the sought ending.
     """
 
-    explained: tuple[Explained, ...]
+    explained: dict[str, float]
     question: Question
     measure: Ending
-    axes: tuple[ParameterRates, ...]
+    axes: tuple[Axis, ...]
     cells: tuple[Cell, ...]
     best: Cell | None
 
     def rows(self) -> list[list[Cell]]:
         """The rows of a table that looks like a plot: the first parameter to the right, the second upwards."""
-        n_rows = len(self.axes[1].bins)
+        n_rows = len(self.axes[1].labels)
         return [[cell for cell in self.cells if cell.place[1] == row] for row in reversed(range(n_rows))]
 
     def labels(self, cell: Cell) -> list[tuple[str, str]]:
         """Each parameter's name with the label of its bin."""
-        return [(axis.parameter, axis.bins[at].label) for axis, at in zip(self.axes, cell.place, strict=True)]
+        return [(axis.parameter, axis.labels[at]) for axis, at in zip(self.axes, cell.place, strict=True)]
 
     @property
     def best_by(self) -> str:
@@ -82,73 +80,52 @@ class Regions:
 
 
 def read_regions(
-    connection: duckdb.DuckDBPyConnection,
-    by_parameter: Sequence[ParameterRates],
-    pool: Pooling,
-    question: Question,
-    bins: int | None = None,
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, question: Question, bins: int | None = None
 ) -> Regions | None:
     """`None` if the sweep varies no parameter that all trials have."""
-    swept = [rates for rates in by_parameter if not rates.where]
-    if not swept:
+    counted = {trial: (n, k) for trial, n, k in counts_by_trial(connection, (), question.ending) if n}
+    tallies: dict[int, dict[str, int]] = {trial: {} for trial in counted}
+    for trial, outcome, n in connection.execute(
+        f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all"
+    ).fetchall():
+        tallies[trial][outcome] = n
+    outcomes = sorted({name for tally in tallies.values() for name in tally}, key=outcome_order)
+    trials, n = [*counted], np.array([n for n, _ in counted.values()])
+    asked = np.array([k for _, k in counted.values()])
+    ended = {name: np.array([tally.get(name, 0) for tally in tallies.values()]) for name in outcomes}
+    solved = ended.get("solved", np.zeros_like(n))
+    values: dict[str, list[Scalar]] = {}
+    for name, of_trial in read_values(connection, [spec], [*spec.varied()]).items():
+        _, kept = dimension_of([spec], name, of_trial)
+        if kept.keys() >= counted.keys():
+            values[name] = [kept[trial] for trial in trials]
+    if not values:
         return None
-    columns = "".join(f", {param_column(rates.parameter)}" for rates in swept)
-    found = connection.execute(f"select distinct outcome from trainings where {IS_JUDGED}").fetchall()
-    outcomes = sorted((outcome for (outcome,) in found), key=outcome_order)
-    conditions = (question.ending.condition, "outcome = 'solved'", *(f"outcome = {literal(name)}" for name in outcomes))
-    counted = ", ".join(f"count(*) filter ({IS_JUDGED} and {one}) as n{at}" for at, one in enumerate(conditions))
-    numbers = "".join(f", n{at}" for at in range(len(conditions)))
-    rows = connection.execute(
-        f"with counted as (select trial, {counted} from trainings group by trial)"
-        f" select n_judged{numbers}{columns} from trials join counted using (trial)"
-        " where n_judged > 0 order by trial"
-    ).fetchall()
-    n_counts = 1 + len(conditions)
-    n, *k_of = np.array([row[:n_counts] for row in rows], dtype=np.int64).reshape(-1, n_counts).T
-    asked, solved = k_of[:2]
     varies = len(np.unique(asked / n)) > 1
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
-    values = {rates.parameter: [row[n_counts + index] for row in rows] for index, rates in enumerate(swept)}
-    swept = [rates for rates in swept if all(has_bin(rates.dimension, value) for value in values[rates.parameter])]
-    if not swept:
-        return None
-    explained = [Explained(rates, _epsilon_squared(share, _places(rates, values, fine_bins))) for rates in swept]
-    # The sort is stable, so parameters that explain none of the differences between trials keep the order of the search
-    # space.
-    explained.sort(key=lambda entry: -entry.share)
+    varied = spec.varied()
+    explained = {name: _epsilon_squared(share, fine_bins(varied[name], of).place(of)) for name, of in values.items()}
+    # The sort is stable: parameters that explain nothing keep the order of the search space.
+    explained = dict(sorted(explained.items(), key=lambda entry: -entry[1]))
     binning = equal_bins(bins, cell_bins if len(explained) > 1 else fine_bins)
-    counts = list(zip(n.tolist(), asked.tolist(), strict=True))
-    chosen = [
-        rates_in_bins(name, dimension, list(zip(values[name], counts, strict=True)), pool, binning)
-        for name, dimension in ((entry.rates.parameter, entry.rates.dimension) for entry in explained[:2])
-    ]
-    axes = tuple(sorted(chosen, key=lambda axis: len(axis.bins)))
-    places = [_places(axis, values, binning) for axis in axes]
-    cells = tuple(
-        _cell(at, places, n, k_of, outcomes, pool)
-        for at in itertools.product(*(range(len(axis.bins)) for axis in axes))
+    chosen = sorted(
+        ((name, binning(varied[name], values[name])) for name in [*explained][:2]), key=lambda pair: len(pair[1])
     )
-    return Regions(tuple(explained), question, measure, axes, cells, _best(cells, question))
+    places = [made.place(values[name]) for name, made in chosen]
+    pool, cells = pooling(spec), []
+    for at in itertools.product(*(range(len(made)) for _, made in chosen)):
+        inside = np.logical_and.reduce([place == index for place, index in zip(places, at, strict=True)])
+        rates = [pool(np.column_stack([n, k])[inside]) for k in (asked, solved, *ended.values())]
+        cells.append(Cell(at, int(inside.sum()), rates[0], rates[1], dict(zip(outcomes, rates[2:], strict=True))))
+    axes = tuple(_axis(name, made) for name, made in chosen)
+    return Regions(explained, question, measure, axes, tuple(cells), _best(cells, question))
 
 
-def _places(axis: ParameterRates, values: Mapping[str, Sequence[object]], binning: Binning) -> NDArray[np.int64]:
-    """For each trial the index of its bin."""
-    axis_values = values[axis.parameter]
-    return np.array(binning(axis.dimension, axis_values).place(axis_values), dtype=np.int64)
-
-
-def _cell(
-    at: tuple[int, ...],
-    places: Sequence[NDArray[np.int64]],
-    n: NDArray[np.int64],
-    k_of: Sequence[NDArray[np.int64]],
-    outcomes: Sequence[str],
-    pool: Pooling,
-) -> Cell:
-    inside = np.logical_and.reduce([place == index for place, index in zip(places, at, strict=True)])
-    n_inside = n[inside].tolist()
-    asked, solved, *others = (pool(list(zip(n_inside, k[inside].tolist(), strict=True))) for k in k_of)
-    return Cell(at, len(n_inside), asked, solved, dict(zip(outcomes, others, strict=True)))
+def _axis(name: str, bins: Bins) -> Axis:
+    # Choices, and whole numbers with a bin each, are places and no range.
+    is_range = any(low != high for _, low, high in bins.ranges())
+    edges = bins.edges if isinstance(bins.dimension, Float) else ()
+    return Axis(name, tuple(label for label, _, _ in bins.ranges()), edges, is_range)
 
 
 def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
@@ -163,28 +140,22 @@ def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> fl
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    more = question.wants_more
-
-    def merit(rated: tuple[Cell, Rate]) -> tuple[bool, float, float]:
-        cell, rate = rated
-        bounds = (rate.low or 0.0, rate.share or 0.0) if more else (-(rate.high or 0.0), -(rate.share or 0.0))
-        return cell.n_trials >= _FEWEST_TRIALS, *bounds
-
-    rated = [(cell, cell.solved if question.best_by == SOLVED else cell.asked) for cell in cells]
-    candidates = [(cell, rate) for cell, rate in rated if rate.n and (rate.k or not more)]
-    return max(candidates, key=merit)[0] if candidates else None
+    several = [cell for cell in cells if cell.n_trials >= _FEWEST_TRIALS]
+    rated = [(cell, cell.solved if question.best_by == SOLVED else cell.asked) for cell in several]
+    if question.wants_more:
+        sought = [(cell, rate) for cell, rate in rated if rate.k]
+        best = max(sought, key=lambda pair: (pair[1].low, pair[1].share), default=None)
+    else:
+        best = min(rated, key=lambda pair: (pair[1].high, pair[1].share), default=None)
+    return best[0] if best is not None and len(several) > 1 else None
 
 
 def read_diagram(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> PhaseDiagram | None:
     """Over the axes of `regions`; `None` unless these are two ranges of numbers: choices and few whole numbers have
     cells alone."""
-    if regions is None or len(regions.axes) < 2 or not any(cell.n_trials for cell in regions.cells):
+    if regions is None or len(regions.axes) < 2 or not all(axis.is_range for axis in regions.axes):
         return None
-    if any(isinstance(axis.dimension, Categorical) or _is_each_number(axis) for axis in regions.axes):
+    if not any(cell.n_trials for cell in regions.cells):
         return None
     x, y = (axis.parameter for axis in regions.axes)
     return read_phase_diagram(connection, [spec], x, y, regions.question.ending)
-
-
-def _is_each_number(axis: ParameterRates) -> bool:
-    return isinstance(axis.dimension, Int) and all(bin_.low == bin_.high for bin_ in axis.bins)

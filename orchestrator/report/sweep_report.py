@@ -1,36 +1,30 @@
 """Reads the content of a report on one sweep from its ledger."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attnsweep.orchestrator.analysis.interventions import InterventionRatio, read_interventions
-from attnsweep.orchestrator.analysis.learning_curves import MOST_TRAININGS, LearningCurve, read_learning_curves
-from attnsweep.orchestrator.analysis.onset import OnsetCurve
+from attnsweep.orchestrator.analysis.interventions import interventions
+from attnsweep.orchestrator.analysis.learning_curves import MOST_TRAININGS, learning_curves
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
 from attnsweep.orchestrator.analysis.rates.bins import equal_bins, fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     MOST_PARAMETERS,
-    ParameterRates,
     Question,
+    by_title,
     counts_by_trial,
     rates_by,
     read_question,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
-from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, trials_count_once
+from attnsweep.orchestrator.analysis.results import SweepResults, complete_rows, read_results, values_told
+from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories, role_table
+from attnsweep.orchestrator.analysis.tables import Row
+from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
-from attnsweep.orchestrator.report.measured import (
-    MetricCurves,
-    RoleShare,
-    read_events,
-    read_metric_curves,
-    role_composition,
-)
 from attnsweep.orchestrator.report.regions import Regions, read_diagram, read_regions
 from attnsweep.orchestrator.report.trials import read_trials
 from attnsweep.orchestrator.storage.local import LocalFolder
@@ -47,36 +41,35 @@ class SweepReport:
 
     Attributes:
         parts: All its directories, if several drivers trained its shards; else the same one.
-        leads_with_rate: Whether the rate `asked` is what the sweep, or the reader, asked for first.
-        drawn: Those of `by_parameter` with a figure: the eight that account for most of the spread between trials.
+        asked: The rate that the report is about.
+        rates: The bins of each parameter, by its title; those with a figure are `drawn`: the eight that account for
+            most of the spread between trials.
+        tables: The rows of the other sections: `outcomes`, `curves`, `levels`, `metrics`, `measures`, `events`,
+            `roles`, `composition`, `interventions`, `certificates`, `costs` and `failures`.
+        told: With several objectives, what the study is told of each trial.
     """
 
     directory: SweepDirectory
     parts: tuple[SweepDirectory, ...]
     results: SweepResults
     question: Question
-    leads_with_rate: bool
     asked: Rate
-    by_parameter: tuple[ParameterRates, ...]
-    drawn: tuple[ParameterRates, ...]
+    rates: Mapping[str, list[Row]]
+    drawn: tuple[str, ...]
     regions: Regions | None
     diagram: PhaseDiagram | None
-    outcomes: tuple[facts.OutcomeShare, ...]
-    stuck_outcomes: tuple[str, ...]
-    measures: list[facts.Row]
-    certificates: tuple[facts.CertificateShare, ...]
-    curves: tuple[LearningCurve, ...]
-    metric_curves: tuple[MetricCurves, ...]
-    events: tuple[OnsetCurve, ...]
-    delays: tuple[OnsetCurve, ...]
-    levels: tuple[facts.ReferenceLevel, ...]
-    costs: list[facts.Row]
-    totals: facts.Totals
-    failures: list[facts.Row]
-    composition: tuple[RoleShare, ...]
-    ending_note: str
+    tables: Mapping[str, list[Row]]
+    told: Mapping[int, Told]
     trials: dict[str, Any] | None
-    interventions: tuple[InterventionRatio, ...]
+    totals: Row
+    notes: Mapping[str, str]
+
+    @property
+    def leads_with_rate(self) -> bool:
+        """Whether the rate is what the sweep, or the reader, asked for first."""
+        return self.notes["asked"] != "" or isinstance(
+            self.directory.spec.objectives[0], measured.Rate | measured.StuckRate
+        )
 
     @property
     def of_many(self) -> str:
@@ -108,16 +101,6 @@ class SweepReport:
         return most if isinstance(spec.replicates, int) else f"at most {most}"
 
     @property
-    def trainings_per_second(self) -> float | None:
-        """The trainings per second of wall-clock time, including start-up; `None` until a run has ended normally."""
-        seconds = self.seconds_spent
-        return self.totals.n_trainings / seconds if seconds else None
-
-    @property
-    def n_failed(self) -> int:
-        return self.results.outcomes.get("failed", 0)
-
-    @property
     def is_local(self) -> bool:
         return isinstance(self.directory.place, LocalFolder)
 
@@ -136,18 +119,18 @@ class SweepReport:
             ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
         ]
         # One training, which the commands below name: a stuck one if there is any.
-        examples = sorted(self.outcomes, key=lambda share: not share.kind.is_stuck)[:1]
-        for share in examples:
+        examples = sorted(self.tables["outcomes"], key=lambda row: not row["kind"].is_stuck)[:1]
+        for one in examples:
             curve = "select step, metric, value from curves where training_id = '{}' order by metric, step"
-            queries.append(("The curves of one training", curve.format(share.example.replace("'", "''"))))
-        if self.n_failed:
+            queries.append(("The curves of one training", curve.format(one["example"].replace("'", "''"))))
+        if self.results.outcomes.get("failed"):
             errors = "select trial, replicate, error from trainings where outcome = 'failed'"
             queries.append(("The errors", errors))
         commands += [(purpose, f"attnsweep query {together} {shlex.quote(sql)}") for purpose, sql in queries]
         commands.append(("All rows, for your own analysis", f"attnsweep query {together} 'from trials' --format csv"))
-        for share in examples if len(places) == 1 else []:
-            name = shlex.quote(share.example)
-            if share.kind.is_stuck:
+        for one in examples if len(places) == 1 else []:
+            name = shlex.quote(one["example"])
+            if one["kind"].is_stuck:
                 commands.append(("Why a training is stuck", f"attnsweep why {together} {name}"))
             replay = "Replay one training alone and compare it with the ledger; the command takes a training_id"
             commands.append((replay, f"attnsweep replay {together} {name}"))
@@ -176,40 +159,46 @@ def read_sweep_report(
     spec = directory.spec
     parts = tuple(parts) or (directory,)
     with SweepData.open(*(part.place for part in parts)).reading() as connection:
-        results, pool = read_results(connection, spec), pooling(spec)
-        question = read_question(connection, spec, outcome)
-        by_parameter = rates_by(connection, spec, question.ending, equal_bins(bins, fine_bins))
-        regions = read_regions(connection, by_parameter, pool, question, bins)
-        has_roles = results.roles is not None
-        events, delays = read_events(connection, spec)
-        ranked = [explained.rates for explained in regions.explained] if regions else []
-        matter = [*ranked, *(rates for rates in by_parameter if rates.where)][:MOST_PARAMETERS]
+        pool, question = pooling(spec), read_question(connection, spec, outcome)
+        bins_of = equal_bins(bins, fine_bins)
+        rates = by_title(rates_by(connection, [spec], question.ending, bins_of).to_pylist())
+        regions = read_regions(connection, spec, question, bins)
+        ranked = [
+            *(regions.explained if regions else ()),
+            *(title for title, rows in rates.items() if rows[0]["condition"]),
+        ]
+        histories = role_histories(connection)
         is_intervened = INTERVENTION in spec.parameters()
         return SweepReport(
             directory=directory,
             parts=parts,
-            results=results,
+            results=read_results(connection, spec),
             question=question,
-            leads_with_rate=outcome is not None or isinstance(spec.objectives[0], measured.Rate | measured.StuckRate),
             asked=pool([(n, k) for _, n, k in counts_by_trial(connection, (), question.ending)]),
-            by_parameter=by_parameter,
-            drawn=tuple(rates for rates in by_parameter if rates in matter),
+            rates=rates,
+            drawn=tuple(title for title in rates if title in ranked[:MOST_PARAMETERS]),
             regions=regions,
             diagram=read_diagram(connection, spec, regions),
-            outcomes=facts.outcome_shares(connection, pool),
-            stuck_outcomes=tuple(label for label, kind in outcomes_of(connection).items() if kind.is_stuck),
-            measures=facts.measures(connection),
-            certificates=facts.certificate_shares(connection, pool),
-            curves=read_learning_curves(connection),
-            metric_curves=read_metric_curves(connection),
-            events=events,
-            delays=delays,
-            levels=facts.reference_levels(connection),
-            costs=facts.pack_costs(connection),
-            totals=facts.totals(connection),
-            failures=facts.failures(connection),
-            composition=role_composition(connection, pool) if has_roles else (),
-            ending_note=ending_note(role_histories(connection)) if has_roles else "",
+            tables={
+                "outcomes": facts.outcome_shares(connection, pool),
+                "curves": learning_curves(connection).to_pylist(),
+                "levels": facts.reference_levels(connection),
+                "metrics": facts.metric_curves(connection),
+                "measures": facts.measures(connection),
+                "events": facts.events(connection, trials_count_once(spec)),
+                "roles": role_table(histories, spec).to_pylist(),
+                "composition": facts.role_composition(connection, pool),
+                "interventions": interventions(connection, spec.workload).to_pylist() if is_intervened else [],
+                "certificates": facts.certificate_shares(connection, pool),
+                "costs": facts.pack_costs(connection),
+                "failures": facts.failures(connection),
+            },
+            told=values_told(complete_rows(connection, spec), spec) if len(spec.objectives) > 1 else {},
             trials=read_trials(connection, spec),
-            interventions=read_interventions(connection, spec.workload).ratios if is_intervened else (),
+            totals=facts.totals(connection),
+            notes={
+                "asked": outcome or "",
+                "stuck": ", ".join(label for label, kind in outcomes_of(connection).items() if kind.is_stuck),
+                "ending": ending_note(histories),
+            },
         )

@@ -5,7 +5,8 @@ import re
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from attnsweep.orchestrator.analysis.labels import clipped
-from attnsweep.orchestrator.analysis.rates.intervals import share_label
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
+from attnsweep.orchestrator.analysis.tables import Row
 
 _FOLDERS = re.compile(r"(?:(?<=:///)|(?<![^\s\"'`(\[{<=,;|]))/(?:[^\s/\"'`<>|:,;]+/)+(?=[^\s/])")
 """Matches the folders of an absolute path: at the start of a word, in quotes, or after the `:///` of a URI."""
@@ -23,8 +24,12 @@ def page_templates() -> Environment:
         # stays as it is.
         finalize=lambda value: without_folders(value) if type(value) is str else value,
     )
-    environment.filters |= {"clip": clipped, "interval": share_label, "n": "{:,}".format}
+    environment.filters |= {"clip": clipped, "interval": _interval, "n": "{:,}".format}
     return environment
+
+
+def _interval(rate: Rate | Row) -> str:
+    return share_label(rate if isinstance(rate, Rate) else Rate.of(rate))
 
 
 def without_folders(text: str) -> str:

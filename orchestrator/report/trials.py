@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnsweep.orchestrator.analysis.labels import GREY, outcome_order, plain_label, value_label
+from attnsweep.orchestrator.analysis.labels import GREY, outcome_order, parameter_label, value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import swept_names
 from attnsweep.orchestrator.ledger.views import outcomes_of, param_column
 from attnsweep.orchestrator.report.templating import without_folders
@@ -62,10 +62,10 @@ def _axis(spec: Sweep, name: str, values: Sequence[Any]) -> dict[str, Any]:
         labels = [value_label(value) for value in (*declared, *values)]
         choices = list(dict.fromkeys(labels))
         at = [choices.index(label) for label in labels[len(declared) :]]
-        return {"label": plain_label(name), "choices": list(map(without_folders, choices)), "values": _packed(at)}
+        return {"label": parameter_label(name), "choices": list(map(without_folders, choices)), "values": _packed(at)}
     numbers = [np.nan if value is None else value for value in values]
     kind = {"log": any(part.log for part in ranges), "whole": all(isinstance(part, Int) for part in ranges)}
-    return {"label": plain_label(name), **kind, "values": _packed(numbers)}
+    return {"label": parameter_label(name), **kind, "values": _packed(numbers)}
 
 
 def _curves(connection: duckdb.DuckDBPyConnection, place: dict[int, int], outcomes: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What a run prints at its end, as text or JSON."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,20 +10,20 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from attnsweep.orchestrator.analysis.labels import speed_label, value_label
-from attnsweep.orchestrator.analysis.rates.answers import StuckRates, commonest_failure
+from attnsweep.orchestrator.analysis.labels import speed_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     MOST_PARAMETERS,
     STUCK,
-    ParameterRates,
+    Ending,
+    by_title,
     counts_by_trial,
     rates_by,
     read_question,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import pooling, rate_label
-from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence
-from attnsweep.orchestrator.analysis.role_results import RoleRate, RoleResults, step_label
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, rate_label
+from attnsweep.orchestrator.analysis.rates.outcomes import commonest_failure
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results, role_cells
+from attnsweep.orchestrator.analysis.tables import Row, to_json
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
@@ -46,7 +45,7 @@ class Summary:
         finished: Whether the sweep's budget is spent.
         seconds: Wall time of this run, or of its command if that has ended.
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
-        asked: The rates that the objective is about, if these are not stuck rates.
+        asked: The rate that the objective is about, if that is not the stuck rate: over all trials, and by parameter.
         mlflow: How to open the sweep in MLflow, or why that lacks some of it; empty if the run did not log to it.
     """
 
@@ -58,7 +57,7 @@ class Summary:
     seconds: float
     n_new: int
     replays: Replays | None
-    asked: StuckRates | None = None
+    asked: tuple[Ending, Rate, list[Row]] | None = None
     failure: str | None = None
     mlflow: str = ""
 
@@ -99,7 +98,7 @@ class Summary:
     def to_json(self) -> str:
         """Returns the summary as one line of JSON, for scripts."""
         results = self.results
-        stuck, best, front = results.stuck, results.best, results.front
+        stuck, preferred = results.stuck_rate, results.preferred
         content = {
             "directory": str(self.directory.place),
             "sweep": self.directory.sweep,
@@ -115,16 +114,16 @@ class Summary:
             "stuck_rate": stuck.share,
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
-            "stuck_or_slow": results.stuck_or_slow.as_json() if results.stuck_or_slow else None,
-            "best_trial": best.trial if best else None,
-            "pareto_front": None if front is None else [trial.as_json() for trial in front],
-            "feasible_trials": results.preferred.n_feasible,
+            "stuck_or_slow": results.stuck_or_slow,
+            "best_trial": preferred.best.trial if preferred.best else None,
+            "pareto_front": preferred.front,
+            "feasible_trials": preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
-            "roles": results.roles.as_json() if results.roles else None,
+            "roles": results.roles,
             "seconds": round(self.seconds, 3),
             "trainings_per_second": round(self.trainings_per_second, 3),
         }
-        return json.dumps(content, allow_nan=False)
+        return to_json(content)
 
     def print(self, console: Console, *, report: bool = False) -> None:
         """Prints the summary with the next commands to type. `report`: one is written afterwards."""
@@ -138,29 +137,24 @@ class Summary:
             return
         shares = ((name, str(n), f"{n / self.n_trainings:.1%}") for name, n in results.outcomes.items())
         console.print(_table(("outcome", "trainings", "share"), shares))
-        say(f"stuck rate {rate_label(results.stuck)}, 95% interval over trials")
+        ending, rows = STUCK, results.stuck_rate_by
         if self.asked is not None:
-            say(f"{self.asked.ending.share_label} {rate_label(self.asked.overall)}")
-        slow = results.stuck_or_slow.sentence() if results.stuck_or_slow else None
-        for note in filter(None, (results.pruned_note, results.negative_note, slow)):
-            say(note)
-        shown, ending = (self.asked, self.asked.ending) if self.asked else (results, STUCK)
-        names = ("trials", ending.label, f"{ending.share_label} (95% interval)")
-        matter = sorted(shown.by_parameter, key=_range_of_rates, reverse=True)[:MOST_PARAMETERS]
-        for rates in (each for each in shown.by_parameter if each in matter):
-            cells = ((each.label, str(each.n_trials), str(each.rate.k), rate_label(each.rate)) for each in rates.bins)
-            console.print(_table((rates.title, *names), cells))
-        if (roles := results.roles) is not None:
-            columns = ("role", "layer", "trainings (95% interval)", "heads", "emerges at step")
-            console.print(_table(columns, (_role(roles, *row) for row in roles.rows())))
-        for sentence in results.preferred.sentences():
+            ending, rate, rows = self.asked
+            say(f"{ending.share_label} {rate_label(rate)}")
+        for sentence in results.sentences():
             say(sentence)
-        if (best := results.best) is not None:
-            values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
-            say(f"best trial #{best.trial}: {values}")
-            say(f"           {best.objective} {best.value:.4g}, to {self.directory.spec.objectives[0].direction}")
-        if results.front:
-            say(f"Pareto front: {', '.join(f'#{trial.trial}' for trial in results.front)}; --json has their values")
+        names = ("trials", ending.label, f"{ending.share_label} (95% interval)")
+        titles = by_title(rows)
+        matter = sorted(titles, key=lambda title: _range_of_rates(titles[title]), reverse=True)[:MOST_PARAMETERS]
+        for title in (title for title in titles if title in matter):
+            bins = titles[title]
+            cells = ((row["bin"], str(row["n_trials"]), str(row["k"]), rate_label(Rate.of(row))) for row in bins)
+            console.print(_table((title, *names), cells))
+        if results.roles is not None:
+            columns = ("role", "layer", "trainings (95% interval)", "heads", "emerges at step")
+            console.print(_table(columns, map(role_cells, results.roles)))
+        if front := results.preferred.front:
+            say(f"Pareto front: {', '.join(f'#{trial.trial}' for trial in front)}; --json has their values")
         if self.replays is not None and self.replays.deviations and not self.fault:
             say(str(self.replays))
         for trial, reason in islice(self.refused.items(), 1):
@@ -215,17 +209,17 @@ def summarize(
     return Ledger(directory.place).ask(read)
 
 
-def _range_of_rates(rates: ParameterRates) -> float:
-    shares = [each.rate.share for each in rates.bins if each.rate.share is not None]
+def _range_of_rates(rows: Sequence[Row]) -> float:
+    shares = [row["share"] for row in rows if row["share"] is not None]
     return max(shares, default=0.0) - min(shares, default=0.0)
 
 
-def _asked(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> StuckRates | None:
+def _asked(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[Ending, Rate, list[Row]] | None:
     ending = read_question(connection, spec, None).ending
     if ending == STUCK:
         return None
     overall = pooling(spec)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
-    return StuckRates(overall, rates_by(connection, spec, ending), ending)
+    return ending, overall, rates_by(connection, [spec], ending).to_pylist()
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -233,8 +227,3 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for row in rows:
         table.add_row(*map(Text, row))
     return table
-
-
-def _role(roles: RoleResults, rate: RoleRate, when: RoleEmergence) -> Sequence[str]:
-    share = f"{rate.head_share:.1%}"
-    return rate.role, roles.layer_name(rate.layer), rate_label(rate.rate), share, step_label(when)

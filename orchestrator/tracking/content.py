@@ -69,10 +69,11 @@ def trial_contents(
     """For complete trials."""
     condition = f"trial in ({', '.join(map(str, trials)) or 'null'})"
     reported = _reported(connection, directory.spec, condition)
-    curves = quartile_curves(connection, "trial", where=condition)
+    curves = quartile_curves(connection, "trial", where=condition).to_pylist()
+    medians = {row["trial"]: [(point["step"], point["median"]) for point in row["curve"]] for row in curves}
     contents = []
     for row in _rows(connection, condition):
-        trial, points = row["trial"], curves.get(row["trial"], [])
+        trial, points = row["trial"], medians.get(row["trial"], [])
         kept = np.unique(np.linspace(0, len(points) - 1, MAX_CURVE_STEPS).round().astype(int)) if points else ()
         tags = {"attnsweep.kind": "trial", "attnsweep.trial_key": f"{directory.sweep}/{trial}"}
         contents.append(
@@ -82,7 +83,7 @@ def trial_contents(
                 tags | ({} if row["variant"] is None else {"attnsweep.variant": row["variant"]}),
                 _params(row),
                 _metrics(directory.spec, row, reported.get(trial, {})),
-                [(points[at].step, points[at].median) for at in kept if math.isfinite(points[at].median)],
+                [points[at] for at in kept if math.isfinite(points[at][1])],
                 row["ended"] - round(1000 * (row["seconds"] or 0.0)),
                 row["ended"],
             )
@@ -93,10 +94,10 @@ def trial_contents(
 def sweep_metrics(results: SweepResults) -> dict[str, float]:
     metrics = {
         "n_trainings": results.n_trainings,
-        "stuck_rate": results.stuck.share,
-        "stuck_rate_low": results.stuck.low,
-        "stuck_rate_high": results.stuck.high,
-        "solved_rate": results.solved.share,
+        "stuck_rate": results.stuck_rate.share,
+        "stuck_rate_low": results.stuck_rate.low,
+        "stuck_rate_high": results.stuck_rate.high,
+        "solved_rate": results.solved_rate.share,
         "loss_median": results.loss_median,
     }
     return {name: float(value) for name, value in metrics.items() if value is not None}

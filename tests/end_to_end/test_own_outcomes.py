@@ -88,12 +88,12 @@ def test_rows_have_the_outcome_and_the_step_of_each_event(data: SweepData) -> No
 
 def test_rates_onsets_and_events_know_them(data: SweepData) -> None:
     n = sum(outcome == "memorized" for outcome in data.trainings()["outcome"].to_pylist())
-    assert data.stuck_rates(outcome="memorized").overall.k == n
-    assert data.onset("memorized").curves[0].n_came == n
+    assert data.stuck_rates(outcome="memorized")["k"][0].as_py() == n
+    assert data.onset("memorized")["n_came"].to_pylist() == [n]
     fits = data.event("fits", by="train_fraction")
-    assert sum(curve.n_came for curve in fits.curves) == data.trainings()["event_fits"].drop_null().length()
+    assert sum(fits["n_came"].to_pylist()) == data.trainings()["event_fits"].drop_null().length()
     delay = data.event("half", after="fits")
-    assert delay.curves[0].n_trainings == data.trainings()["event_fits"].drop_null().length()
+    assert delay["n_trainings"].to_pylist() == [data.trainings()["event_fits"].drop_null().length()]
     with pytest.raises(UserError, match="event: got 'fit', expected one of fits, half; did you mean fits"):
         data.event("fit")
     with pytest.raises(UserError, match=r"outcome: got 'memorised', expected one of stuck, solved, .*memorized"):

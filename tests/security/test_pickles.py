@@ -49,5 +49,5 @@ def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_
         {"param_planted": 1}
     ]
     opened = open_sweep(directory.place)
-    assert len(opened.trainings("pandas")) == len(opened.trainings("polars")) == 4
+    assert opened.trainings().num_rows == 4
     assert not went_off.exists()

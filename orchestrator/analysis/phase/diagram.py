@@ -3,13 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import DrawnAnswer, table
 from attnsweep.orchestrator.analysis.phase.surface import (
     PlaneAxis,
     ResidualBin,
@@ -17,19 +15,16 @@ from attnsweep.orchestrator.analysis.phase.surface import (
     TrialCounts,
     fit_surface,
 )
-from attnsweep.orchestrator.analysis.rates.bins import check_parameter, is_logarithmic
+from attnsweep.orchestrator.analysis.rates.bins import is_logarithmic, values_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending, counts_by_trial
-from attnsweep.orchestrator.analysis.rates.intervals import weights_of_trials
+from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
 from attnsweep.search_spaces.surface import Floats
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True, eq=False, slots=True, repr=False)
-class PhaseDiagram(DrawnAnswer):
+@dataclass(frozen=True, eq=False, slots=True)
+class PhaseDiagram:
     """The probability of an ending as a smooth function of the parameters `x` and `y`.
 
     Attributes:
@@ -43,8 +38,8 @@ class PhaseDiagram(DrawnAnswer):
     note: str
     ending: Ending = STUCK
 
-    def _in_words(self) -> str:
-        return f"{self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note}"
+    def __repr__(self) -> str:
+        return f"PhaseDiagram({self.ending.share_label} over {self.x.name}, {self.y.name}: {self.note})"
 
     def at(self, x: float | Floats, y: float | Floats) -> tuple[Floats, Floats, Floats]:
         """The probability with its pointwise 95% band; NaN outside of the range tried. Raises a `ValueError` if nothing
@@ -61,7 +56,7 @@ class PhaseDiagram(DrawnAnswer):
         """Observed and predicted numbers by cell; empty if nothing was fitted."""
         return () if self.surface is None else self.surface.residuals
 
-    def to_arrow(self) -> pa.Table:
+    def table(self) -> pa.Table:
         """The fitted probability on a grid."""
         if self.surface is None:
             x = y = probability = low = high = np.empty((0, 0))
@@ -71,41 +66,16 @@ class PhaseDiagram(DrawnAnswer):
         numbers = {self.x.name: x, self.y.name: y, "probability": probability, "low": low, "high": high}
         return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
-    def _shown(self) -> pa.Table:
-        x, y = self.x.name, self.y.name
-        if self.surface is None:
-            observed = {x: self.trials.x, y: self.trials.y, "n": self.trials.n, "k": self.trials.k}
-            return pa.table({name: pa.array(column) for name, column in observed.items()})
-        rows = [
-            (
-                f"{cell.x_low:.3g}..{cell.x_high:.3g}",
-                f"{cell.y_low:.3g}..{cell.y_high:.3g}",
-                *(cell.n_trials, cell.n, cell.k, cell.expected, cell.z, cell.off),
-            )
-            for cell in self.residuals()
-        ]
-        return table(
-            {x: str, y: str, "n_trials": int, "n": int, "k": int, "expected": float, "z": float, "off": float}, rows
-        )
-
-    def plot(self) -> "Figure":
-        """The fitted probability and, beside it, how far trials depart from it. Without a model, only the trials."""
-        from attnsweep.orchestrator.analysis.phase.figure import phase_figure
-
-        return phase_figure((self.x, self.y), self.trials, self.surface, self.ending, self.note)
-
 
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
     for name in (x, y):
-        check_parameter(connection, name)
-    rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
-    for name, column in zip((x, y), list(zip(*rows, strict=True))[2:], strict=False):
-        odd = next((value for value in column if isinstance(value, bool | str)), None)
+        odd = next((value for value in values_of(connection, name).values() if isinstance(value, bool | str)), None)
         if odd is not None:
-            fix = "use stuck_rates(by=[...]) or outcomes(by=[...]) for a table by a parameter that is not a number"
+            fix = "use outcomes(by=[...]) for a table by a parameter that is not a number"
             raise UserError(name, given=odd, expected="a parameter whose values are numbers", fix=fix)
+    rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
         expected = "two parameters whose values are numbers"
@@ -113,7 +83,7 @@ def read_phase_diagram(
         raise UserError(f"{x}, {y}", given="parameters that are null in every trial", expected=expected, fix=fix)
     n_T, k_T, x_T, y_T = kept.T
     trials = TrialCounts(x_T, y_T, n_T, k_T)
-    weight = weights_of_trials(trials.n, *specs)
+    weight = np.full(len(n_T), n_T.mean()) if trials_count_once(*specs) else n_T
     diagram = fit_phase_diagram(_axis(specs, x, trials.x), _axis(specs, y, trials.y), trials, weight, ending)
     if len(kept) == len(rows):
         return diagram

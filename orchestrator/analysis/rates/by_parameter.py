@@ -1,19 +1,27 @@
 """The rate of an ending, over all trials and in the bins of each parameter."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 
-from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.orchestrator.analysis.labels import check_known, outcome_order, value_label
-from attnsweep.orchestrator.analysis.rates.bins import Binning, coarse_bins, has_bin
-from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate, pooling
+from attnsweep.orchestrator.analysis.rates.bins import (
+    Binning,
+    coarse_bins,
+    dimension_of,
+    has_bin,
+    parameters_of,
+    values_of,
+)
+from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, pooling
+from attnsweep.orchestrator.analysis.tables import Columns, Row, table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, outcomes_of, param_column
 from attnsweep.search_spaces import measured
-from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Varied
+from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
@@ -54,11 +62,6 @@ class Ending:
     def verb(self) -> str:
         """`end stuck`, `end as marginal (mean)`."""
         return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
-
-    @property
-    def file_label(self) -> str:
-        """With underscores in place of spaces, for names of files."""
-        return self.label.replace(" ", "_")
 
 
 STUCK = Ending()
@@ -111,56 +114,6 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, de
     return Ending(outcome, detail)
 
 
-CountedValue: TypeAlias = tuple[object, tuple[int, int]]
-"""A parameter's value in one trial, and the trial's `(n, k)`: the trainings that count, and those with the ending."""
-
-
-@dataclass(frozen=True, slots=True)
-class RateBin(Record):
-    """The rate over the trials in one bin of a parameter.
-
-    Attributes:
-        label: The value, or the range `low..high`; only the last bin includes its upper end.
-        low, high: The ends of the bin, cut to the range tried; `None` for a categorical value.
-        rate: The rate over the trainings of these trials, without failed and pruned ones; for roles of heads, also
-            without diverged ones.
-    """
-
-    label: str
-    low: float | None
-    high: float | None
-    n_trials: int
-    rate: Rate
-
-    json_keys = ("label", "n_trials", "**rate")
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterRates(Record):
-    """A rate in each bin of one parameter.
-
-    Attributes:
-        where: For a conditional parameter, the condition under which it varies (`variant=positions_only`); else empty.
-        bins: In the order of the parameter's values; bins without trials are included.
-    """
-
-    parameter: str
-    where: str
-    dimension: Varied
-    bins: tuple[RateBin, ...]
-
-    json_keys = ("parameter", "where=condition", "bins")
-
-    @property
-    def title(self) -> str:
-        """The name, with the condition under which it varies, if any, in parentheses."""
-        return f"{self.parameter} ({self.where})" if self.where else self.parameter
-
-    @property
-    def condition(self) -> str | None:
-        return self.where or None
-
-
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
     """Over all trials. A diverged training counts as not stuck; a failed or pruned one is left out."""
     return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
@@ -180,13 +133,47 @@ def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
     return median if median is not None and math.isfinite(median) else None
 
 
+COLUMNS: Columns = {
+    **dict.fromkeys(("parameter", "condition", "scale", "bin"), str),
+    **{"low_end": float, "high_end": float, "n_trials": int},
+    **RATE_COLUMNS,
+}
+
+
 def rates_by(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, ending: Ending = STUCK, binning: Binning = coarse_bins
-) -> tuple[ParameterRates, ...]:
-    """In the order of the search space."""
-    names = swept_names(spec)
-    rows = counts_by_trial(connection, names, ending)
-    return binned_rates(spec, [row[3:] for row in rows], [(n, k) for _, n, k, *_ in rows], pooling(spec), binning)
+    connection: duckdb.DuckDBPyConnection,
+    specs: Sequence[Sweep],
+    ending: Ending = STUCK,
+    binning: Binning = coarse_bins,
+    names: Sequence[str] | None = None,
+) -> pa.Table:
+    """A row for each bin of each parameter, also without trials: the rate over the trainings that neither failed nor
+    were pruned. By default of the parameters that a sweep varies, or in which the sweeps differ.
+
+    A conditional parameter has two sets of bins, told apart by `condition`. `scale` is `log`, `linear` or `whole`; of a
+    choice it is null, and so are the ends of a bin.
+    """
+    names = differing(connection, specs) if names is None else names
+    counts = {trial: (n, k) for trial, n, k in counts_by_trial(connection, (), ending)}
+    return table_of(COLUMNS, binned_rates(specs, read_values(connection, specs, names), counts, binning))
+
+
+def differing(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep]) -> list[str]:
+    """The parameters that a sweep varies, in the order of its search space, and those in which sweeps differ."""
+    names = dict.fromkeys(name for spec in specs for name in spec.parameters() if name in swept_names(spec))
+    if len(specs) > 1:
+        for name in parameters_of(connection):
+            if len({*values_of(connection, name).values()}) > 1:
+                names.setdefault(name)
+    return list(names)
+
+
+def read_values(
+    connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str]
+) -> dict[str, dict[int, Scalar]]:
+    """Of each parameter by trial. Before its first training, a ledger lacks columns of the search space."""
+    known, declared = parameters_of(connection), specs[0].parameters()
+    return {name: {} if name in declared and name not in known else values_of(connection, name) for name in names}
 
 
 def counts_by_trial(
@@ -194,15 +181,10 @@ def counts_by_trial(
 ) -> list[tuple[Any, ...]]:
     """For each trial its number, how many trainings neither failed nor were pruned, how many of those have the ending,
     and its values of `names`."""
-    counted = (
-        f"select trial, count(*) filter ({IS_JUDGED}) as n, count(*) filter ({IS_JUDGED} and {ending.condition}) as k"
-        " from trainings group by trial"
-    )
-    if not names:
-        return connection.execute(f"{counted} order by trial").fetchall()
-    columns = "".join(f", {param_column(name)}" for name in names)
+    columns = "".join(f", any_value({param_column(name)})" for name in names)
     return connection.execute(
-        f"with counted as ({counted}) select trial, n, k{columns} from counted join trials using (trial) order by trial"
+        f"select trial, count(*) filter ({IS_JUDGED}), count(*) filter ({IS_JUDGED} and {ending.condition}){columns}"
+        " from trainings group by trial order by trial"
     ).fetchall()
 
 
@@ -212,41 +194,62 @@ def swept_names(spec: Sweep) -> list[str]:
 
 
 def binned_rates(
-    spec: Sweep,
-    rows: Sequence[Sequence[object]],
-    counts: Sequence[tuple[int, int]],
-    pool: Pooling,
+    specs: Sequence[Sweep],
+    values: Mapping[str, Mapping[int, Scalar]],
+    counts: Mapping[int, tuple[int, int]],
     binning: Binning = coarse_bins,
-) -> tuple[ParameterRates, ...]:
-    """Like `rates_by`, from each trial's values of `swept_names` and its `(n, k)`."""
-    values = {name: [row[index] for row in rows] for index, name in enumerate(swept_names(spec))}
-    rates = []
-    for name in filter(values.__contains__, spec.parameters()):
-        counted = list(zip(values[name], counts, strict=True))
-        condition = spec.conditional().get(name)
-        if condition is None:
-            rates.append(rates_in_bins(name, spec.varied()[name], counted, pool, binning))
-            continue
-        on_values = values.get(condition.on, [spec.fixed().get(condition.on)] * len(rows))
-        among = ", ".join(value_label(value) for value in condition.among)
-        named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
-        for where, dimension, is_among in ((named, condition.then, True), (f"not {named}", condition.otherwise, False)):
-            if isinstance(dimension, Categorical | Float | Int):
-                pairs = zip(counted, on_values, strict=True)
-                inside = [pair for pair, value in pairs if (value in condition.among) == is_among]
-                rates.append(rates_in_bins(name, dimension, inside, pool, binning, where))
-    return tuple(rates)
+) -> list[Row]:
+    """The rows of `rates_by`, from each trial's values and its `(n, k)`."""
+    pool, rows = pooling(*specs), []
+    for name in values:
+        for condition, dimension, kept in _parts(specs, name, values):
+            bins = binning(dimension, [*kept.values()])
+            members: list[list[int]] = [[] for _ in range(len(bins))]
+            for trial, at in zip(kept, bins.place([*kept.values()]), strict=True):
+                members[at].append(trial)
+            of = {"parameter": name, "condition": condition, "scale": _scale(dimension)}
+            for (label, low, high), inside in zip(bins.ranges(), members, strict=True):
+                rate = pool([counts[trial] for trial in inside if trial in counts])
+                ends = {"bin": label, "low_end": low, "high_end": high, "n_trials": len(inside)}
+                rows.append(of | ends | rate.columns())
+    return rows
 
 
-def rates_in_bins(
-    parameter: str, dimension: Varied, counted: Sequence[CountedValue], pool: Pooling, binning: Binning, where: str = ""
-) -> ParameterRates:
-    """From counts of each trial's trainings."""
-    counted = [(value, count) for value, count in counted if has_bin(dimension, value)]
-    values = [value for value, _ in counted]
-    bins = binning(dimension, values)
-    members: list[list[tuple[int, int]]] = [[] for _ in range(len(bins))]
-    for index, (_, count) in zip(bins.place(values), counted, strict=True):
-        members[index].append(count)
-    rates = (RateBin(*ends, len(inside), pool(inside)) for ends, inside in zip(bins.ranges(), members, strict=True))
-    return ParameterRates(parameter, where, dimension, tuple(rates))
+def by_title(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The bins of each parameter, by its name with its condition, if any, in parentheses."""
+    titles: dict[str, list[Row]] = {}
+    for row in rows:
+        condition = f" ({row['condition']})" if row["condition"] else ""
+        titles.setdefault(f"{row['parameter']}{condition}", []).append(row)
+    return titles
+
+
+def _scale(dimension: Varied) -> str | None:
+    match dimension:
+        case Categorical():
+            return None
+        case Int():
+            return "whole"
+    return "log" if dimension.log else "linear"
+
+
+def _parts(
+    specs: Sequence[Sweep], name: str, values: Mapping[str, Mapping[int, Scalar]]
+) -> Iterator[tuple[str | None, Varied, dict[int, Scalar]]]:
+    """A parameter's range with its values by trial; of a conditional one the range under each condition."""
+    condition = specs[0].conditional().get(name) if len(specs) == 1 else None
+    if condition is None:
+        dimension, kept = dimension_of(specs, name, values[name])
+        is_somewhere = len(kept) < len(values[name]) and name not in specs[0].varied()
+        if dimension is not None:
+            yield "where it is set" if is_somewhere else None, dimension, kept
+        return
+    on = values.get(condition.on, dict.fromkeys(values[name], specs[0].fixed().get(condition.on)))
+    among = ", ".join(map(value_label, condition.among))
+    named = f"{condition.on}={among}" if len(condition.among) == 1 else f"{condition.on} in {among}"
+    for where, branch, is_among in ((named, condition.then, True), (f"not {named}", condition.otherwise, False)):
+        if isinstance(branch, Categorical | Float | Int):
+            inside = {
+                trial: value for trial, value in values[name].items() if (on[trial] in condition.among) == is_among
+            }
+            yield where, branch, {trial: value for trial, value in inside.items() if has_bin(branch, value)}

@@ -35,15 +35,14 @@ freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval for
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.answer import Record
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import Sweep
@@ -61,33 +60,24 @@ Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
 """For each of several trials `(n, k)`: the trainings that count, and those with the property."""
 
 
-RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "rate": float, "low": float, "high": float})
-"""The columns of a rate in the tables of answers."""
+RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "share": float, "low": float, "high": float})
+"""The columns of a rate in tables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rate(Record):
+class Rate:
     """A share of trainings with the 95% interval of the true rate.
 
     Attributes:
         n, k: The number of trainings counted, and of those with the property.
-        mean: The mean of the trials' shares, if that is the estimate instead of `k / n`.
+        share: `k / n` or the mean of the trials' shares; `None` if nothing was counted.
     """
 
     n: int
     k: int
+    share: float | None
     low: float | None
     high: float | None
-    mean: float | None = None
-
-    json_keys = ("n", "k", "share", "low", "high")
-
-    @property
-    def share(self) -> float | None:
-        """The observed share; `None` if nothing was counted."""
-        if self.mean is not None:
-            return self.mean
-        return self.k / self.n if self.n else None
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
@@ -96,22 +86,29 @@ class Rate(Record):
             return None
         return self.share, self.low, self.high
 
-    @property
-    def row(self) -> tuple[int, int, float | None, float | None, float | None]:
-        """In the order of `RATE_COLUMNS`."""
-        return self.n, self.k, self.share, self.low, self.high
+    def columns(self) -> dict[str, Any]:
+        """Those of `RATE_COLUMNS`."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """From a table's row with these columns."""
+        return cls(*(row[name] for name in RATE_COLUMNS))
+
+
+NOTHING = Rate(0, 0, None, None, None)
 
 
 def binomial_rate(k: int, n: int) -> Rate:
     """Of independent trainings, such as the replicates of one trial, with Wilson's interval."""
-    return Rate(n, k, *wilson(k / n, n)) if n else Rate(0, 0, None, None)
+    return Rate(n, k, k / n, *wilson(k / n, n)) if n else NOTHING
 
 
 def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
     """Over the trainings of one trial."""
     if isinstance(replicates, int) or n == 0:
         return binomial_rate(k, n)
-    return Rate(n, k, *sequential_interval(k, n))
+    return Rate(n, k, k / n, *sequential_interval(k, n))
 
 
 def pooled_rate(counts: Counts) -> Rate:
@@ -122,7 +119,7 @@ def pooled_rate(counts: Counts) -> Rate:
     if n_trials <= 1:
         return binomial_rate(k, n)
     variance = n_trials / (n_trials - 1) * np.square(trials[:, 1] - share * trials[:, 0]).sum() / n**2
-    return Rate(n, k, *rate_interval(share, _effective_n(share, variance, n_trials, n), trials))
+    return Rate(n, k, share, *rate_interval(share, _effective_n(share, variance, n_trials, n), trials))
 
 
 def mean_rate(counts: Counts) -> Rate:
@@ -131,11 +128,11 @@ def mean_rate(counts: Counts) -> Rate:
     n, k = (int(total) for total in trials.sum(axis=0))
     n_trials = len(trials)
     if n_trials <= 1:
-        return Rate(n, k, *sequential_interval(k, n)) if n_trials else binomial_rate(0, 0)
+        return Rate(n, k, k / n, *sequential_interval(k, n)) if n_trials else NOTHING
     shares = trials[:, 1] / trials[:, 0]
     mean = float(shares.mean())
     variance = float(shares.var(ddof=1)) / n_trials
-    return Rate(n, k, *rate_interval(mean, _effective_n(mean, variance, n_trials, n), trials), mean)
+    return Rate(n, k, mean, *rate_interval(mean, _effective_n(mean, variance, n_trials, n), trials))
 
 
 def _counted(counts: Counts) -> NDArray[np.float64]:
@@ -165,10 +162,6 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
     return len(trial) / (len(trials) * n[place])
 
 
-def weights_of_trials(n: NDArray[np.float64], *specs: Sweep) -> NDArray[np.float64]:
-    return np.full(len(n), n.mean()) if trials_count_once(*specs) else n
-
-
 def rate_label(rate: Rate) -> str:
     """`0.25 [0.19, 0.32] of 160`, or `-` if nothing was counted."""
     if rate.interval is None:
@@ -182,13 +175,8 @@ def share_label(rate: Rate) -> str:
     if rate.interval is None:
         return "-"
     share, low, high = rate.interval
-    digits = decimals(low, high)
+    digits = 2 if high - low >= _NARROW else 3
     return f"{share:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def decimals(low: float, high: float) -> int:
-    """How many make the two ends look different."""
-    return 2 if high - low >= _NARROW else 3
 
 
 def spread_of_estimate(n_trials: int) -> float:

@@ -1,8 +1,7 @@
 """Prints `attnsweep list`: all sweeps below folders, or below prefixes of an object store, the newest first."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -12,7 +11,8 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 
 from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
+from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, Rate, share_label
+from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.cli.answers import say_passed_over
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place import Place
@@ -22,7 +22,6 @@ from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
 
 _WIDEST = 10_000
-_NOT_MEASURED = Rate(0, 0, None, None)
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         )
     say_passed_over(passed_over)
     if as_json:
-        rates = ({"stuck": row.stuck.as_json(), "solved": row.solved.as_json()} for row in rows)
-        typer.echo(json.dumps([asdict(row) | each for row, each in zip(rows, rates, strict=True)], allow_nan=False))
+        typer.echo(to_json(rows))
         return
     table = Table(
         Column("sweep", overflow="fold"),
@@ -89,11 +87,11 @@ def _listed(place: Place, n_bytes: int) -> Listed:
         is_running = progress.is_running(datetime.now(UTC))
         state = "finished" if progress.finished else "running" if is_running else "not finished"
     except UserError as error:
-        return Listed(str(place), f"damaged: {error.given}", 0, _NOT_MEASURED, _NOT_MEASURED, n_bytes, "")
+        return Listed(str(place), f"damaged: {error.given}", 0, NOTHING, NOTHING, n_bytes, "")
     try:
         n_trainings, stuck, solved = Ledger(place).ask(partial(_rates, directory=directory), ["trainings"])
     except UserError as error:
-        n_trainings, stuck, solved = 0, _NOT_MEASURED, _NOT_MEASURED
+        n_trainings, stuck, solved = 0, NOTHING, NOTHING
         if place.has_folder("trainings") and place.names("trainings"):
             state = f"damaged: {error.given}"
     created = str(directory.provenance.get("created_at", ""))

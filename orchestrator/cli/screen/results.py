@@ -2,66 +2,27 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
+from rich.table import Table
 
 from attnsweep.workloads.vocabulary import ROLES
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.analysis.comparison import SweepComparison
-    from attnsweep.orchestrator.analysis.difference import RateDifference
-    from attnsweep.orchestrator.analysis.rates.intervals import Rate
     from attnsweep.orchestrator.inspection.heads import Head, Heads
     from attnsweep.orchestrator.inspection.why import Why
 
 
 def print_comparison(comparison: "SweepComparison", console: Console) -> None:
-    from attnsweep.orchestrator.analysis.comparison import change_label
+    from attnsweep.orchestrator.analysis.tables import show
 
-    def say(line: str) -> None:
+    for line in comparison.lines():
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-    say(f"A {comparison.a}")
-    say(f"B {comparison.b}")
-    if comparison.changed:
-        say(f"differ in {change_label(comparison.changed)}")
-    if comparison.machines:
-        a, b = comparison.machines
-        say(f"trained on machines of several types: A {a}; B {b}: equal trainings may differ in their last bits")
-    for sentence in comparison.spaces.sentences():
-        say(sentence)
-    say(comparison.how())
-    rows = {"stuck": comparison.stuck} | dict(comparison.outcomes)
-    if comparison.ending.detail is not None:
-        rows[comparison.ending.label] = comparison.rate
-    console.print(_differences("", rows))
-    if comparison.by:
-        title = comparison.by.replace(",", " × ")
-        console.print(_differences(title, {group.label: group.rate for group in comparison.groups}))
-    if comparison.rate.p is not None:
-        say(f"McNemar's exact test, pairs taken as independent: p = {comparison.rate.p:.2g}")
-    say(comparison.sentence())
-
-
-def _differences(title: str, rows: "Mapping[str, RateDifference]") -> Table:
-    from attnsweep.orchestrator.analysis.difference import difference_label
-    from attnsweep.orchestrator.analysis.rates.intervals import rate_label
-
-    def rate(of: "Rate") -> str:
-        # The label of a rate ends in the number of trainings. This number is the same in every row, so it is cut off.
-        return rate_label(of).partition(" of ")[0]
-
-    table = Table(
-        Column(Text(title)), "A (95% interval)", "B (95% interval)", "change", "", box=None, header_style="bold"
-    )
-    for label, difference in rows.items():
-        words = (label, rate(difference.before), rate(difference.after), difference_label(difference))
-        table.add_row(*map(Text, words), "shown" if difference.is_shown else "")
-    return table
+    show(comparison.table(), console)
+    console.print(comparison.sentence(), soft_wrap=True, markup=False, highlight=False)
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"

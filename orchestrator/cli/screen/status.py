@@ -9,10 +9,11 @@ from functools import partial
 import duckdb
 from rich.live import Live
 
-from attnsweep.orchestrator.analysis.rates.answers import commonest_failure, outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
-from attnsweep.orchestrator.analysis.results import StuckOrSlow, read_stuck_or_slow
+from attnsweep.orchestrator.analysis.rates.outcomes import commonest_failure, outcome_counts, pruned_note
+from attnsweep.orchestrator.analysis.results import read_stuck_or_slow, stuck_or_slow_sentence
+from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.run_records import PROGRESS, PackUnderWay, span
@@ -36,7 +37,7 @@ class _Counts:
 
     outcomes: dict[str, int]
     stuck: Rate
-    slow: StuckOrSlow | None
+    slow: Row | None
     n_trials: int
     last: datetime | None
     failure: str | None
@@ -96,7 +97,7 @@ def _lines(directory: SweepDirectory) -> Iterator[str]:
     if (note := pruned_note(counts.outcomes)) is not None:
         yield note
     if counts.slow is not None:
-        yield counts.slow.sentence()
+        yield stuck_or_slow_sentence(counts.slow)
     if counts.failure is not None:
         yield f"failed      {counts.failure}"
     is_running = progress is not None and progress.is_running(now)

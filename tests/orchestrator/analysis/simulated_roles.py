@@ -60,7 +60,7 @@ def simulate(folder: Path, design: Design, n_sweeps: int, seed: int = 0) -> Cove
     """Reads the histories of many sweeps from one ledger, and estimates each one's curve."""
     history = _history(folder, design, n_sweeps, np.random.default_rng(seed))
     of_sweep = history.trial[history.is_followed] // design.n_trials
-    ends = [history.onsets.where(of_sweep == sweep).curve(once_per_trial=False)[-1] for sweep in range(n_sweeps)]
+    ends = [history.onsets.at(of_sweep == sweep).curve(once_per_trial=False)[-1] for sweep in range(n_sweeps)]
     truth = float(np.mean([emerged_by(chance, max(design.n_probes)) for chance in design.chances]))
     return Coverage(
         truth, float(np.mean([end.share for end in ends])), float(np.mean([e.low <= truth <= e.high for e in ends]))

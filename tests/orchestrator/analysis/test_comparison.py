@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 
 from attnsweep import compare, open_sweep
 from attnsweep.orchestrator.analysis.difference import RateDifference, mcnemar, paired_differences
-from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate, pooled_rate
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
-from attnsweep.search_spaces import Categorical, Conditional, Derived, Float, Int, Sequential, Zip
+from attnsweep.search_spaces import Categorical, Float, Int, Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.conftest import Command
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
@@ -59,26 +59,30 @@ def _paired(before: NDArray[np.bool_], after: NDArray[np.bool_], cluster: NDArra
 def test_pairs_agree_in_seed_and_in_all_parameters_but_those_compared(pair: tuple[Path, Path]) -> None:
     found = compare(*pair, by="init_sigma")
     assert (found.paired, found.n_pairs, found.n_configurations) == (True, 96, 24)
-    assert found.changed == {"layer_norm_eps": (1e-5, 1e-3)}
-    value, low, high = present(found.stuck.interval)
-    assert value == pytest.approx(present(found.stuck.after.share) - present(found.stuck.before.share))
+    assert found.changed_parameters == {"layer_norm_eps": (1e-5, 1e-3)}
+    value, low, high = present(found.stuck_rate.interval)
+    assert value == pytest.approx(present(found.stuck_rate.b.share) - present(found.stuck_rate.a.share))
     assert 0 < low < value < high
     assert list(found.outcomes) == ["solved", "marginal", "degenerate_zero"]
     marginal, marginal_low, marginal_high = present(found.outcomes["marginal"].interval)
-    assert marginal == 0 == value + present(found.outcomes["solved"].value)
+    assert marginal == 0 == value + present(found.outcomes["solved"].difference)
     assert marginal_low < 0 < marginal_high
     assert [each.n for each in found.groups] == [24, 24, 24, 24]
-    assert np.average([present(each.rate.value) for each in found.groups]) == pytest.approx(found.stuck.value)
-    assert compare(*pair).stuck == found.stuck
+    assert np.average([present(each.rate.difference) for each in found.groups]) == pytest.approx(
+        found.stuck_rate.difference
+    )
+    assert compare(*pair).stuck_rate == found.stuck_rate
 
 
 @pytest.mark.scale
 @pytest.mark.slow
 def test_the_rate_of_one_outcome(pair: tuple[Path, Path]) -> None:
     found, of_solved = (compare(*pair, by="init_sigma", outcome=outcome) for outcome in ("degenerate_zero", "solved"))
-    assert found.rate == found.outcomes["degenerate_zero"] != found.stuck
-    assert of_solved.rate == of_solved.outcomes["solved"] != of_solved.stuck
-    assert np.average([present(each.rate.value) for each in of_solved.groups]) == pytest.approx(of_solved.rate.value)
+    assert found.rate == found.outcomes["degenerate_zero"] != found.stuck_rate
+    assert of_solved.rate == of_solved.outcomes["solved"] != of_solved.stuck_rate
+    assert np.average([present(each.rate.difference) for each in of_solved.groups]) == pytest.approx(
+        of_solved.rate.difference
+    )
     assert of_solved.sentence().startswith("share of solved changed by -0.")
     done = _run(*pair, "--outcome", "marginal", "--json", "--at-most", 0)
     assert (done.exit_code, json.loads(done.stdout)["rate_of"]) == (0, {"outcome": "marginal", "detail": None})
@@ -102,10 +106,10 @@ def test_cells_of_two_parameters(tmp_path: Path) -> None:
             trials.append(_trial(number, np.where(is_hit, "marginal", ends).tolist(), **given))
         sweeps.append(_write(tmp_path / name, *trials))
     found = compare(*sweeps, by=["n_categories", "init_sigma"])
-    assert (found.paired, found.by) == (True, "n_categories,init_sigma")
+    assert (found.paired, found.by) == (True, ("n_categories", "init_sigma"))
     assert [each.label for each in found.groups][:2] == ["4 × 1e-4..1e-3", "4 × 1e-3..1e-2"]
     assert sum(each.n for each in found.groups) == 160
-    assert {each.rate.value for each in found.groups if each.label.startswith("4 ")} == {0.0}
+    assert {each.rate.difference for each in found.groups if each.label.startswith("4 ")} == {0.0}
     with pytest.raises(UserError, match=r"--by: got 'init_sigm', .*; did you mean init_sigma\?"):
         compare(*sweeps, by="n_categories,init_sigm")
 
@@ -118,11 +122,11 @@ def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> 
     )
     found = compare(pair[0], other, by="init_sigma")
     assert (found.paired, found.n_pairs) == (False, 16)
-    assert found.how().startswith("not paired: 16 ")
-    assert found.stuck.p is None
+    assert "not paired: 16 trainings have a counterpart with equal parameters and seed" in found.lines()
+    assert found.stuck_rate.p is None
     rate = pooled_rate([(4, 2)] * N_TRIALS)
-    assert (found.stuck.after.share, found.stuck.after.low) == (0.5, rate.low)
-    value, low, high = present(found.stuck.interval)
+    assert (found.stuck_rate.b.share, found.stuck_rate.b.low) == (0.5, rate.low)
+    value, low, high = present(found.stuck_rate.interval)
     assert low < value < high
     assert sum(each.n for each in found.groups) == 192
 
@@ -132,14 +136,14 @@ def test_a_sweep_does_not_differ_from_itself(pair: tuple[Path, Path]) -> None:
     found = compare(pair[0], pair[0])
     assert found.sentence().startswith("stuck rate changed by +0.00 [-0.1")
     assert found.sentence().endswith(": no difference is shown")
-    assert (found.stuck.p, found.stuck.is_shown) == (1.0, False)
+    assert (found.stuck_rate.p, found.stuck_rate.is_shown) == (1.0, False)
 
 
 def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
     a = _write(tmp_path / "a", _trial(0, ["solved", "failed", "solved"]), _trial(1, ["marginal"]))
     b = _write(tmp_path / "b", _trial(0, ["failed", "solved", "marginal"]), _trial(1, ["marginal"]))
     found = compare(a, b)
-    assert (found.n_pairs, found.stuck.before.n, found.stuck.value) == (2, 2, 0.5)
+    assert (found.n_pairs, found.stuck_rate.a.n, found.stuck_rate.difference) == (2, 2, 0.5)
 
 
 @pytest.mark.slow
@@ -154,9 +158,9 @@ def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path
         )
     found = compare(tmp_path / "a", tmp_path / "b", by="init_sigma")
     assert found.paired is (seed == 0)
-    assert found.stuck.after.share == open_sweep(tmp_path / "b").stuck_rates().overall.share == 0.5
-    assert found.stuck.value == found.outcomes["marginal"].value == 0.5
-    assert [each.rate.value for each in found.groups] == [0.5]
+    assert found.stuck_rate.b.share == open_sweep(tmp_path / "b").stuck_rates()["share"][0].as_py() == 0.5
+    assert found.stuck_rate.difference == found.outcomes["marginal"].difference == 0.5
+    assert [each.rate.difference for each in found.groups] == [0.5]
 
 
 def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
@@ -164,7 +168,7 @@ def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
     assert mcnemar(6, 0) == pytest.approx(2 / 64)
     found = _paired(np.array([1, 1, 0, 0, 0, 0, 0], bool), np.array([0, 1, 1, 1, 1, 1, 1], bool), np.arange(7))
     assert found.p == pytest.approx(mcnemar(5, 1))
-    assert found.value == pytest.approx(4 / 7)
+    assert found.difference == pytest.approx(4 / 7)
 
 
 def test_replicates_that_change_together_count_once_per_trial() -> None:
@@ -173,30 +177,19 @@ def test_replicates_that_change_together_count_once_per_trial() -> None:
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "limit", "exceeds"),
-    [(0.1, 0.3, 0.0, True), (0.1, 0.3, 0.2, False), (-0.3, -0.1, 0.05, True), (-0.1, 0.1, 0.0, False)],
-)
-def test_a_limit_is_exceeded_by_the_whole_interval(low: float, high: float, limit: float, exceeds: bool) -> None:
-    rate = binomial_rate(1, 2)
-    assert RateDifference(rate, rate, (low + high) / 2, low, high).exceeds(limit) is exceeds
-
-
 @pytest.mark.slow
 def test_the_command_prints_and_exits_by_the_limit(pair: tuple[Path, Path]) -> None:
     done = _run(*pair)
     assert (done.exit_code, done.stdout) == (0, "")
     assert "stuck rate changed by +0." in done.stderr.splitlines()[-1]
     assert "differ in layer_norm_eps 1e-05 -> 0.001" in done.stderr
-    assert "degenerate_zero" in done.stderr
+    assert "marginal" in done.stderr
     done = _run(*pair, "--json", "--by", "init_sigma", "--at-most", 0)
     content = json.loads(done.stdout)
     assert (done.exit_code, content["paired"], content["n_pairs"], len(content["groups"])) == (4, True, 96, 4)
     assert content["difference_is_shown"] is True
     assert _run(*pair, "--at-most", 0.9).exit_code == 0
-    done = _run(*pair, "--by", "init_sigma,learning_rate", "--json")
-    assert "init_sigma ×" in done.stderr
-    assert json.loads(done.stdout)["by"] == "init_sigma,learning_rate"
+    assert content["by"] == ["init_sigma"]
 
 
 @pytest.mark.slow
@@ -224,80 +217,41 @@ def _swept(
     return path
 
 
-Sides = tuple[dict[str, object], dict[str, object], list[dict[str, object]], list[dict[str, object]]]
+Sides = tuple[dict[str, object], dict[str, object], list[dict[str, object]], list[dict[str, object]], tuple[int, int]]
 OVERLAPS: dict[str, Sides] = {
     "ranges": (
         {"init_sigma": Float(low=0.01, high=1.0)},
         {"init_sigma": Float(low=0.5, high=2.0)},
-        [{"init_sigma": 0.1}, {"init_sigma": 0.7}],
-        [{"init_sigma": 0.6}, {"init_sigma": 1.5}],
+        [{"init_sigma": 0.1}, {"init_sigma": 0.7}, {"init_sigma": 0.9}],
+        [{"init_sigma": 0.6}, {"init_sigma": 0.8}, {"init_sigma": 1.5}],
+        (2, 2),
     ),
     "choices and a value": (
         {"n_categories": Categorical((4, 8))},
         {"n_categories": 8},
         [{"n_categories": 4}, {"n_categories": 8}],
         [{"n_categories": 8}],
+        (2, 0),
     ),
-    "rows": (
-        {"n_categories, n_positions": Zip(((4, 8), (8, 4)))},
-        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((4, 8))},
-        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 8, "n_positions": 4}],
-        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 4, "n_positions": 4}],
-    ),
-    "a null that means something": (
+    "a null": (
         {"qk_rank": Categorical((None, 4))},
         {"qk_rank": Categorical((4, 8))},
         [{"qk_rank": None}, {"qk_rank": 4}],
         [{"qk_rank": 4}, {"qk_rank": 8}],
+        (2, 2),
     ),
-    "a null without a meaning": (
-        {"momentum": Float(low=0.1, high=0.5)},
-        {"momentum": Float(low=0.3, high=0.9)},
-        [{"momentum": None}, {"momentum": 0.2}],
-        [{"momentum": None}, {"momentum": 0.4}, {"momentum": 0.8}],
-    ),
-    "a formula that trials meet": (
-        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((4, 8))},
-        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((4, 8))},
-        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 8, "n_positions": 4}],
-        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 4, "n_positions": 8}],
-    ),
-    "a derived parameter": (
-        {"n_categories": Categorical((4, 8)), "n_positions": Derived("2 * n_categories")},
-        {"n_categories": Categorical((4, 8)), "n_positions": Categorical((8, 12))},
-        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 8, "n_positions": 16}],
-        [{"n_categories": 4, "n_positions": 8}, {"n_categories": 4, "n_positions": 12}],
-    ),
-    "a condition": (
-        {
-            "variant": Categorical(("positions_only", "categories_only")),
-            "init_sigma": Conditional(on="variant", among=("positions_only",), then=Float(0.01, 0.1), otherwise=1.0),
-        },
-        {"variant": Categorical(("positions_only", "categories_only")), "init_sigma": Float(0.5, 2.0)},
-        [{"variant": "positions_only", "init_sigma": 0.05}, {"variant": "categories_only", "init_sigma": 1.0}],
-        [{"variant": "positions_only", "init_sigma": 1.0}, {"variant": "categories_only", "init_sigma": 1.0}],
-    ),
-}
-WHERE = {"a formula that trials meet": ("n_categories < n_positions",)}
-N_OUTSIDE = {
-    "a formula that trials meet": (2, 0),
-    "choices and a value": (2, 0),
-    "rows": (0, 2),
-    "a null without a meaning": (2, 2),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OVERLAPS)
-def test_only_what_lies_in_both_spaces_is_compared(case: str, tmp_path: Path) -> None:
-    in_a, in_b, of_a, of_b = OVERLAPS[case]
+def test_only_what_both_have_tried_is_compared(case: str, tmp_path: Path) -> None:
+    in_a, in_b, of_a, of_b, n_outside = OVERLAPS[case]
     a = _swept(tmp_path / "a", in_a, "random", of_a, "solved")
-    found = compare(a, _swept(tmp_path / "b", in_b, "tpe", of_b, "marginal", where=WHERE.get(case, ())))
-    assert found.spaces.n_outside == N_OUTSIDE.get(case, (2, 2))
-    assert found.spaces.samplers == ("random", "tpe")
-    assert {*found.spaces.ranges} <= {*of_a[0], "where"}
-    n_a, n_b = (2 * len(points) - n for points, n in zip((of_a, of_b), found.spaces.n_outside, strict=True))
-    assert (found.stuck.before.n, found.stuck.after.n) == (n_a, n_b)
+    found = compare(a, _swept(tmp_path / "b", in_b, "tpe", of_b, "marginal"))
+    assert (found.n_outside, found.samplers, list(found.ranges)) == (n_outside, ("random", "tpe"), list(of_a[0]))
+    n_a, n_b = (2 * len(points) - n for points, n in zip((of_a, of_b), n_outside, strict=True))
+    assert (found.stuck_rate.a.n, found.stuck_rate.b.n) == (n_a, n_b)
 
 
 def test_equal_spaces_differ_in_nothing(tmp_path: Path) -> None:
@@ -306,7 +260,7 @@ def test_equal_spaces_differ_in_nothing(tmp_path: Path) -> None:
         _swept(tmp_path / name, {"n_categories": Categorical(choices)}, "grid", points, "solved")
         for name, choices in (("a", (4, 8)), ("b", (8, 4)))
     )
-    assert [*compare(a, b).spaces.sentences()] == []
+    assert not compare(a, b).ranges
 
 
 def test_spaces_without_a_common_part_are_refused(tmp_path: Path, command: Command) -> None:

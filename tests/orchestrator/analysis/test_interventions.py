@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.interventions import InterventionRatio, paired_ratio, read_interventions
+from attnsweep.orchestrator.analysis.interventions import interventions, paired_ratio, ratio_label
+from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import small_sweep, trial_rows
@@ -14,30 +15,29 @@ from tests.orchestrator.small_sweep import small_sweep, trial_rows
 _PROBES = np.unique(np.geomspace(1, 1_000, 60).astype(int))
 
 
-def _pair(one: list[tuple[int, int, int]], other: list[tuple[int, int, int]]) -> InterventionRatio:
-    """Each with its probe before, one step earlier."""
-    return paired_ratio("a", "kick", *(np.array([(*end, end[1] - 1) for end in each]) for each in (one, other)))
+def _pair(one: list[tuple[int, int, int]], other: list[tuple[int, int, int]]) -> Row:
+    return paired_ratio(np.array(one), np.array(other))
 
 
-def _simulated(generator: np.random.Generator, n: int, ratio: float) -> InterventionRatio:
+def _simulated(generator: np.random.Generator, n: int, ratio: float) -> Row:
     """Pairs that differ much from each other, seen at probes, and censored at the last one."""
     baseline = 300 * np.exp(generator.normal(size=n))
 
     def seen(rate: float) -> NDArray[np.int64]:
         at = np.searchsorted(_PROBES, generator.exponential(baseline / rate))
         came = at < len(_PROBES)
-        step, before = _PROBES[np.minimum(at, len(_PROBES) - 1)], np.append(-1, _PROBES)[at]
-        return np.stack([np.ones(n, np.int64), step, came.astype(np.int64), before], 1)
+        step = _PROBES[np.minimum(at, len(_PROBES) - 1)]
+        return np.stack([np.ones(n, np.int64), step, came.astype(np.int64)], 1)
 
-    return paired_ratio("a", "kick", seen(ratio), seen(1.0))
+    return paired_ratio(seen(ratio), seen(1.0))
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 2.5])
 def test_the_interval_covers_a_planted_ratio_and_a_planted_absence(ratio: float) -> None:
     generator = np.random.default_rng(5)
-    found = [_simulated(generator, 64, ratio) for _ in range(400)]
-    assert np.mean([each.low <= ratio <= (each.high or np.inf) for each in found if each.low is not None]) > 0.94
-    shown = np.mean([not each.low <= 1 <= (each.high or np.inf) for each in found if each.low is not None])
+    found = [row for _ in range(400) if (row := _simulated(generator, 64, ratio))["low"] is not None]
+    assert np.mean([each["low"] <= ratio <= (each["high"] or np.inf) for each in found]) > 0.94
+    shown = np.mean([not each["low"] <= 1 <= (each["high"] or np.inf) for each in found])
     assert shown < 0.06 if ratio == 1 else shown > 0.7
 
 
@@ -46,20 +46,19 @@ def test_a_pair_says_which_is_known_to_be_first() -> None:
     censored_later, censored_before = ((1, 5, 1), (1, 5, 0)), ((1, 5, 1), (1, 4, 0))
     unknown = ((0, 0, 0), (1, 4, 1))
     found = _pair(*map(list, zip(sooner, later, tie, censored_later, censored_before, unknown, strict=True)))
-    assert (found.n_pairs, found.n_with, found.n_without) == (5, 5, 3)
-    assert (found.median_with, found.median_without) == (5, 5)
-    assert (found.before_with, found.before_without) == (4, 4)
-    assert (found.n_sooner, found.n_later, found.ratio) == (2, 1, 2.0)
-    assert found.label == "2 [0.1, 118]"
+    assert (found["n_pairs"], found["n_with"], found["n_without"]) == (5, 5, 3)
+    assert (found["median_with"], found["median_without"]) == (5, 5)
+    assert (found["n_sooner"], found["n_later"], found["ratio"]) == (2, 1, 2.0)
+    assert ratio_label(found) == "2 [0.1, 118]"
 
 
 def test_pairs_of_one_kind_have_an_open_interval() -> None:
     never = _pair([(1, 9, 0)] * 20, [(1, 5, 1)] * 20)
-    assert (never.ratio, never.low, never.label) == (0.0, 0.0, "0 [0, 0.2]")
+    assert (never["ratio"], never["low"], ratio_label(never)) == (0.0, 0.0, "0 [0, 0.2]")
     always = _pair([(1, 5, 1)] * 20, [(1, 9, 0)] * 20)
-    assert (always.ratio, always.high, always.label) == (None, None, "∞ [4.9, ∞]")
-    assert (never.median_with, never.median_without) == (None, 5)
-    assert _pair([(1, 5, 1)], [(1, 5, 1)]).label == "-"
+    assert (always["ratio"], always["high"], ratio_label(always)) == (None, None, "∞ [4.9, ∞]")
+    assert (never["median_with"], never["median_without"]) == (None, 5)
+    assert ratio_label(_pair([(1, 5, 1)], [(1, 5, 1)])) == "-"
 
 
 def test_pairs_have_the_same_seed_and_differ_in_the_intervention_alone(tmp_path: Path) -> None:
@@ -72,6 +71,12 @@ def test_pairs_have_the_same_seed_and_differ_in_the_intervention_alone(tmp_path:
     heads = [row for each, line in zip(rows, timelines, strict=True) for row in head_rows(each, {(0, 0): line})]
     sweep_with_heads(tmp_path / "s", small_sweep("roles", workload="translation"), [rows], heads)
     with Ledger(tmp_path / "s").connect() as connection:
-        (found,) = read_interventions(connection, "translation").ratios
-    assert (found.what, found.intervention) == ("positional, encoder self", "kick 0.1 at 3")
-    assert (found.n_pairs, found.n_with, found.n_without, found.n_sooner, found.n_later) == (2, 2, 1, 2, 0)
+        (found,) = interventions(connection, "translation").to_pylist()
+    assert (found["what"], found["intervention"]) == ("positional, encoder self", "kick 0.1 at 3")
+    assert (found["n_pairs"], found["n_with"], found["n_without"], found["n_sooner"], found["n_later"]) == (
+        2,
+        2,
+        1,
+        2,
+        0,
+    )

@@ -48,19 +48,20 @@ def test_many_steps_are_grouped_four_to_a_doubling() -> None:
         "create table curves as select 0 as trial, 0 as replicate, 'eval_loss' as metric, step, step::double as value "
         "from range(0, 301) as steps(step)"
     )
-    points = quartile_curves(connection, "outcome")["plateau"]
-    steps = [point.step for point in points]
+    [row] = quartile_curves(connection, "outcome").to_pylist()
+    points = row["curve"]
+    steps = [point["step"] for point in points]
     assert steps[:8] == [*range(8)]
     assert steps[8:20:4] == [8, 16, 32]
     assert steps[-4:] == [153, 182, 216, 256]
     # Each at the last probe of its group.
-    assert points[0].median == 0.0
-    assert points[-1].median == 300.0
+    assert points[0]["median"] == 0.0
+    assert points[-1]["median"] == 300.0
 
 
 def test_of_a_large_group_some_are_taken_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnsweep.orchestrator.analysis.learning_curves.MOST_TRAININGS", 2)
-    curves = quartile_curves(_connection(["plateau"] * 5 + ["marginal"]), "outcome")
-    assert [point.n for point in curves["plateau"]] == [2] * len(STEPS)
-    assert [point.n for point in curves["marginal"]] == [1] * len(STEPS)
-    assert [point.median for point in curves["plateau"]] == np.median(CURVES[:2], axis=0).tolist()
+    marginal, plateau = quartile_curves(_connection(["plateau"] * 5 + ["marginal"]), "outcome")["curve"].to_pylist()
+    assert [point["n"] for point in plateau] == [2] * len(STEPS)
+    assert [point["n"] for point in marginal] == [1] * len(STEPS)
+    assert [point["median"] for point in plateau] == np.median(CURVES[:2], axis=0).tolist()

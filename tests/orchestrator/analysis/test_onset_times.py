@@ -10,8 +10,6 @@ from scipy import stats
 from attnsweep.orchestrator.analysis.onset_times import (
     OnsetTimes,
     event_times,
-    level_names,
-    level_times,
     share_by_step,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import mean_rate, pooled_rate, wilson
@@ -56,29 +54,6 @@ def test_a_delay_counts_from_the_first_event(connection: duckdb.DuckDBPyConnecti
     assert times.before[times.came].tolist() == [20, -1, 5, -1]
     assert times.step.tolist() == [34, 80, 0, 10, 4]
     assert times.came.tolist() == [True, False, True, True, True]
-
-
-def test_a_level_is_passed_where_the_loss_is_more_than_a_hundredth_below_it(
-    connection: duckdb.DuckDBPyConnection,
-) -> None:
-    connection.execute("alter table trainings add column level_mean double")
-    connection.execute("update trainings set level_mean = case when trial = 4 then -1.0 when trial < 4 then 2.0 end")
-    connection.execute("create table curves (trial int, replicate int, metric varchar, step int, value double)")
-    losses = {
-        0: (3.0, 1.97, 1.5),
-        1: (3.0, 2.0, 1.985),
-        2: (1.0, 1.0, 1.0),
-        3: (3.0, 3.0, 3.0),
-        4: (0.0, -1.005, -1.02),
-    }
-    rows = [(trial, 0, "eval_loss", 10 * at, loss) for trial, of in losses.items() for at, loss in enumerate(of)]
-    connection.executemany("insert into curves values (?, ?, ?, ?, ?)", [*rows, (1, 0, "loss", 5, 0.0)])
-    assert level_names(connection) == ["mean"]
-    times = level_times(connection, "mean")
-    assert times.trial.tolist() == [0, 1, 2, 3, 4, 7, 8]
-    assert times.came.tolist() == [True, False, True, False, True, False, False]
-    assert times.step.tolist() == [10, 100, 0, 100, 20, 100, 100]
-    assert times.before[times.came].tolist() == [0, -1, 10]
 
 
 Z = stats.norm.ppf(0.975)

@@ -1,97 +1,171 @@
-"""`open_sweep`: tables in three formats, SQL, several sweeps as one, and the answers on a ledger."""
+"""`open_sweep`: SQL, several sweeps as one, and the answers on a ledger."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from attnsweep import open_sweep
+from attnsweep import open_sweep, plot_onset, plot_phase, plot_rates
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
-from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate, rate_label
-from attnsweep.search_spaces import Float, Sequential
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.search_spaces import Categorical, Float, Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.analysis.conftest import random_trials
-from tests.orchestrator.drawn import bands, intervals, legend, lines, tick_labels, unreadable
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from tests.present import present
+from tests.orchestrator.drawn import intervals, lines
+from tests.orchestrator.head_rows import head_rows, sweep_with_heads
+from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from tests.refusals import refused
+
+ENDS = ["solved", "degenerate_zero", "marginal", "failed"]
+BY = ("init_sigma", "n_categories")
+
+
+def _trials(n: int) -> list[Rows]:
+    """Marginal with the detail `mean` or `shift`; degenerate zeros only at small sigma and 4 categories."""
+    rng, trials = np.random.default_rng(1), []
+    for number in range(n):
+        sigma, categories = float(10 ** rng.uniform(-4, 0)), (4, 8)[number % 2]
+        zero = 0.7 if sigma < 0.01 and categories == 4 else 0.1
+        rows = trial_rows(
+            number, rng.choice(ENDS, 4, p=[0.7 - zero, zero, 0.2, 0.1]).tolist(), param_init_sigma=sigma,
+            param_n_categories=categories, param_learning_rate=0.01, param_n_steps=8, onset_step=4, before_onset_step=3,
+        )  # fmt: skip
+        details = {"marginal": ("mean", "shift")[number % 3 == 0], "degenerate_zero": "mean"}
+        trials.append([row | {"outcome_detail": details.get(row["outcome"])} for row in rows])
+    return trials
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
+    path = tmp_path_factory.mktemp("sweeps") / "one"
+    space = {**small_sweep("s").space, "n_categories": Categorical(choices=(4, 8))}
+    sweep_on_disk(path, small_sweep("one", trials=100, space=space), *_trials(100))
+    return open_sweep(path)
+
+
+def _counts(sweep: SweepData, condition: str, where: str = "true") -> list[tuple[int, int]]:
+    rows = sweep.sql(
+        f"select count(*)::int as n, count(*) filter ({condition})::int as k from trainings"
+        f" where outcome <> 'failed' and {where} group by trial order by trial"
+    )
+    return [(row["n"], row["k"]) for row in rows.to_pylist()]
 
 
 @pytest.mark.slow
-def test_tables_come_in_three_formats(sweep: SweepData) -> None:
-    assert sweep.trainings().num_rows == len(sweep.trainings("pandas")) == sweep.trainings("polars").height == 160
-    assert sweep.trials().num_rows == 40
-    assert (sweep.curves().num_rows, sweep.heads().num_rows) == (160 * 10, 0)
-    assert sweep.sql("select count(*) as n from trainings where stuck").to_pylist() == [
-        {"n": sweep.stuck_rates().overall.k}
+def test_tables_and_sql(sweep: SweepData) -> None:
+    tables = (sweep.trainings(), sweep.trials(), sweep.curves(), sweep.heads())
+    assert [table.num_rows for table in tables] == [160, 40, 160 * 10, 0]
+    assert sweep.sql("select count(*) as n from trainings where stuck")["n"].to_pylist() == [
+        sweep.stuck_rates()["k"][0].as_py()
     ]
-    with refused("format", UserError):
-        sweep.trainings("csv")  # type: ignore[arg-type]
     with refused("SQL", UserError):
         sweep.sql("select nothing")
 
 
 @pytest.mark.slow
-def test_rates_are_those_of_the_summary_and_by_any_parameter(sweep: SweepData) -> None:
-    rates = sweep.stuck_rates()
-    assert [each.parameter for each in rates.by_parameter] == ["init_sigma", "learning_rate"]
-    assert rates.to_arrow().num_rows == 1 + 4 + 2
-    (other,) = sweep.stuck_rates(by=["optimizer"]).by_parameter
-    assert sweep.stuck_rates(by="optimizer").by_parameter == (other,)
-    assert [(each.label, each.n_trials, each.rate) for each in other.bins] == [("sgd", 40, rates.overall)]
-    with refused("parameter", UserError):
-        sweep.stuck_rates(by=["sigma"])
-    sigma, rate = (figure := rates.plot()).axes
-    for panel, each in zip((sigma, rate), rates.by_parameter, strict=True):
-        assert [row[1:] for row in intervals(panel)] == [pytest.approx(one.rate.interval) for one in each.bins]
-    assert figure.get_suptitle() == f"stuck rate {rate_label(rates.overall)}"
-    assert unreadable(figure) == []
-    (alone,) = sweep.stuck_rates(by=[]).plot().axes
-    assert [row[1:] for row in intervals(alone)] == [pytest.approx(rates.overall.interval)]
-    assert (tick_labels(alone, "x"), alone.get_ylabel()) == (["all trials"], "stuck rate")
+def test_rates_by_any_parameter_and_their_figure(sweep: SweepData) -> None:
+    found = sweep.stuck_rates()
+    overall, *bins = found.to_pylist()
+    assert (overall["parameter"], overall["n_trials"], overall["n"]) == (None, 40, 160)
+    assert [row["parameter"] for row in bins] == ["init_sigma"] * 4 + ["learning_rate"] * 2
+    _, other = sweep.stuck_rates(by="optimizer").to_pylist()
+    assert (other["bin"], other["n_trials"], Rate.of(other)) == ("sgd", 40, Rate.of(overall))
+    drawn = [row[1:] for panel in plot_rates(found).axes for row in intervals(panel)]
+    assert drawn == [pytest.approx(Rate.of(row).interval) for row in bins]
+    assert sweep.stuck_rates(by=["init_sigma"], bins=3).num_rows == 4
 
 
 @pytest.mark.slow
-def test_outcomes_add_up_in_each_group(sweep: SweepData) -> None:
-    found = sweep.outcomes(by="init_sigma")
-    assert found.groups == ("1e-4..1e-3", "1e-3..1e-2", "1e-2..1e-1", "1e-1..1e0")
-    assert [sum(present(rate.share) for rate in rates) for rates in found.rates] == pytest.approx([1.0] * 4)
-    counts = sweep.sql(
-        "select trial, count(*)::int as n, count(*) filter (outcome = 'solved')::int as k from trainings group by 1"
-    )
-    (rates,) = sweep.outcomes().rates
-    expected = pooled_rate([(row["n"], row["k"]) for row in counts.to_pylist()])
-    assert rates[sweep.outcomes().outcomes.index("solved")] == expected
-    (panel,) = (figure := found.plot()).axes
-    drawn = [row[1:] for row in intervals(panel)]
-    assert drawn == [pytest.approx(rate.interval) for group in found.rates for rate in group]
-    assert tick_labels(panel, "x") == list(found.outcomes)
-    assert legend(figure) == list(found.groups)
-    assert unreadable(figure) == []
+@pytest.mark.parametrize(
+    ("given", "condition"),
+    [
+        ({}, "stuck"),
+        ({"outcome": "solved"}, "outcome = 'solved'"),
+        ({"outcome": "marginal", "detail": "mean"}, "outcome = 'marginal' and outcome_detail = 'mean'"),
+    ],
+)
+def test_the_rate_of_an_outcome_is_that_of_its_trainings(
+    plane: SweepData, given: dict[str, Any], condition: str
+) -> None:
+    overall, *bins = plane.stuck_rates(by=BY, **given).to_pylist()
+    assert Rate.of(overall) == pooled_rate(_counts(plane, condition))
+    [one] = [row for row in bins if row["bin"] == "1e-3..1e-2"]
+    inside = _counts(plane, condition, "param_init_sigma between 1e-3 and 1e-2")
+    assert (Rate.of(one), one["n_trials"]) == (pooled_rate(inside), len(inside))
+
+
+@pytest.mark.slow
+def test_outcomes_add_up_in_each_cell(plane: SweepData) -> None:
+    rows = plane.outcomes(by=BY).to_pylist()
+    assert len(rows) == 8 * 3
+    cells = {(row["init_sigma"], row["n_categories"]) for row in rows}
+    for cell in cells:
+        assert sum(row["share"] for row in rows if (row["init_sigma"], row["n_categories"]) == cell) == pytest.approx(1)
+    [one] = [row for row in rows if [*row.values()][:3] == ["1e-4..1e-3", "4", "solved"]]
+    inside = "param_init_sigma < 1e-3 and param_n_categories = 4"
+    assert Rate.of(one) == pooled_rate(_counts(plane, "outcome = 'solved'", inside))
+
+
+@pytest.mark.slow
+def test_a_diagram_is_of_one_outcome(plane: SweepData) -> None:
+    zero = plane.phase_diagram(*BY, outcome="degenerate_zero")
+    assert zero.trials.k.sum() == sum(k for _, k in _counts(plane, "outcome = 'degenerate_zero'"))
+    assert "logit P(degenerate zero)" in zero.note
+    assert zero.at(1e-3, 4.0)[0] > zero.at(0.5, 8.0)[0]
+    assert plot_phase(zero).axes[0].get_xscale() == "log"
+    assert "end as overfit" in plane.phase_diagram(*BY, outcome="overfit").note
 
 
 @pytest.mark.slow
 def test_what_ended_otherwise_never_comes_and_the_curve_ends_at_the_rate(sweep: SweepData) -> None:
-    (rates,) = sweep.outcomes().rates
-    for outcome, rate in zip(sweep.outcomes().outcomes, rates, strict=True):
-        (curve,) = sweep.onset(outcome).curves
-        assert curve.curve[-1].share == pytest.approx(rate.share)
-        assert curve.curve[-1].low == pytest.approx(rate.low)
-        assert (curve.n_came, curve.median_step, curve.curve[-1].step) == (rate.k, 4.0, 8)
+    for rate in sweep.outcomes().to_pylist():
+        [row] = sweep.onset(rate["outcome"]).to_pylist()
+        end = row["curve"][-1]
+        assert (end["share"], end["low"]) == pytest.approx((rate["share"], rate["low"]))
+        assert (row["n_came"], row["median_step"], end["step"]) == (rate["k"], 4, 8)
     by = sweep.onset("solved", by="init_sigma")
-    assert sum(curve.n_trainings for curve in by.curves) == 160
-    assert by.to_arrow().column_names == ["group", "step", "share", "most", "low", "high"]
-    (panel,) = (figure := by.plot()).axes
-    assert (panel.get_xlabel(), panel.get_title()) == ("optimizer steps", "solved: 95% bands")
-    assert lines(panel) == [[[point.step, point.share] for point in curve.curve] for curve in by.curves]
-    # The corners of a band drawn in steps.
-    ends = [{(point.step, end) for point in curve.curve[:-1] for end in (point.low, point.high)} for curve in by.curves]
-    assert all(end <= band for end, band in zip(ends, bands(panel)[::2], strict=True))
-    counted = [f"{each.label} ({each.n_trainings} trainings, {each.n_trials} trials)" for each in by.curves]
-    assert legend(figure) == counted
-    assert unreadable(figure) == []
-    with refused("outcome", UserError):
-        sweep.onset("stuck")
+    assert sum(by["n_trainings"].to_pylist()) == 160
+    [panel] = plot_onset(by).axes
+    assert lines(panel) == [[[point["step"], point["share"]] for point in row["curve"]] for row in by.to_pylist()]
+
+
+@pytest.mark.slow
+def test_onset_by_two_parameters_has_the_steps_by_which_half_came(plane: SweepData) -> None:
+    rows = plane.onset("degenerate_zero", by=BY).to_pylist()
+    rates = {tuple(row[name] for name in BY): row for row in plane.outcomes(by=BY).to_pylist()
+             if row["outcome"] == "degenerate_zero"}  # fmt: skip
+    assert len(rows) == len(rates) == 8
+    for row in rows:
+        rate, end = rates[tuple(row[name] for name in BY)], row["curve"][-1]
+        assert (row["n_trainings"], row["n_came"]) == (rate["n"], rate["k"])
+        assert row["half_step"] == (4 if end["share"] >= 0.5 else None)
+        assert row["low"] == (3 if end["high"] >= 0.5 else None)
+        assert row["high"] == (4 if end["low"] >= 0.5 else None)
+    assert {row["half_step"] for row in rows} == {4, None}
+
+
+def test_roles_emerge_by_layer_and_parameter(tmp_path: Path) -> None:
+    trials = [
+        trial_rows(n, ["plateau"] * 3, param_init_sigma=(1e-3, 0.5)[n % 2], n_steps=8 if n else 4, param_n_steps=8)
+        for n in range(8)
+    ]
+    early, late = {(0, 0): ".pppp", (1, 0): "..ppp"}, {(0, 0): "..pp.", (1, 0): "...pp"}
+    heads = [row for rows in trials for each in rows for row in head_rows(each, late if each["trial"] % 2 else early)]
+    sweep_with_heads(tmp_path / "r", small_sweep("r", workload="translation"), trials, heads)
+    data = open_sweep(tmp_path / "r")
+    found = data.emergence("positional", by=["layer", "init_sigma"]).to_pylist()
+    assert [(row["layer"], row["init_sigma"], row["half_step"]) for row in found] == [
+        ("encoder self", "1e-3..1e-2", 1),
+        ("encoder self", "1e-1..1e0", 2),
+        ("decoder self", "1e-3..1e-2", 2),
+        ("decoder self", "1e-1..1e0", 4),
+    ]
+    one = data.emergence("positional", by="init_sigma", layer=1)
+    assert one["half_step"].to_pylist() == [2, 4]
+    with pytest.raises(UserError, match=r"role: got 'positionl', .*; did you mean positional?"):
+        data.emergence("positionl")
 
 
 @pytest.mark.scale
@@ -114,21 +188,6 @@ def test_a_phase_diagram_goes_by_shares_where_trials_chose_how_many_they_needed(
 
 
 @pytest.mark.slow
-def test_several_sweeps_are_pooled_alike_in_any_order(tmp_path: Path) -> None:
-    """Each trial counts once in bins too, if one of the sweeps has sequential replicates."""
-    for name, replicates, sizes in (("fixed", 4, (4, 4)), ("chosen", Sequential(width=0.3, at_most=16), (8, 16))):
-        trials = [
-            trial_rows(at, [end] * n) for at, (end, n) in enumerate(zip(("solved", "marginal"), sizes, strict=True))
-        ]
-        sweep_on_disk(tmp_path / name, small_sweep(name, trials=2, replicates=replicates), *trials)
-    for order in (("fixed", "chosen"), ("chosen", "fixed")):
-        rates = open_sweep(*(tmp_path / name for name in order)).stuck_rates(by=["init_sigma"])
-        assert rates.overall.share == 0.5
-        assert [each.rate.share for each in rates.by_parameter[0].bins if each.n_trials] == [0.5]
-
-
-@pytest.mark.scale
-@pytest.mark.slow
 def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> None:
     wider = {"init_sigma": Float(low=1e-5, high=1.0, log=True), "learning_rate": 0.1, "n_steps": 8}
     sweep_on_disk(tmp_path / "two", small_sweep("two", space=wider), *random_trials(10, param_optimizer="adam"))
@@ -136,17 +195,35 @@ def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> Non
     both = open_sweep(path, tmp_path / "two")
     assert both.trainings().num_rows == 200
     assert both.trials()["trial"].to_pylist() == [*range(40), *range(1_000_000, 1_000_010)]
-    assert both.sql("select count(*) as n from curves join trainings using (trial, replicate)").to_pylist() == [
-        {"n": 2000}
+    rows = both.stuck_rates().to_pylist()
+    assert [(row["bin"], row["n_trials"]) for row in rows if row["parameter"] == "optimizer"] == [
+        ("adam", 10),
+        ("sgd", 40),
     ]
-    rates = {each.parameter: each for each in both.stuck_rates().by_parameter}
-    assert [(each.label, each.n_trials) for each in rates["optimizer"].bins] == [("adam", 10), ("sgd", 40)]
-    assert sum(each.n_trials for each in rates["init_sigma"].bins) == 50
-    assert len(both.phase_diagram("init_sigma", "learning_rate").trials.n) == 50
+    assert sum(row["n_trials"] for row in rows if row["parameter"] == "init_sigma") == 50
     with pytest.raises(UserError, match="expected different sweeps, each named once"):
         open_sweep(path, path)
     sweep_on_disk(tmp_path / "t", small_sweep("t", workload="translation"))
     with pytest.raises(UserError, match="expected sweeps of the workload category_pairs"):
         open_sweep(path, tmp_path / "t")
-    with pytest.raises(UserError, match="DIR: got "):
-        open_sweep(tmp_path / "nowhere")
+
+
+MISTAKES: dict[str, Callable[[SweepData], object]] = {
+    "outcome: got 'marginl', expected one of stuck, solved, .*; did you mean marginal?": (
+        lambda sweep: sweep.stuck_rates(outcome="marginl")
+    ),
+    "detail: got 'men', expected one of mean, shift; did you mean mean?": (
+        lambda sweep: sweep.phase_diagram(*BY, outcome="marginal", detail="men")
+    ),
+    "parameter: got 'n_categores', .*; did you mean n_categories?": (
+        lambda sweep: sweep.phase_diagram("init_sigma", "n_categores")
+    ),
+    "by: got 'a,b,c', expected one parameter, or two": lambda sweep: sweep.outcomes(by=["a", "b", "c"]),
+    "outcome: got 'solvd', .*; did you mean solved?": lambda sweep: sweep.onset("solvd", by=BY),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named_with_what_was_meant(plane: SweepData, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        MISTAKES[message](plane)

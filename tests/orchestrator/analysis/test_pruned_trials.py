@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from attnsweep import open_sweep
-from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -51,25 +50,15 @@ def _results(directory: SweepDirectory) -> SweepResults:
 def test_results_are_those_without_the_pruned_trials(sweeps: list[SweepDirectory]) -> None:
     found, expected = (_results(each) for each in sweeps)
     assert found.outcomes == expected.outcomes | {"pruned": 4 * N_PRUNED}
-    assert expected.pruned_note is None
-    assert found.pruned_note is not None
-    assert found.pruned_note.startswith("pruned: 40 of 160 trainings are in no rate")
-    assert found.pruned_note.capitalize() in found.markdown()
-    one, other = found.as_json(), expected.as_json()
-    for name in ("stuck_rate", "solved_rate", "stuck_or_slow", "loss_median", "best_trial"):
-        assert one[name] == other[name], name
-    for rates, others in zip(found.by_parameter, expected.by_parameter, strict=True):
-        assert sum(each.rate.n for each in rates.bins) == sum(each.rate.n for each in others.bins)
-        assert sum(each.rate.k for each in rates.bins) == sum(each.rate.k for each in others.bins)
+    assert "Pruned: 40 of 160 trainings are in no rate" in found.markdown()
+    for name in ("stuck_rate", "solved_rate", "stuck_or_slow", "loss_median"):
+        assert getattr(found, name) == getattr(expected, name), name
+    assert found.preferred.best == expected.preferred.best
+    for name in ("n", "k"):
+        assert sum(row[name] for row in found.stuck_rate_by) == sum(row[name] for row in expected.stuck_rate_by)
 
 
 def test_answers_are_those_without_the_pruned_trials(sweeps: list[SweepDirectory]) -> None:
     found, expected = (open_sweep(each.place) for each in sweeps)
-    outcomes = found.outcomes()
-    assert outcomes.n_pruned == 4 * N_PRUNED
-    assert outcomes.to_arrow() == expected.outcomes().to_arrow()
-
-    def onset(sweep: SweepData) -> Any:
-        return sweep.onset("degenerate_zero").to_arrow()
-
-    assert onset(found) == onset(expected)
+    assert found.outcomes() == expected.outcomes()
+    assert found.onset("degenerate_zero") == expected.onset("degenerate_zero")

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep import LossQuantile
-from attnsweep.orchestrator.analysis.rates.intervals import Rate
+from attnsweep.orchestrator.analysis.rates.intervals import NOTHING
 from attnsweep.orchestrator.analysis.results import (
     Preferred,
     SweepResults,
     on_front,
     read_preferred,
     read_results,
+    stuck_or_slow_sentence,
 )
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import complete_trials
@@ -62,7 +63,7 @@ def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None
 
 def test_an_empty_ledger_has_a_summary(tmp_path: Path) -> None:
     summary = _results(tmp_path)
-    assert (summary.n_trainings, summary.best, summary.stuck) == (0, None, Rate(0, 0, None, None))
+    assert (summary.n_trainings, summary.preferred.best, summary.stuck_rate) == (0, None, NOTHING)
     assert "| 1e-4..1e-3 | 0 | - |" in summary.markdown()
 
 
@@ -74,9 +75,9 @@ def test_stuck_or_slow_compares_the_steps_taken_with_those_predicted(tmp_path: P
     ]
     solved = trial_rows(9, ["solved"], n_steps=10, predicted_escape_step=20)
     found = present(_results(tmp_path, *trials, solved).stuck_or_slow)
-    assert (found.stuck, found.slow, found.unknown) == (2, 1, 5)
-    assert found.ratio == pytest.approx(100 / 70)
-    assert "of 8 stuck trainings, 2 took at least 2 times" in found.sentence()
+    assert (found["stuck"], found["slow"], found["unknown"]) == (2, 1, 5)
+    assert found["ratio"] == pytest.approx(100 / 70)
+    assert "of 8 stuck trainings, 2 took at least 2 times" in stuck_or_slow_sentence(found)
 
 
 points = st.integers(2, 3).flatmap(

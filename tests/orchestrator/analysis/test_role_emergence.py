@@ -2,10 +2,11 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from attnsweep.orchestrator.analysis.role_emergence import RoleEmergence, RoleHistory, emergence_of, role_histories
+from attnsweep.orchestrator.analysis.role_emergence import RoleHistory, role_histories, role_rates
 from attnsweep.orchestrator.ledger.reader import Ledger
 from tests.orchestrator.analysis.simulated_roles import Design, simulate
 from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads
@@ -28,10 +29,10 @@ def _history(ledger: Ledger, layer: int | None, role: str) -> RoleHistory:
     return history
 
 
-def _emergence(ledger: Ledger, layer: int | None, role: str) -> RoleEmergence:
+def _emergence(ledger: Ledger, layer: int, role: str) -> Any:
     with ledger.connect() as connection:
-        found = emergence_of(role_histories(connection, any_layer=layer is None), SPEC)
-    [one] = [each for each in found if (each.layer, each.role) == (layer, role)]
+        found = role_rates(connection, SPEC).to_pylist()
+    [one] = [each for each in found if (each["layer"], each["role"]) == (layer, role)]
     return one
 
 
@@ -55,11 +56,11 @@ def test_a_role_emerges_where_it_holds_at_the_next_probe_too(tmp_path: Path) -> 
     assert history.counts() == {0: (7, 5)}
     assert history.n_heads.tolist() == [2] * 7
     found = _emergence(ledger, 0, "positional")
-    assert (found.n_trainings, found.n_emerged) == (6, 4)
-    assert (found.median_before, found.median_step, found.median_share) == (0, 1, 1 / 8)
+    assert (found["n_followed"], found["n_emerged"]) == (6, 4)
+    assert (found["median_before"], found["median_step"], found["median_share"]) == (0, 1, 1 / 8)
     never = _emergence(ledger, 0, "syntactic")
-    assert (never.n_emerged, never.median_step, never.median_share) == (0, None, None)
-    assert [point.share for point in never.curve] == [0.0] * len(never.curve)
+    assert (never["n_emerged"], never["median_step"], never["median_share"]) == (0, None, None)
+    assert {point["share"] for point in never["curve"]} == {0.0}
 
 
 def test_what_a_training_did_later_changes_nothing_before(tmp_path: Path) -> None:

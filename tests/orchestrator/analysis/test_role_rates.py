@@ -9,22 +9,23 @@ from scipy import stats
 
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.role_emergence import _SCORES
-from attnsweep.orchestrator.analysis.role_results import RoleRate, role_rates, role_rates_by
+from attnsweep.orchestrator.analysis.role_emergence import role_rates, role_rates_by
+from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sequential, Sweep
-from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 from tests.orchestrator import head_rows as made_up
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
+from tests.present import present
 
 SPEC = small_sweep("roles", workload="translation", trials=6)
 
 
-def _rates(directory: SweepDirectory, *, any_layer: bool = False) -> dict[tuple[int | None, str], RoleRate]:
+def _rates(directory: SweepDirectory, *, any_layer: bool = False) -> dict[tuple[int | None, str], Row]:
     with Ledger(directory.place).connect() as connection:
-        return {(each.layer, each.role): each for each in role_rates(connection, directory.spec, any_layer=any_layer)}
+        found = role_rates(connection, directory.spec, any_layer=any_layer).to_pylist()
+    return {(each["layer"], each["role"]): each for each in found}
 
 
 def _results(directory: SweepDirectory) -> SweepResults:
@@ -77,34 +78,33 @@ select {by} count(*) as n, count(*) filter (has) as k, sum(heads) as heads, sum(
 @pytest.mark.slow
 def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
     rates = _rates(random_sweep)
-    assert list(rates) == [(layer, role) for layer in range(2) for role in ("positional", "syntactic", "rare_token")]
+    assert {*rates} == {(layer, role) for layer in range(2) for role in ("positional", "syntactic", "rare_token")}
     with Ledger(random_sweep.place).connect() as connection:
         for (layer, role), rate in rates.items():
             sql = _COUNTED.format(by="", layer="layer", role=role, where=f"and layer = {layer}")
             [(n, k, heads, with_role)] = connection.execute(sql).fetchall()
-            assert (rate.rate.n, rate.rate.k) == (n, k)
-            assert rate.head_share == pytest.approx(with_role / heads)
+            assert (rate["n"], rate["k"]) == (n, k)
+            assert rate["head_share"] == pytest.approx(with_role / heads)
             assert 0 < n < 24
-        assert {rate.rate.k for (_, role), rate in rates.items() if role == "rare_token"} == {0}
+        assert {rate["k"] for (_, role), rate in rates.items() if role == "rare_token"} == {0}
         for role in ("positional", "syntactic"):
             anywhere = _rates(random_sweep, any_layer=True)[None, role]
             [(n, k, heads, with_role)] = connection.execute(
                 _COUNTED.format(by="", layer="0", role=role, where="")
             ).fetchall()
-            assert (anywhere.rate.n, anywhere.rate.k) == (n, k)
-            assert anywhere.head_share == pytest.approx(with_role / heads)
+            assert (anywhere["n"], anywhere["k"]) == (n, k)
+            assert anywhere["head_share"] == pytest.approx(with_role / heads)
 
 
 def test_rates_by_parameter_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
     with Ledger(random_sweep.place).connect() as connection:
-        found = {(each.layer, each.role): each.by_parameter for each in role_rates_by(connection, SPEC)}
+        rows = role_rates_by(connection, SPEC).to_pylist()
         sql = _COUNTED.format(
             by="floor(log10(param_init_sigma)) as decade,", layer="layer", role="positional", where="and layer = 1"
         )
         expected = {f"1e{int(d)}..1e{int(d) + 1}": (n, k) for d, n, k, *_ in connection.execute(sql).fetchall()}
-    sigma, rate = found[1, "positional"]
-    assert (sigma.parameter, rate.parameter) == ("init_sigma", "learning_rate")
-    assert {each.label: (each.rate.n, each.rate.k) for each in sigma.bins if each.rate.n} == expected
+    sigma = [row for row in rows if (row["layer"], row["role"], row["parameter"]) == (1, "positional", "init_sigma")]
+    assert {row["bin"]: (row["n"], row["k"]) for row in sigma if row["n"]} == expected
     assert len(expected) > 1
 
 
@@ -113,16 +113,16 @@ def test_a_trial_without_a_training_that_counts_is_in_no_bin(tmp_path: Path) -> 
     heads = [row for rows in trainings[:2] for each in rows for row in made_up.head_rows(each, {(0, 0): "pppp"})]
     directory = sweep_with_heads(tmp_path / "s", SPEC, trainings, heads)
     with Ledger(directory.place).connect() as connection:
-        sigma = role_rates_by(connection, SPEC)[0].by_parameter[0]
-    assert [(each.n_trials, each.rate.n) for each in sigma.bins if each.n_trials] == [(1, 2)]
+        rows = role_rates_by(connection, SPEC).to_pylist()
+    assert {(row["n_trials"], row["n"]) for row in rows} == {(0, 0), (1, 2)}
 
 
 def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> None:
     directory = _sweep(tmp_path / "s", [{(0, 0): "p"}] * 8, [{(0, 0): "p"}] * 8, *[[{(0, 0): "."}] * 8] * 4)
-    rate = _rates(directory)[0, "positional"].rate
+    rate = _rates(directory)[0, "positional"]
     once = stats.binomtest(2, 6).proportion_ci(method="exact")
-    assert (rate.n, rate.k) == (48, 16)
-    assert (rate.low, rate.high) == pytest.approx((once.low, once.high))
+    assert (rate["n"], rate["k"]) == (48, 16)
+    assert (rate["low"], rate["high"]) == pytest.approx((once.low, once.high))
 
 
 @pytest.mark.slow
@@ -132,18 +132,14 @@ def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_pa
     directory = _sweep(
         tmp_path / "s", [{(0, 0): "pp"}] * 2, [{(0, 0): ".."}, {(0, 0): "pp"}] + [{(0, 0): ".."}] * 10, spec=spec
     )
-    found = _results(directory).roles
-    assert found is not None
-    [rate] = [each for each in found.rates if each.role == "positional"]
-    mean = (1 + 1 / 12) / 2
-    assert (rate.rate.n, rate.rate.k) == (14, 3)
-    assert (rate.rate.share, rate.head_share) == pytest.approx((mean, mean))
-    assert found.emergence[0].curve[-1].share == pytest.approx(mean)
-    [all_sigma] = [each.rate for each in found.by_parameter[0].by_parameter[0].bins if each.n_trials]
-    assert all_sigma.share == pytest.approx(mean)
+    rate, mean = _rates(directory)[0, "positional"], (1 + 1 / 12) / 2
+    assert (rate["n"], rate["k"]) == (14, 3)
+    assert (rate["share"], rate["head_share"], rate["curve"][-1]["share"]) == pytest.approx((mean, mean, mean))
+    [by_sigma, *_] = [row for row in present(_results(directory).role_rates_by) if row["n_trials"]]
+    assert by_sigma["share"] == pytest.approx(mean)
     data = open_sweep(directory.place)
     for by in (None, "layer"):
-        assert data.emergence("positional", by=by).curves[0].curve[-1].share == pytest.approx(mean)
+        assert data.emergence("positional", by=by)["curve"][0].as_py()[-1]["share"] == pytest.approx(mean)
 
 
 def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Path) -> None:
@@ -151,11 +147,10 @@ def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Pat
     timelines = {(0, 0): ["none"], (1, 0): ["mixed"]}
     heads = made_up.head_rows(rows[0], timelines)
     measured = sweep_with_heads(tmp_path / "some", SPEC, [rows], heads, measured=["rare_token"])
-    assert list(_rates(measured)) == [(0, "rare_token"), (0, "mixed"), (1, "rare_token"), (1, "mixed")]
+    assert list(_rates(measured)) == [(0, "rare_token"), (1, "rare_token"), (0, "mixed"), (1, "mixed")]
     assert "| mixed | encoder_self | " in _results(measured).markdown()
     bare = sweep_with_heads(tmp_path / "none", SPEC, [rows], heads, score_names=(), measured=())
-    assert {cell: each.rate.k for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
-    assert {*_SCORES, NO_ROLE} == set(ROLES)
+    assert {cell: each["k"] for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
 
 
 @pytest.mark.slow
@@ -167,13 +162,5 @@ def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
     lost = sweep_with_heads(tmp_path / "lost", SPEC, [failed], made_up.head_rows(failed[0], {(0, 0): "pp"}))
     for directory in (without, idle, lost):
         found = _results(directory)
-        assert found.roles is found.as_json()["roles"] is None
+        assert found.roles is None
         assert "role" not in found.markdown()
-
-
-@pytest.fixture
-def shown(tmp_path: Path) -> SweepDirectory:
-    """3 layers, positional in the encoder from step 4 on, in 3 of 8 trainings."""
-    heads = {(layer, head): "....." for layer in range(3) for head in range(2)}
-    positional = heads | {(0, 1): "...pp"}
-    return _sweep(tmp_path / "s", [positional] * 3 + [heads], [heads] * 4)

@@ -61,16 +61,18 @@ def test_what_is_neither_solved_nor_stuck_has_a_line_of_its_own(tmp_path: Path) 
     assert told.text.startswith("52% end as plateau: neither solved nor counted as stuck")
 
 
+HALF, NOTHING = ["solved", "solved", "plateau", "plateau"], ["plateau"] * 4
+
+
 @pytest.mark.parametrize(
     ("first", "second", "best"),
     [
-        # One training of one trial: the lower bound of its rate is that of the regions where nothing is solved.
-        ([["plateau"] * 4] * 3, [["solved", "plateau", "plateau", "plateau"]], "n_categories 8"),
-        # A region of one trial is best only where no other solves.
-        ([["solved", "solved", "plateau", "plateau"]] * 3, [["solved"] * 4], "n_categories 4"),
-        ([["plateau"] * 4] * 2, [["marginal"] * 4] * 2, "none solved"),
+        ([NOTHING] * 3, [HALF] * 2, "n_categories 8"),
+        # Where only one region has two trials, there is nothing to choose among.
+        ([HALF] * 3, [["solved"] * 4], "none"),
+        ([NOTHING] * 2, [["marginal"] * 4] * 2, "none"),
     ],
-    ids=["the only one that solves", "not one of a single trial", "none where nothing is solved"],
+    ids=["the one that solves", "one region of two trials", "nothing is solved"],
 )
 def test_the_best_region(first: list[list[str]], second: list[list[str]], best: str, tmp_path: Path) -> None:
     spec = small_sweep("cells", space={"n_steps": 8, "n_categories": Categorical(choices=(4, 8))})

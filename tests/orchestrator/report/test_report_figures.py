@@ -93,10 +93,10 @@ def test_cells_are_divided_between_their_outcomes(report: SweepReport) -> None:
 
 def test_learning_curves_name_the_levels_once(report: SweepReport) -> None:
     drawings = _drawn(report, "curves")
-    assert len(drawings) == len(report.curves) == 6
+    assert len(drawings) == len(report.tables["curves"]) == 6
     names = {
-        curve.outcome: [text.text for text in each.iter("text")]
-        for curve, each in zip(report.curves, drawings, strict=True)
+        row["outcome"]: [text.text for text in each.iter("text")]
+        for row, each in zip(report.tables["curves"], drawings, strict=True)
     }
     assert {"mean, zero", "solved"} <= set(names["solved"])  # Two levels as one: their labels would overlap.
     assert not {"mean, zero", "solved"} & set(names["diverged"])

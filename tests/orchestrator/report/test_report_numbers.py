@@ -7,9 +7,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from attnsweep.orchestrator.analysis.learning_curves import read_learning_curves
-from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, Question, rates_by
-from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
+from attnsweep.orchestrator.analysis.learning_curves import learning_curves
+from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, Question
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.report.regions import read_regions
@@ -150,12 +149,12 @@ def test_learning_curves_are_quartiles_and_solved_trainings_stay(tmp_path: Path)
         # Only one of the three reaches the last step, so the curve ends before.
         commit(writer, trial_rows(1, ["plateau"] * 3), {0: [5.0] * 5, 1: [4.0] * 2, 2: [3.0] * 2})
     with Ledger(directory.place).connect() as connection:
-        solved, plateau = read_learning_curves(connection)
-    assert [point.step for point in solved.points] == [0, 1, 2, 4, 8]
-    assert [point.n for point in solved.points] == [3] * 5
-    assert [point.median for point in solved.points] == [8.0, 3.0, 1.0, 0.5, 0.25]
-    assert (solved.points[0].low, solved.points[0].high) == (7.0, 8.0)
-    assert [(point.step, point.median) for point in plateau.points] == [(0, 4.0), (1, 4.0)]
+        solved, plateau = learning_curves(connection)["curve"].to_pylist()
+    assert [point["step"] for point in solved] == [0, 1, 2, 4, 8]
+    assert [point["n"] for point in solved] == [3] * 5
+    assert [point["median"] for point in solved] == [8.0, 3.0, 1.0, 0.5, 0.25]
+    assert (solved[0]["low"], solved[0]["high"]) == (7.0, 8.0)
+    assert [(point["step"], point["median"]) for point in plateau] == [(0, 4.0), (1, 4.0)]
 
 
 def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
@@ -173,9 +172,9 @@ def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
     ]
     directory = sweep_on_disk(tmp_path / "sweep", spec, *trials)
     with Ledger(directory.place).connect() as connection:
-        regions = read_regions(connection, rates_by(connection, spec), pooled_rate, Question())
+        regions = read_regions(connection, spec, Question())
         avoided, sought = (
-            read_regions(connection, rates_by(connection, spec, zero), pooled_rate, Question(zero, is_sought))
+            read_regions(connection, spec, Question(zero, is_sought))
             for zero, is_sought in ((Ending("degenerate_zero"), False), (Ending("degenerate_zero"), True))
         )
     for found, best, share in ((avoided, "4", 0.0), (sought, "8", 1.0)):
@@ -183,8 +182,7 @@ def test_the_most_important_parameters_are_the_axes(tmp_path: Path) -> None:
         assert found.best is not None
         assert (found.labels(found.best)[0], found.best.asked.share) == (("n_categories", best), share)
     assert regions is not None
-    assert regions.explained[0].rates.parameter == "n_categories"
-    assert regions.explained[0].share == 1.0
+    assert next(iter(regions.explained.items())) == ("n_categories", 1.0)
     assert regions.axes[0].parameter == "n_categories"
     assert regions.best is not None
     assert regions.labels(regions.best)[0] == ("n_categories", "4")

@@ -120,10 +120,9 @@ def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
     spec = small_sweep("heads", trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
     directory = sweep_with_heads(tmp_path / "sweep", spec, trials, heads)
     report = read_sweep_report(directory)
-    assert report.results.roles is not None
-    (rate,) = [each for each in report.results.roles.rates if each.role == "positional"]
-    (composition,) = [each for each in report.composition if each.role == "positional"]
-    assert rate.head_share == composition.rate.share == 0.5
+    (rate,) = [row for row in report.tables["roles"] if row["role"] == "positional"]
+    (composition,) = [row for row in report.tables["composition"] if row["role"] == "positional"]
+    assert rate["head_share"] == composition["share"] == 0.5
 
 
 @pytest.mark.slow

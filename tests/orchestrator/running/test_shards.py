@@ -61,7 +61,7 @@ def test_readers_take_both_as_one(home: Path) -> None:
     two, one = (str(home / "two0"), str(home / "two1")), str(home / "one")
     sql = "select count(*) as n, count(distinct trial) as trials from trainings"
     assert json.loads(command("query", *two, sql, "--format", "json").out) == [{"n": 14, "trials": 7}]
-    assert open_sweep(*two).stuck_rates().overall == open_sweep(one).stuck_rates().overall
+    assert open_sweep(*two).stuck_rates() == open_sweep(one).stuck_rates()
     page = make_report(two).text
     assert "14 trainings of 7 trials" in page
 

@@ -8,10 +8,10 @@ import pytest
 from matplotlib.collections import PathCollection
 from numpy.typing import NDArray
 
+from attnsweep import plot_phase
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, ResidualBin, TrialCounts, binned_residuals
 from attnsweep.search_spaces.surface import Floats
-from tests.orchestrator.drawn import legend
 from tests.present import present
 
 X, Y = PlaneAxis("init_sigma", True, 1e-4, 1.0), PlaneAxis("learning_rate", False, 0.0, 2.0)
@@ -37,7 +37,7 @@ def test_the_boundary_is_where_half_are_stuck_and_its_band_holds_it() -> None:
     probability, low, high = diagram.at(line[:, 0], line[:, 1])
     assert probability == pytest.approx(0.5, abs=0.01)
     assert ((low < 0.5) & (high > 0.5)).all()
-    assert diagram.to_arrow().column_names == ["init_sigma", "learning_rate", "probability", "low", "high"]
+    assert diagram.table().column_names == ["init_sigma", "learning_rate", "probability", "low", "high"]
 
 
 def _stripes(width: float) -> Callable[[Floats, Floats, np.random.Generator], NDArray[Any]]:
@@ -71,9 +71,8 @@ def test_a_surface_that_does_not_fit_says_so_first_and_has_no_border() -> None:
     off = [each for each in diagram.residuals() if each.is_off]
     assert f"({len(off)} of {len(diagram.residuals())} cells" in diagram.note
     assert diagram.contour() == []
-    assert legend(diagram.plot()) == ["trial"]
     assert len(off) > 4
-    assert diagram.to_arrow().num_rows == 101**2
+    assert diagram.table().num_rows == 101**2
 
 
 def test_shares_are_off_by_what_chance_does_not_explain() -> None:
@@ -98,7 +97,8 @@ def test_separated_trials_have_a_band_that_holds_the_border() -> None:
     _probability, low, high = diagram.at(np.array([1e-4, 1.0]), np.array([0.1, 1.9]))
     assert low[0] > 0.9 > 0.1 > high[1]
     assert len(diagram.contour()) == 1
-    assert legend(diagram.plot()) == ["half end stuck", "its 95% band", "trial"]
+    [panel] = plot_phase(diagram).axes[:1]
+    assert np.asarray(panel.get_lines()[0].get_xydata()) == pytest.approx(diagram.contour()[0])
 
 
 @pytest.mark.parametrize(("k", "which"), [(0, "none"), (8, "all")])
@@ -106,12 +106,10 @@ def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> No
     diagram = _diagram(lambda *_: np.full(60, k))
     assert diagram.note.startswith(f"{which} of 480 trainings")
     assert (diagram.surface, diagram.residuals(), diagram.contour()) == (None, (), [])
-    assert diagram.to_arrow().num_rows == 0
+    assert diagram.table().num_rows == 0
     with pytest.raises(ValueError, match="no boundary to fit"):
         diagram.at(0.1, 1.0)
-    figure = diagram.plot()
-    assert (figure.get_suptitle().replace("\n", " "), legend(figure)) == (diagram.note, ["trial"])
-    (points,) = [each for each in figure.axes[0].collections if isinstance(each, PathCollection)]
+    (points,) = [each for each in plot_phase(diagram).axes[0].collections if isinstance(each, PathCollection)]
     assert np.asarray(points.get_array()) == pytest.approx(np.full(60, k / 8))
 
 

@@ -36,29 +36,30 @@ def test_more_trials_have_finer_bins(n_trials: int, n_bins: int, n_cells: int) -
     assert len(coarse_bins(DECADES, values)) == 5
 
 
-def test_halves_of_decades_tile_the_range_and_say_where_they_end() -> None:
-    """Halves beyond the range are left out, and those that its end cuts say so."""
+def test_bins_end_where_the_range_does() -> None:
+    """Also where that cuts a decade."""
+    assert _labels(coarse_bins(Float(low=0.01, high=0.5, log=True))) == ["1e-2..1e-1", "1e-1..5e-1"]
+    assert _labels(coarse_bins(Int(low=2, high=300, log=True))) == ["2..9", "10..99", "100..300"]
     dimension = Float(low=2e-4, high=3.0, log=True)
     values = _evenly(dimension, 2000)
     bins = fine_bins(dimension, values)
-    assert _labels(bins)[:3] == ["1e-4..3.16e-4", "3.16e-4..1e-3", "1e-3..3.16e-3"]
-    assert _labels(bins)[-1] == "1e0..3.16e0"
+    assert _labels(bins)[:3] == ["2e-4..4.47e-4", "4.47e-4..1e-3", "1e-3..3.16e-3"]
+    assert _labels(bins)[-1] == "1.73e0..3e0"
     ends = [(low, high) for _, low, high in bins.ranges()]
     assert (ends[0][0], ends[-1][1]) == (2e-4, 3.0)
     assert all(high == low for (_, high), (low, _) in itertools.pairwise(ends))
     assert sum(_sizes(bins, values)) == 2000
-    assert min(_sizes(bins, values)) > 90
-    assert bins.place([1e-3, 10**-2.5, 3.0]) == [2, 3, len(bins) - 1]
+    assert bins.place([1e-3, 10**-2.5, 3.0]).tolist() == [2, 3, len(bins) - 1]
 
 
 @pytest.mark.parametrize(
     ("dimension", "values", "labels"),
     [
         (Int(low=2, high=8), [2, 3, 4, 5, 6, 7, 8] * 300, ["2", "3", "4", "5", "6", "7", "8"]),
-        (Int(low=1, high=3, log=True), [1, 2, 3] * 700, ["1e0..1.78e0", "1.78e0..2.37e0", "2.37e0..3.16e0"]),
+        (Int(low=1, high=3, log=True), [1, 2, 3] * 700, ["1", "2", "3"]),
         (Float(low=0.0, high=1.0), [0.1, 0.5, 0.9] * 700, ["0..0.2", "0.2..0.4", "0.4..0.6", "0.6..0.8", "0.8..1"]),
         (Float(low=0.3, high=0.3), [0.3] * 3000, ["0.3..0.3"]),
-        (Float(low=1e-4, high=1e-4, log=True), [1e-4] * 3000, ["1e-4..1e-3"]),
+        (Float(low=1e-4, high=1e-4, log=True), [1e-4] * 3000, ["1e-4..1e-4"]),
         (Categorical(choices=("a", "b")), ["a", "b"] * 3000, ["a", "b"]),
     ],
 )

@@ -4,36 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.analysis.rates.answers import outcome_counts
-from attnsweep.orchestrator.analysis.rates.bins import coarse_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
     SOLVED,
     STUCK,
     Ending,
-    ParameterRates,
     Question,
     binned_rates,
+    by_title,
     loss_median,
-    rates_in_bins,
     read_question,
     stuck_rate,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooled_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate
+from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts
 from attnsweep.orchestrator.analysis.results import read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.search_spaces import Categorical, Float, Int, Sequential, measured
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, measured
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.dimensions import Scalar, Varied
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
-
-Trial = tuple[dict[str, Scalar], int]
-"""The values of the swept parameters, and the number of stuck trainings among 4."""
-
-
-def _counts(rates: ParameterRates) -> dict[str, tuple[int, int]]:
-    return {each.label: (each.rate.n, each.rate.k) for each in rates.bins}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +33,7 @@ def _counts(rates: ParameterRates) -> dict[str, tuple[int, int]]:
         (
             Float(low=5e-4, high=3.0, log=True),
             (5e-4, 1e-3, 0.09, 0.1, 3.0),
-            {"1e-4..1e-3": 1, "1e-3..1e-2": 1, "1e-2..1e-1": 1, "1e-1..1e0": 1, "1e0..1e1": 1},
+            {"5e-4..1e-3": 1, "1e-3..1e-2": 1, "1e-2..1e-1": 1, "1e-1..1e0": 1, "1e0..3e0": 1},
         ),
         (Float(low=1e-2, high=1.0, log=True), (1.0,), {"1e-2..1e-1": 0, "1e-1..1e0": 1}),
         (Int(low=2, high=8), (8,), {"2": 0, "3": 0, "4..5": 0, "6": 0, "7..8": 1}),
@@ -58,19 +49,35 @@ def _counts(rates: ParameterRates) -> dict[str, tuple[int, int]]:
 def test_coarse_bins_are_decades_five_equal_parts_or_values(
     dimension: Varied, values: tuple[Scalar, ...], counts: dict[str, int]
 ) -> None:
-    rates = rates_in_bins("x", dimension, [(value, (4, 3)) for value in values], pooled_rate, coarse_bins)
-    assert {each.label: each.n_trials for each in rates.bins} == counts
-    assert _counts(rates) == {label: (4 * n, 3 * n) for label, n in counts.items()}
+    spec = small_sweep("bins", space={"x": dimension})
+    of_trial = dict(enumerate(values))
+    rows = binned_rates([spec], {"x": of_trial}, dict.fromkeys(of_trial, (4, 3)))
+    assert {row["bin"]: row["n_trials"] for row in rows} == counts
+    assert {row["bin"]: (row["n"], row["k"]) for row in rows} == {label: (4 * n, 3 * n) for label, n in counts.items()}
     if isinstance(dimension, Float):
-        assert (rates.bins[0].low, rates.bins[-1].high) == (dimension.low, dimension.high)
+        assert (rows[0]["low_end"], rows[-1]["high_end"]) == (dimension.low, dimension.high)
 
 
 def test_trials_that_do_not_use_a_parameter_are_in_none_of_its_bins() -> None:
     spec = small_sweep("some", space={"momentum": Float(0.0, 1.0), "beta_1": Categorical((0.5, 0.9))})
-    rows: list[list[Scalar]] = [[0.95, None], [None, 0.5], [None, 0.5]]
-    momentum, beta = binned_rates(spec, rows, [(4, 1)] * 3, pooled_rate)
-    assert [each.n_trials for each in momentum.bins] == [0, 0, 0, 0, 1]
-    assert [each.n_trials for each in beta.bins] == [2, 0]
+    values: dict[str, dict[int, Scalar]] = {
+        "momentum": {0: 0.95, 1: None, 2: None},
+        "beta_1": {0: None, 1: 0.5, 2: 0.5},
+    }
+    rows = binned_rates([spec], values, dict.fromkeys(range(3), (4, 1)))
+    assert [row["n_trials"] for row in rows] == [0, 0, 0, 0, 1, 2, 0]
+
+
+def test_a_conditional_parameter_has_bins_under_each_condition() -> None:
+    branches = Conditional(on="optimizer", among=("sgd",), then=Float(0.0, 1.0), otherwise=Categorical((0.5,)))
+    spec = small_sweep("some", space={"optimizer": Categorical(("sgd", "adam")), "momentum": branches})
+    values: dict[str, dict[int, Scalar]] = {"optimizer": {0: "sgd", 1: "adam"}, "momentum": {0: 0.95, 1: 0.5}}
+    found = by_title(binned_rates([spec], values, dict.fromkeys(range(2), (4, 1))))
+    assert {title: [row["n_trials"] for row in rows] for title, rows in found.items()} == {
+        "optimizer": [1, 1],
+        "momentum (optimizer=sgd)": [0, 0, 0, 0, 1],
+        "momentum (not optimizer=sgd)": [1],
+    }
 
 
 def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path: Path) -> None:
@@ -101,7 +108,7 @@ def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) 
         assert complete_trials(connection, rule) == [0, 1, 2]
         assert complete_trials(connection, 8) == [0, 2]
         best = present(read_preferred(connection, spec).best)
-        assert (best.trial, best.rate) == (0, Rate(8, 0, *sequential_interval(0, 8)))
+        assert (best.trial, best.rate) == (0, Rate(8, 0, 0.0, *sequential_interval(0, 8)))
 
 
 @pytest.mark.slow

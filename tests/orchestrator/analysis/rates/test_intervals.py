@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnsweep.orchestrator.analysis.rates.intervals import (
+    NOTHING,
     Rate,
     binomial_rate,
     mean_rate,
@@ -18,8 +19,7 @@ from tests.present import present
 
 
 def test_nothing_counted_has_no_interval() -> None:
-    assert binomial_rate(0, 0) == pooled_rate([]) == pooled_rate([(0, 0), (0, 0)]) == Rate(0, 0, None, None)
-    assert binomial_rate(0, 0).share is None
+    assert binomial_rate(0, 0) == pooled_rate([]) == pooled_rate([(0, 0), (0, 0)]) == NOTHING
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=60))
@@ -53,9 +53,9 @@ def test_replicates_that_always_agree_count_once_per_trial() -> None:
 
 def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:
     rule = Sequential()
-    assert trial_rate(rule, 3, 40) == mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, *sequential_interval(3, 40))
+    assert trial_rate(rule, 3, 40) == mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, 3 / 40, *sequential_interval(3, 40))
     assert trial_rate(8, 3, 8) == binomial_rate(3, 8)
-    assert mean_rate([]) == trial_rate(rule, 0, 0) == Rate(0, 0, None, None)
+    assert mean_rate([]) == trial_rate(rule, 0, 0) == NOTHING
 
 
 @pytest.mark.slow

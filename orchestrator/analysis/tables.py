@@ -1,0 +1,77 @@
+"""Tables of analyses: made, shown, written as JSON and as Markdown."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from attnsweep.orchestrator.analysis.labels import clipped
+from attnsweep.orchestrator.terminal import PlainConsole, plain
+
+Row: TypeAlias = dict[str, Any]
+Columns: TypeAlias = Mapping[str, Any]
+"""`str`, `int`, `float` or an Arrow type by name."""
+
+_MOST_ROWS, _MOST_IN_A_CELL = 100, 60
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+
+
+def table_of(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Also without rows, or where a column has only nulls."""
+    schema = pa.schema([(name, _TYPES.get(kind, kind)) for name, kind in columns.items()])
+    return pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows], schema)
+
+
+def show(table: pa.Table, console: Console | None = None) -> None:
+    """Prints the first 100 rows of a table, numbers with four digits, and lists by their lengths."""
+    shown = Table(
+        *(Column(Text(plain(name)), overflow="fold") for name in table.column_names), box=None, header_style="bold"
+    )
+    for row in table.slice(0, _MOST_ROWS).to_pylist():
+        shown.add_row(*(Text(_cell(value)) for value in row.values()))
+    if table.num_rows > _MOST_ROWS:
+        shown.caption = f"the first {_MOST_ROWS} of {table.num_rows:,} rows"
+    (console or PlainConsole()).print(shown)
+
+
+def to_json(value: object) -> str:
+    """One line of JSON: a table as a list of its rows, a record as an object; numbers that are not finite are null."""
+    return json.dumps(as_json(value), allow_nan=False)
+
+
+def as_json(value: Any) -> Any:
+    """As `to_json`, before it becomes a text."""
+    match value:
+        case pa.Table():
+            return as_json(value.to_pylist())
+        case Mapping():
+            return {key: as_json(item) for key, item in value.items()}
+        case tuple() | list():
+            return [as_json(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return value
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = (f"| {' | '.join(map(str, row))} |" for row in rows)
+    return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *lines])
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case float():
+            return f"{value:.4g}"
+        case list():
+            return f"[{len(value)}]"
+    return plain(clipped(value, _MOST_IN_A_CELL))
