@@ -1,4 +1,4 @@
-"""Checks a sweep on a random sample of its trainings: refuses what cannot work, warns of what looks unwise."""
+"""Checks a sweep on a random sample of its trainings, and refuses what cannot work."""
 
 import time
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def _shape(parameters: TrainingParameters) -> str:
     return repr(parameters.static_key())
 
 
-def check_new(spec: Sweep, workload: Workload[Any]) -> str | None:
+def check_new(spec: Sweep, workload: Workload[Any]) -> None:
     """As `check_starts`; also refuses `stop_when` on a metric that the workload does not measure."""
     sample, conditions = Sample.of(spec, workload), set[str]()
     for training, *_ in sample.shapes:
@@ -76,13 +76,11 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> str | None:
             conditions.add(stop_when)
             with training_settings(), users_code(f"{spec.workload}: measure", "metrics by name", "correct it"):
                 Pack(workload, [training]).advance(1, n_probes=1)
-    return check_starts(sample)
+    check_starts(sample)
 
 
-def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
-    """Returns a warning if trainings start where the gradient is 0 or not finite.
-
-    Looks at a few trainings of each shape until the time is up, and at a few in any case. An error of the workload's
+def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
+    """Looks at a few trainings of each shape until the time is up, and at a few in any case. An error of the workload's
     code is left to the trainings, whose rows will contain it, unless no training can begin.
 
     Raises:
@@ -90,21 +88,21 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> str | None:
             second time.
         UserError: If the workload's code raises in all trainings.
     """
-    until, grad_norms = time.monotonic() + seconds, [np.empty(0)]
+    until, has_begun = time.monotonic() + seconds, False
     with training_settings():
         # The largest first: what differs within a shape is seen in time.
         for trainings in sorted(sample.shapes, key=len, reverse=True):
             try:
-                grad_norms.append(_start(sample, trainings, until))
+                _start(sample, trainings, until)
             except (UserError, *STOPS):
                 raise
             except BaseException:  # noqa: BLE001  # The trainings' rows will contain it.
                 continue
+            has_begun = True
             if time.monotonic() > until:
                 break
-        if len(grad_norms) == 1:
+        if not has_begun:
             _check_one_begins(sample)
-    return _start_warning(np.concatenate(grad_norms))
 
 
 def _check_one_begins(sample: Sample) -> None:
@@ -125,33 +123,19 @@ def _check_one_begins(sample: Sample) -> None:
         raise raised
 
 
-def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> NDArray[np.float64]:
-    workload, grad_norm = sample.workload, np.empty(0)
-    # The module of the first training is compared with the modules of the other trainings in the list, a few at a time.
-    # If there are no others, it is compared with itself, built again.
+def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> None:
+    workload = sample.workload
+    # A lone module is compared with itself, built again.
     others = trainings[1:] or trainings
     _compute(workload, trainings[:1])
     if user_code_of(workload) is not None:
-        grad_norm = _rehearse(workload, trainings[:_REHEARSED])
+        _rehearse(workload, trainings[:_REHEARSED])
         other_seed = Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))
         _compare(workload, [*trainings, other_seed])
     for first in range(0, len(others), _SIDE_BY_SIDE):
         check_alike(workload, Lanes([trainings[0], *others[first : first + _SIDE_BY_SIDE]], torch.device("cpu")))
         if time.monotonic() > until:
             break
-    return grad_norm
-
-
-def _start_warning(grad_norm: NDArray[np.float64]) -> str | None:
-    at_zero = (
-        "start where the gradient is 0 and will stay there. Weights that are 0 in the module stay 0 if init_sigma is"
-        " null: draw them (nn.init), or set init_sigma"
-    )
-    not_finite = "start with a held-out loss or gradient that is no finite number, and will end as diverged"
-    for is_so, what in ((grad_norm == 0, at_zero), (~np.isfinite(grad_norm), not_finite)):
-        if is_so.any():
-            return f"warning: {is_so.sum()} of {is_so.size} trainings, drawn from this sweep at random, {what}"
-    return None
 
 
 def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
@@ -162,7 +146,7 @@ def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
             over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
 
 
-def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> NDArray[np.float64]:
+def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
     evidence, values = _measured(workload, trainings, seed=0)
     check_spelling(f"{workload.name}: metrics", evidence.metrics)
     judged(workload, trainings[0].parameters, evidence)
@@ -174,7 +158,6 @@ def _rehearse(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> ND
             expected = "numbers that follow from the training's parameters and seed, and the step"
             fix = "draw all random numbers in `data`, with its argument `draw`, none by torch.randn, NumPy or random"
             raise SpecError(subject, given=given, expected=expected, fix=fix)
-    return np.where(np.isnan(evidence.metrics["eval_loss"]), np.nan, evidence.metrics["grad_norm"])[:, 0]
 
 
 def _measured(

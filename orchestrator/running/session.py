@@ -109,11 +109,9 @@ def run_sweep(
     # What is found by the working directory alone, no `resume` would find. So the copy that trains does not either.
     with chdir("/"):
         workload = stored_copy(spec, workload)
-        warning = check_new(spec, workload)
+        check_new(spec, workload)
     engine, reason = engine_for(spec, workload, resources.engine, run.say)
     with open_resources(resources) as start_pool:
-        if warning is not None:
-            run.say(warning)
         if engine == "compiled":
             run.say("training in compiled steps: compiling takes some seconds, once for each shape and machine")
         environment, declared = Environment.current(engine), workload.parameters.declared()

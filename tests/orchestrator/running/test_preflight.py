@@ -106,41 +106,6 @@ def test_a_mistake_that_the_first_step_shows_is_refused(mistake: str, subject: s
     assert not (tmp_path / "sweep").exists()
 
 
-ZEROS = """
-import attnsweep as at
-from torch import nn
-
-
-def model(depth: int = 1):
-    module = nn.Sequential(*(nn.Linear(3, 3) for _ in range(depth)))
-    for value in module.parameters():
-        nn.init.zeros_(value)
-    return module
-
-
-def data(draw, batch_size: int = 8):
-    x = draw.normal(batch_size, 3)
-    return x, x @ draw.fixed.normal(3, 3)
-
-
-def loss(module, output, target):
-    return (module[:-1](target) @ module[-1].weight.t() - target).square().mean()
-
-
-zeros = at.problem("zeros", model=model, data=data, loss=loss)
-"""
-
-
-def test_starts_of_zeros_are_warned_of_where_the_gradient_is_zero(tmp_path: Path) -> None:
-    (tmp_path / "zeros.py").write_text(ZEROS)
-    path = f"{tmp_path / 'zeros.py'}:zeros"
-    assert check_starts(Sample.of(_spec(path), load_workload(path))) is None
-    warning = check_starts(Sample.of(_spec(path, depth=2), load_workload(path)))
-    assert warning is not None
-    assert warning.startswith("warning: 4 of 4 trainings")
-    assert check_starts(Sample.of(_spec(path, depth=2, init_sigma=0.1), load_workload(path))) is None
-
-
 @pytest.mark.parametrize(
     ("text", "subject"),
     [("clamp 5:0 none 0..", "intervention"), ("freeze attention.querry 0..1", "intervention")],
