@@ -1,6 +1,6 @@
 """Pruning: when a trial is decided, what its trainings become, and what is left after a kill. No Ray, no MLflow."""
 
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, open_study
-from attnsweep.orchestrator.running.study_storage import Journal, read_trials
+from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.running.trials import Pruning
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
@@ -102,35 +102,6 @@ def test_a_decision_outlives_the_driver_and_a_step_is_decided_once(directory: Sw
     # Another value of the same step, as on another machine, changes nothing.
     assert pruning.answer(again, _probed(4, 5.0, 5.0, 5.0, 5.0)) == [2, 3]
     assert pruning.answer(again, _probed(8, 5.0, 5.0, 5.0, 5.0)) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("n_stored", [0, 1, 2])
-def test_a_report_that_a_kill_cuts_short_is_decided_again_and_alike(n_stored: int, tmp_path: Path) -> None:
-    """Its entries: the decision, the pruner's note, the value."""
-
-    def reported(name: str, n_stored: int) -> list[Any]:
-        spec = _spec(pruner=Pruner("successive_halving", min_resource=2, reduction_factor=2))
-        directory = SweepDirectory.create(tmp_path / name, spec, {})
-        study, append, calls = _begun(directory, 2)[0], Journal.append_logs, iter(range(n_stored))
-        study.report(0, 2, 0.5, may_prune=True)
-
-        def until_killed(journal: Journal, entries: list[dict[str, Any]]) -> None:
-            if next(calls, None) is None:
-                raise KeyboardInterrupt
-            append(journal, entries)
-
-        with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
-            patch.setattr(Journal, "append_logs", until_killed)
-            study.report(1, 2, 5.0, may_prune=True)
-        study.save()
-        study = open_study(directory)
-        # The trainer ends what has been pruned by itself.
-        study.report(1, 2, 5.0, may_prune=1 not in study.pruned)
-        study.save()
-        assert study.pruned == {1: 2}
-        return [(each.intermediate_values, each.system_attrs, each.user_attrs) for each in read_trials(directory)]
-
-    assert reported("killed", n_stored) == reported("undisturbed", 3)
 
 
 SPEC = (

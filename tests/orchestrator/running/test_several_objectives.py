@@ -5,7 +5,7 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from optuna.trial import TrialState
@@ -17,7 +17,6 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import Told, ended_trainings
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_contents
@@ -79,23 +78,3 @@ def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_
     summary.print(Console(file=screen, width=200))
     assert f"{stored['feasible_trials']} of 6 trials meet the constraints: loss_quantile <= 0.95" in screen.getvalue()
     assert f"Pareto front: #{stored['pareto_front'][0]['trial']}" in screen.getvalue()
-
-
-def test_parents_of_nsga2_follow_from_what_was_told_before(tmp_path: Path) -> None:
-    """The first generation of 50 trials is random; the second is drawn from those that are good in any objective."""
-
-    def drawn(name: str, sign: float, *, resumed: bool) -> list[Any]:
-        spec = sweeps.small_sweep(sampler="nsga2", trials=56, objective=GOALS["objective"])
-        study, asked = open_study(SweepDirectory.create(tmp_path / name, spec, {})), []
-        for trial in range(56):
-            if resumed and trial == 53:
-                study.save()
-                study = open_study(SweepDirectory.open(tmp_path / name))
-            asked.append(study.ask().values)
-            sigma = cast(float, asked[-1]["init_sigma"])
-            study.tell(trial, Told((sign * sigma, sign * sigma**2), {}))
-        return asked
-
-    undisturbed, other = drawn("a", 1.0, resumed=False), drawn("b", -1.0, resumed=False)
-    assert drawn("c", 1.0, resumed=True) == undisturbed
-    assert (undisturbed[:50] == other[:50], undisturbed[50:] == other[50:]) == (True, False)

@@ -34,3 +34,13 @@ def test_the_parameters_whose_rates_differ_most_are_shown(tmp_path: Path) -> Non
     shown = [name for name in VARIED if f"\n {name} " in told.getvalue()]
     assert len(shown) == MOST_PARAMETERS < len(VARIED)
     assert "init_sigma" in shown
+
+
+def test_a_run_that_ended_before_its_first_training_says_how_to_continue_and_nothing_else(tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "s", small_sweep("s"))
+    summary = summarize(directory, refused={}, finished=False, seconds=1.0, n_before=0, replays=None)
+    told = io.StringIO()
+    summary.print(Console(file=told, width=200))
+    title, last = told.getvalue().strip().splitlines()
+    assert title.endswith("0 trainings of 0 trials")
+    assert last == f"interrupted; continue with: attnsweep resume {tmp_path / 's'}"
