@@ -1,10 +1,8 @@
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import optuna
 import pyarrow.compute as pc
-from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -130,10 +128,6 @@ class OptunaStudy(Study):
             stored = optuna.create_study(
                 storage=self._storage, study_name=directory.sweep, directions=directions, load_if_exists=True
             )
-            if stored.metric_names is None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ExperimentalWarning)
-                    stored.set_metric_names([objective.label for objective in self._spec.objectives])
             self._id = self._storage.get_study_id_from_name(directory.sweep)
             for trial in stored.get_trials(deepcopy=False):
                 self._remember(trial)
