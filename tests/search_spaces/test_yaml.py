@@ -13,32 +13,23 @@ name: mine
 workload: category_pairs
 space:
   variant: {kind: categorical, choices: [positions_only, categories_only]}
-  attention_activation:
-    kind: conditional
-    on: variant
-    among: [positions_only]
-    then: {kind: categorical, choices: [identity, softmax]}
+  skip: {kind: conditional, on: variant, among: [positions_only], then: true}
   init_sigma: {kind: float, low: 1e-4, high: 3, log: true}
   gradient_clip_norm: null
   n_categories: {kind: int, low: 4, high: 12}
-  skip: true
 trials: 20
 replicates: {width: 0.1, at_most: 64}
 objective: {kind: stuck_rate, direction: maximize}
 """
-
 MEANT = Sweep(
     name="mine",
     workload="category_pairs",
     space={
         "variant": Categorical(("positions_only", "categories_only")),
-        "attention_activation": Conditional(
-            on="variant", among=("positions_only",), then=Categorical(("identity", "softmax"))
-        ),
+        "skip": Conditional(on="variant", among=("positions_only",), then=True),
         "init_sigma": Float(1e-4, 3.0, log=True),
         "gradient_clip_norm": None,
         "n_categories": Int(4, 12),
-        "skip": True,
     },
     trials=20,
     replicates=Sequential(width=0.1, at_most=64),
@@ -67,11 +58,8 @@ def test_a_workload_beside_the_file_is_found(tmp_path: Path) -> None:
         ("a: 1\na: 2", 'found duplicate key "a"'),
         ("a: [", "line 1"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
-        ("&a [*a]", "nested too deeply"),
         pytest.param("[" * 1000, "nested too deeply", id="deep"),
-        ("- 1", "expected fields with values: name, workload"),
         ("", "expected fields with values: name, workload"),
-        ("name: a\nworkload: b\nspace: {}\ntrails: 3", "trails"),
         (
             "name: a\nworkload: b\nspace: {x: {low: 0.1}}\ntrials: 1",
             "expected a value, or a mapping with the field `kind`",
@@ -92,13 +80,9 @@ HEAD = "name: a\nworkload: category_pairs\ntrials: 1\nspace:\n"
     ("text", "subject"),
     [
         (HEAD + "  n_steps: 3\n  init_sigma: 2026-01-01T10:00:00", "space.init_sigma"),
-        (
-            HEAD + "  init_sigma: {kind: categorical, choices: [0.1, !!binary eA==]}",
-            "space.init_sigma.choices.1",
-        ),
-        (HEAD + "  init_sigma:\n    kind: float\n    low: 2\n    high: 1\n", "space.init_sigma.low"),
-        (HEAD + "  d_model, n_heads:\n    kind: zip\n    rows: [[1]]\n", "space.d_model, n_heads.rows"),
-        (HEAD.replace("trials", "trails"), "trails"),
+        (HEAD + "  init_sigma: {kind: categorical, choices: [0.1, !!binary eA==]}", "space.init_sigma.choices.1"),
+        (HEAD + "  init_sigma: {kind: float, low: 2, high: 1}\n", "space.init_sigma.low"),
+        (HEAD + "  d_model, n_heads: {kind: zip, rows: [[1]]}\n", "space.d_model, n_heads.rows"),
     ],
 )
 def test_a_mistake_names_its_field(text: str, subject: str, tmp_path: Path) -> None:
