@@ -97,10 +97,7 @@ def test_it_leaves_a_boundary_that_it_knows_for_one_that_may_be() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"objective": LossQuantile()}, "objective"),
-        ({"space": {"optimizer": Categorical(choices=("sgd", "adam"))}}, "space"),
-    ],
+    [({"objective": LossQuantile()}, "objective"), ({"space": {"optimizer": Categorical(("sgd", "adam"))}}, "space")],
 )
 def test_a_sweep_without_a_boundary_to_find_is_refused(changes: dict[str, Any], message: str) -> None:
     fields: dict[str, Any] = {"name": "s", "workload": "category_pairs", "trials": 8, "sampler": "boundary"}

@@ -71,16 +71,6 @@ def _sweep(**changes: Any) -> Sweep:
         ({"where": "n_steps > 3"}, "where"),
         ({"space": {"n_steps": Derived("2 * batch_size")}}, "space.n_steps.formula"),
         ({"space": {"a": Derived("b"), "b": Derived("1")}}, "space.a.formula"),
-        (
-            {
-                "space": {
-                    "n_steps": Derived("batch_size"),
-                    "skip": Categorical((True, False)),
-                    "batch_size": Conditional(on="skip", among=(True,), then=4),
-                }
-            },
-            "space.n_steps.formula",
-        ),
         ({"space": {"n_steps": Derived("4 / 3")}}, "n_steps"),
         ({"space": {"n_steps": 3, "batch_size": Derived("n_steps / 0")}}, "batch_size.formula"),
         ({"space": {"n_categories": Categorical((4, 6))}, "where": "n_categories > 6"}, "where"),

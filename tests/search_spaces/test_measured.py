@@ -79,15 +79,6 @@ def test_it_is_finite_and_between_the_extremes(
     assert value in {-WORST_LOSS, WORST_LOSS} | {min(each, WORST_LOSS) for each in loss if each is not None}
 
 
-def test_a_diverged_training_counts_as_the_worst() -> None:
-    outcome = ["diverged", "solved", "solved"]
-    stuck = [False] * 3
-    assert objective_value(LossQuantile(quantile=1.0), outcome, stuck, [None, 1.0, 2.0]) == WORST_LOSS
-    assert objective_value(LossQuantile(quantile=0.5), outcome, stuck, [None, 1.0, 2.0]) == 2.0
-    assert objective_value(StuckRate(), outcome, stuck, [None, 1.0, 2.0]) == pytest.approx(1 / 3)
-    assert objective_value(StuckRate(direction="maximize"), outcome, stuck, [None, 1.0, 2.0]) == 0.0
-
-
 def test_a_rate_counts_the_trainings_that_end_with_its_outcome() -> None:
     outcome, stuck = ["solved", "solved", "marginal", "plateau", "diverged"], [False, False, True, False, False]
     loss = [0.0] * 5

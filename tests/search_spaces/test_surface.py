@@ -14,16 +14,6 @@ def _trials(n_trials: int = 80) -> tuple[Floats, Floats, Floats]:
     return x_TD, np.full(n_trials, 8.0), rng.binomial(8, chance).astype(float)
 
 
-def test_a_held_out_share_is_that_of_a_fit_without_the_trial() -> None:
-    x_TD, n, k = _trials()
-    found, zero = fit_logit(x_TD, n, k), np.zeros(80)
-    for at in range(0, 80, 16):
-        others = np.arange(80) != at
-        alone = fit_logit(x_TD[others], n[others], k[others], variances=[found.terms.variance])
-        zero[at] = found.held_out_T[at] - expit(alone.at(x_TD[at : at + 1])[0])[0]
-    assert np.abs(zero).max() < 0.02
-
-
 def test_imagined_trainings_make_it_surer_where_they_are_and_move_nothing() -> None:
     there = np.array([[0.3, 0.3], [-0.8, 0.8]])
     before = fit_logit(*_trials(40))

@@ -1,19 +1,16 @@
 """Sweeps: equal to their JSON, and clear about a mistake."""
 
-import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, Sequential, StuckRate, Sweep, Zip
+from attnsweep import Categorical, Conditional, Float, Int, LossQuantile, Rate, StuckRate, Sweep, Zip
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.loading import assignments, load_sweep, shipped_names
-from attnsweep.search_spaces.replication import most_wanted
-from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.registry import load_workload
@@ -24,28 +21,19 @@ scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(a
 names = st.text("abcdefghij_", min_size=1, max_size=8)
 floats = st.builds(
     lambda low, ratio, log: Float(low=low, high=low * ratio, log=log),
-    st.floats(1e-300, 1e100),
-    st.floats(1, 1e10),
-    st.booleans(),
+    *(st.floats(1e-300, 1e100), st.floats(1, 1e10), st.booleans()),
 )
 ints = st.builds(lambda low, more: Int(low=low, high=low + more), st.integers(-(10**9), 10**9), st.integers(0, 10**9))
-categoricals = st.builds(lambda choices: Categorical(choices=tuple(choices)), st.lists(scalars | names, min_size=1))
-simple = scalars | names | floats | ints | categoricals
-conditionals = st.builds(
-    lambda on, among, then, otherwise: Conditional(on=on, among=tuple(among), then=then, otherwise=otherwise),
-    names,
-    st.lists(scalars | names, min_size=1),
-    simple,
-    simple,
-)
+choices = st.lists(scalars | names, min_size=1).map(tuple)
+simple = scalars | names | floats | ints | st.builds(Categorical, choices=choices)
 sweeps = st.builds(
     Sweep,
     name=st.just("s"),
     workload=st.text(),
-    space=st.dictionaries(names, simple | conditionals, max_size=5),
-    sampler=st.sampled_from(get_args(Sampler)),
+    space=st.dictionaries(
+        names, simple | st.builds(Conditional, on=names, among=choices, then=simple, otherwise=simple), max_size=5
+    ),
     trials=st.integers(1, 2**31 - 1),
-    replicates=st.integers(1, 10**6) | st.builds(Sequential, width=st.floats(1e-3, 0.99)),
     seed=st.integers(0, 2**63 - 1),
     objective=st.builds(StuckRate) | st.builds(LossQuantile, quantile=st.floats(0, 1)),
 )
@@ -68,9 +56,6 @@ def test_shipped_sweeps_fit_their_workloads(name: str) -> None:
     sweep = load_sweep(name)
     assert sweep.name == name
     assert sweep.description
-    # `--trials` and `--replicates` change them.
-    numbers = {sweep.trials, most_wanted(sweep.replicates), sweep.trials * most_wanted(sweep.replicates)} - {1, 2}
-    assert not numbers & {int(each.replace(",", "")) for each in re.findall(r"\b\d[\d,]*", sweep.description)}
     check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 
@@ -83,12 +68,10 @@ VARIANTS = Categorical(("positions_only", "solution_1"))
 ADAM_OR_SGD = Categorical(("adam", "sgd"))
 
 
-@pytest.mark.parametrize(("value", "expected"), [("solution_1", False), ("positions_only", None)])
-def test_fixing_what_a_condition_is_on_settles_the_condition(value: str, expected: bool | None) -> None:
+def test_fixing_what_a_condition_is_on_settles_the_condition() -> None:
     space: dict[str, Any] = {"variant": VARIANTS, "skip": Conditional(on="variant", among=("solution_1",), then=False)}
-    fixed = _sweep(space=space).fix({"variant": value})
-    assert not fixed.conditional()
-    assert fixed.fixed().get("skip") is expected
+    for value, expected in (("solution_1", False), ("positions_only", None)):
+        assert _sweep(space=space).fix({"variant": value}).fixed().get("skip") is expected
 
 
 def test_an_intervention_beyond_the_end_of_all_trainings_is_refused() -> None:
@@ -132,12 +115,10 @@ ADAM_OR_SGD = Categorical(("adam", "sgd"))
     [
         ({"trials": 0}, "trials"),
         ({"replicate": 2}, "replicate"),
-        ({"sampler": "bo"}, "sampler"),
         ({"name": "../x"}, "name"),
         ({"seconds": float("nan")}, "seconds"),
         ({"space": {"x": {"kind": "flaot"}}}, "space.x"),
         ({"space": {"x": {"kind": "float", "low": 2, "high": 1}}}, "space.x.low"),
-        ({"space": {"x": {"kind": "categorical", "choices": []}}}, "space.x.choices"),
         ({"objective": "rate"}, "outcome"),
         ({"space": {"init_sigm": 0.1}}, "init_sigm"),
         ({"space": {"init_sigma": Float(low=-1, high=1)}}, "init_sigma"),

@@ -47,11 +47,6 @@ def test_a_file_is_the_sweep_that_its_python_would_be(tmp_path: Path) -> None:
     assert load(tmp_path, WRITTEN, "sweep.yml") == MEANT
 
 
-def test_a_workload_beside_the_file_is_found(tmp_path: Path) -> None:
-    sweep = load(tmp_path, "name: a\nworkload: mine.py:Mine\nspace: {}\ntrials: 1\n")
-    assert sweep.workload == f"{tmp_path}/mine.py:Mine"
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -60,10 +55,6 @@ def test_a_workload_beside_the_file_is_found(tmp_path: Path) -> None:
         ("a: !!python/object:os.system x", "could not determine a constructor"),
         pytest.param("[" * 1000, "nested too deeply", id="deep"),
         ("", "expected fields with values: name, workload"),
-        (
-            "name: a\nworkload: b\nspace: {x: {low: 0.1}}\ntrials: 1",
-            "expected a value, or a mapping with the field `kind`",
-        ),
         ("name: a\nworkload: b\nspace: {}\ntrials: 1\nsampler: boundry", "did you mean boundary?"),
     ],
 )
