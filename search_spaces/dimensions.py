@@ -183,11 +183,6 @@ class Zip(Positional):
         """A choice among the rows, each as a JSON text such as `[16, 2]`."""
         return Categorical(tuple(json.dumps(row) for row in self.rows))
 
-    @staticmethod
-    def row(text: str) -> list[Scalar]:
-        row: list[Scalar] = json.loads(text)
-        return row
-
 
 class Derived(Positional):
     """A parameter that is computed from others: `Derived("4 * d_model")` (docs/sweeps.md)."""

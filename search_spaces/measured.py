@@ -78,7 +78,6 @@ class OnsetQuantile(Positional):
 
 
 Measured: TypeAlias = StuckRate | Rate | LossQuantile | OnsetQuantile
-"""Any quantity that can be computed for a trial from its trainings."""
 
 
 def goal_of(objective: Measured) -> str:
@@ -87,7 +86,6 @@ def goal_of(objective: Measured) -> str:
 
 
 def _read(given: object) -> object:
-    """As a user writes objectives."""
     if isinstance(given, str):
         return {"kind": given}
     if not isinstance(given, list | tuple):
@@ -104,8 +102,6 @@ Objective: TypeAlias = Annotated[
     Discriminator(lambda given: _SEVERAL if isinstance(given, tuple) else _ONE),
     BeforeValidator(_read),
 ]
-"""The objective of a sweep: one quantity, or several, whose values are reported to the sampler for each trial."""
-
 
 _RATE = re.compile(r"([A-Za-z_]\w*)_rate")
 _ONSET = re.compile(r"([A-Za-z_]\w*)_onset")

@@ -110,7 +110,6 @@ def make_sampler(sweep: Sweep, trial: int) -> BaseSampler:
 
 
 def _learner(sweep: Sweep, trial: int) -> BaseSampler:
-    sweep_seed = sweep.seed % 2**32
     seed = trial_seed(sweep, trial)
     match sweep.sampler:
         case "tpe":
@@ -124,7 +123,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
             return BoundarySampler(
                 distributions(sweep),
                 seed=seed,
-                layout_seed=sweep_seed,
+                layout_seed=sweep.seed % 2**32,
                 n_replicates=n_wanted(sweep.replicates, {}),
                 n_startup=n_startup(sweep),
             )

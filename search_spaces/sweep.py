@@ -200,7 +200,7 @@ class Sweep(SpecModel):
         values: dict[str, Scalar] = {}
         for name, value in drawn.items():
             if isinstance(self.space.get(name), Zip):
-                values |= zip(zipped_names(name), Zip.row(str(value)), strict=True)
+                values |= zip(zipped_names(name), json.loads(str(value)), strict=True)
             else:
                 values[name] = value
         return values

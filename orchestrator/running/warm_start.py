@@ -137,7 +137,7 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
     zipped = spec.space.get(name)
     if isinstance(zipped, Zip):
         row = tuple(has[column] for column in zipped_names(name))
-        fitting = [text for text in zipped.drawn().choices if tuple(Zip.row(str(text))) == row]
+        fitting = [text for text, each in zip(zipped.drawn().choices, zipped.rows, strict=True) if each == row]
         if not fitting:
             raise _MisfitError(f"the values {name}={row}, which are no row of the new sweep's Zip")
         return fitting[0]

@@ -23,22 +23,21 @@ _AXIS = np.linspace(0.01, 0.99, 50)
 GRID = np.stack(np.meshgrid(_AXIS, _AXIS), -1).reshape(-1, 2)
 
 Array = NDArray[np.float64]
-Logit = Callable[[Array], Array]
 
 
 def _wave(points: Array) -> Array:
-    """The surface `wave`: stuck beyond x = 0.35 + sin(2.5 pi y) / 4."""
+    """Stuck beyond x = 0.35 + sin(2.5 pi y) / 4."""
     return 12 * (points[:, 0] - 0.35 - 0.25 * np.sin(2.5 * np.pi * points[:, 1]))
 
 
-def _train(points: Array, rng: np.random.Generator, logit: Logit = _wave) -> Array:
-    return rng.binomial(N, 1 / (1 + np.exp(-logit(points)))).astype(float)
+def _train(points: Array, rng: np.random.Generator) -> Array:
+    return rng.binomial(N, 1 / (1 + np.exp(-_wave(points)))).astype(float)
 
 
-def _error(points: Array, n_stuck: Array, logit: Logit = _wave) -> float:
+def _error(points: Array, n_stuck: Array) -> float:
     """The share of the square that a surface of these trials puts on the wrong side."""
     mean, _ = fit_stuck(points, np.full(len(points), float(N)), n_stuck).at(2 * GRID - 1)
-    return float(np.mean((mean > 0) != (logit(GRID) > 0)))
+    return float(np.mean((mean > 0) != (_wave(GRID) > 0)))
 
 
 def _ask(study: optuna.Study, seed: int, space: Mapping[str, BaseDistribution] = SQUARE) -> optuna.Trial:
@@ -48,17 +47,17 @@ def _ask(study: optuna.Study, seed: int, space: Mapping[str, BaseDistribution] =
     return study.ask(dict(space))
 
 
-def _boundary(n_trials: int, seed: int, logit: Logit = _wave) -> float:
+def _boundary(n_trials: int, seed: int) -> float:
     rng, study = np.random.default_rng(seed), optuna.create_study()
     points, n_stuck = np.zeros((0, 2)), np.zeros(0)
     while len(points) < n_trials:
         asked = [_ask(study, seed) for _ in range(8)]
         batch = np.array([[trial.params["x"], trial.params["y"]] for trial in asked])
-        found = _train(batch, rng, logit)
+        found = _train(batch, rng)
         for trial, k in zip(asked, found, strict=True):
             study.tell(trial, k / N)
         points, n_stuck = np.concatenate([points, batch]), np.concatenate([n_stuck, found])
-    return _error(points, n_stuck, logit)
+    return _error(points, n_stuck)
 
 
 def _random(n_trials: int, seed: int) -> float:
@@ -105,3 +104,13 @@ def test_a_sweep_without_a_boundary_to_find_is_refused(changes: dict[str, Any], 
     with pytest.raises(SpecError) as raised:
         check_sweep(spec, load_workload("category_pairs").parameters)
     assert str(raised.value).startswith(message)
+
+
+def test_imagined_trainings_make_it_surer_where_they_are_and_move_nothing() -> None:
+    rng, there = np.random.default_rng(0), np.array([[0.3, 0.3], [-0.8, 0.8]])
+    points = rng.random((40, 2))
+    before = fit_stuck(points, np.full(40, float(N)), _train(points, rng))
+    after = before.believing(there[:1], 32)
+    assert after.at(there)[0] == pytest.approx(before.at(there)[0])
+    near, far = after.at(there)[1] / before.at(there)[1]
+    assert near < 0.9 < 0.98 < far

@@ -45,11 +45,8 @@ def test_a_statement_is_an_inequality_whichever_way_it_is_written() -> None:
     ("text", "said"),
     [
         ("rate(solved, small)", "A < B or A > B"),
-        ("0.1 < 0.2", "A < B or A > B"),
         ("rate(solved, small) < median(solved, large)", "A < B or A > B"),
-        ("rate(solved before stuck, small) < 0.3", "A < B or A > B"),
         ("median(value loss above 2, small) < 0.3", "A < B or A > B"),
-        ("median(value loss, small) < median(solved, large)", "A < B or A > B"),
         ("rate(solved, small) < 1.2", "a rate compared with a number between 0 and 1"),
         ("rate(solved, small) < rate(stuck, small)", "two different groups"),
         ("rate(solved, smal) < 0.5", "did you mean small?"),

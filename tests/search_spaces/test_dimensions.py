@@ -38,9 +38,7 @@ def _sweep(**space: Any) -> Sweep:
     [
         (lambda: Int(1, 2, low=0), "Int"),  # type: ignore[misc]
         (lambda: Categorical("a", "b"), "Categorical"),  # type: ignore[call-arg,arg-type]
-        (lambda: Float(1), "high"),  # type: ignore[call-arg]
         (lambda: Float(1, 2, step=3), "step"),  # type: ignore[call-arg]
-        (lambda: Int(1.5, 2), "low"),  # type: ignore[arg-type]
         (lambda: Float(2, 1), "low"),
         (lambda: Float(0, 1, log=True), "low"),
         (lambda: DIMENSIONS.validate_json('{"kind":"int","low":1,"high":2,"stop":3}'), "stop"),
