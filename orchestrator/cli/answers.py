@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TextIO
@@ -59,13 +59,6 @@ def say(line: str) -> None:
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
-
-
-def say_passed_over(errors: Sequence[OSError]) -> None:
-    """Says which folders could not be read: names the first with the reason, and counts the others."""
-    if errors:
-        more = f", nor {len(errors) - 1} more" if len(errors) > 1 else ""
-        say(f"not looked into: {errors[0].filename} ({errors[0].strerror}){more}")
 
 
 def console(*, stderr: bool) -> "Console":

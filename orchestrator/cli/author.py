@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 _MOST = 2**31 - 1
 _LONGEST = 24
 """The default limit on the length of a pair's sentences, in words."""
-_WIDE = 120
-"""The least width of a screen, in columns, on which the meanings of parameters fit beside the other columns."""
 Unit: TypeAlias = Literal["characters", "words"]
 """The kind of token into which a text is split."""
 
@@ -108,7 +106,11 @@ def prepare_corpus(
     from attnsweep.orchestrator.tools.prepare_corpus.preparing import prepare_pairs, prepare_text
     from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
 
-    _refuse_misplaced({"--column": column} if unit is None else {"--source": source, "--target": target}, unit)
+    misplaced = {"--column": column} if unit is None else {"--source": source, "--target": target}
+    for flag, value in misplaced.items():
+        if value is not None:
+            expected = "two columns, --source and --target" if unit is None else "one column, --column"
+            raise UserError(flag, given=value, expected=expected, fix="--unit decides which is made")
     settings = PreparationSettings(
         unit=unit or "words",
         min_frequency=min_frequency,
@@ -124,55 +126,24 @@ def prepare_corpus(
     answer(prepared.print, prepared.to_json, as_json=as_json, on_stderr=True)
 
 
-def _refuse_misplaced(options: dict[str, str | None], unit: Unit | None) -> None:
-    for flag, value in options.items():
-        if value is not None and unit is not None:
-            expected = f"no option {flag}, because with --unit a single column is read"
-            raise UserError(flag, given=value, expected=expected, fix="give --column instead")
-        if value is not None:
-            expected = f"no option {flag}, because without --unit two columns are read"
-            raise UserError(flag, given=value, expected=expected, fix="give --source and --target, or add --unit")
-
-
 def _print_workload(name: str, values: "Mapping[str, Value]") -> None:
     """With the engine that would train these values."""
+    from attnsweep.orchestrator.analysis.labels import value_label
     from attnsweep.orchestrator.running.engine_choice import engine_of_shape
     from attnsweep.workloads.registry import load_workload
 
-    workload = load_workload(name)
-    screen = console(stderr=False)
+    workload, screen = load_workload(name), console(stderr=False)
     screen.print(f"{name}: {workload.summary}")
     screen.print(f"engine: {engine_of_shape(workload, values)}\n")
-    rows = [
-        (
-            *(param.name, param.kind.__name__, _shown(values.get(param.name, param.default)), _range(param)),
-            *("static" if param.static else "", param.doc),
-        )
-        for param in workload.parameters.declared().values()
-    ]
-    heads = ("parameter", "type", "default", "range", "static", "meaning")
-    # On a narrow screen the column of meanings would be only one word wide, so meanings are printed as a second table.
-    n_beside = len(heads) if screen.width >= _WIDE else len(heads) - 1
-    for columns in (range(n_beside), (0, *range(n_beside, len(heads)))):
-        if len(columns) > 1:
-            table = listing(*(heads[at] for at in columns))
-            for row in rows:
-                table.add_row(*(row[at] for at in columns))
-            screen.print(table)
-            screen.print()
-    screen.print("Trainings that differ in a static parameter are in different packs.")
+    for each in workload.parameters.declared().values():
+        value, is_static = value_label(values.get(each.name, each.default)), ", static" if each.static else ""
+        screen.print(f"{each.name} = {value}   ({_range(each)}{is_static})", highlight=False)
+        screen.print(f"    {each.doc}", highlight=False)
+    screen.print("\nTrainings that differ in a static parameter are in different packs.")
 
 
 def _range(parameter: "Parameter") -> str:
-    if parameter.choices is not None:
-        words = [", ".join(parameter.choices)]
-    else:
-        bounds = {"> ": parameter.above, ">= ": parameter.low, "<= ": parameter.high}
-        words = [" and ".join(f"{sign}{bound:g}" for sign, bound in bounds.items() if bound is not None)]
-    return ", or ".join(filter(None, [*words, "null" if parameter.optional else ""]))
-
-
-def _shown(value: "Value") -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    bounds = {">": parameter.above, ">=": parameter.low, "<=": parameter.high}
+    within = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
+    words = within if parameter.choices is None else ", ".join(parameter.choices)
+    return f"{parameter.kind.__name__} {words}".strip() + (", or null" if parameter.optional else "")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 _MOST_SECONDS = 60
-_STDERR = 2
-"""The number of stderr. The user's command writes its stdout there, so that it does not mix with our own output."""
 
 at_the_end = partial(Option, rich_help_panel="At the end")
 
@@ -118,15 +116,16 @@ def _draw_report(summary: "Summary") -> None:
 
 def call(command: str, content: str) -> None:
     """Gives a shell command this standard input. If it fails, only a warning is shown."""
+    named = f"attnsweep: {without_credentials(command)!r}"
+    # Its stdout goes to stderr, whose number is 2, so that it does not mix with our own.
+    settings: dict[str, Any] = {"shell": True, "text": True, "stdout": 2, "timeout": _MOST_SECONDS, "check": False}
     try:
-        done = subprocess.run(
-            command, shell=True, input=content + "\n", text=True, stdout=_STDERR, timeout=_MOST_SECONDS, check=False
-        )
+        done = subprocess.run(command, input=content + "\n", **settings)
     except subprocess.TimeoutExpired:
-        say(f"attnsweep: gave up on {without_credentials(command)!r} after {_MOST_SECONDS} s")
+        say(f"{named} was given up after {_MOST_SECONDS} s")
     else:
         if done.returncode:
-            say(f"attnsweep: {without_credentials(command)!r} ended with exit code {done.returncode}")
+            say(f"{named} ended with exit code {done.returncode}")
 
 
 @contextmanager

@@ -1,22 +1,14 @@
-"""Commands that compare results with the literature. Reproductions of published figures are found among the installed
-packages.
+"""`attnsweep reproduce`. Reproductions are found by the entry point group `attnsweep.reproductions`: each entry names a
+sequence of them, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`, also in a user's package."""
 
-A package offers its reproductions through the entry point group `attnsweep.reproductions`. An entry names a sequence
-of reproductions, such as `attnsweep.reproduction.catalog:REPRODUCTIONS`. Fast to import: every command loads its
-libraries when it runs.
-"""
-
-import importlib.metadata
-from collections.abc import Mapping, Sequence
-from importlib.metadata import EntryPoint
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from typer import Argument, Option
 
 from attnsweep.orchestrator.cli.answers import answer, console, say, tell
 from attnsweep.orchestrator.cli.arguments import AsJson
-from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.place_names import new_directory
 from attnsweep.workloads.errors import UserError, did_you_mean
 
@@ -31,39 +23,16 @@ class Outcome(Protocol):
     def to_json(self) -> str: ...
 
 
-@runtime_checkable
 class Reproduction(Protocol):
-    """What `attnsweep reproduce` needs to know and call to reproduce a published figure or table.
-    `attnsweep.Reproduction` implements this interface.
+    """What the command needs of `attnsweep.Reproduction`, which says what each is."""
 
-    Implementers: creating a reproduction must be cheap, because `attnsweep reproduce` lists them all; import torch, Ray
-    and matplotlib in `run`.
+    name: str
+    title: str
+    source: str
+    cost: str
 
-    Attributes:
-        name: The name on the command line.
-        title: What the figure or table shows.
-        source: The publication and its figure or table.
-        cost: The time that the reproduction takes on 2 CPU cores.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def cost(self) -> str: ...
-
-    def chosen(self, *, full: bool) -> "Reproduction":
-        """At the size of the publication, if `full`; raises a `UserError` if it has no other size."""
-
-    def run(self, directory: Path, console: "Console") -> Outcome:
-        """Trains what the reproduction needs, and compares the results with the published ones. Writes the sweeps, the
-        figures and the compared values to the folder `directory`.
-
-        A sweep that an earlier call left unfinished in the directory is resumed.
-        """
+    def chosen(self, *, full: bool) -> "Reproduction": ...
+    def run(self, directory: Path, console: "Console") -> Outcome: ...
 
 
 def reproduce(
@@ -79,79 +48,29 @@ def reproduce(
     """Reproduce a figure or table of the literature, or of the documentation."""
     from attnsweep.orchestrator.storage.place_names import local_path
 
-    reproductions, errors = load_reproductions()
-    for error in errors:
-        say(f"attnsweep: {without_credentials(str(error))}")
+    known = reproductions()
     if name is None:
-        width = max(map(len, reproductions), default=0)
-        for listed in reproductions.values():
+        width = max(map(len, known), default=0)
+        for listed in known.values():
             tell(f"{listed.name:{width}}  {listed.cost:>6}  {listed.title} ({listed.source})")
         return
-    reproduction = find_reproduction(name, reproductions).chosen(full=full)
+    if name not in known:
+        fix = did_you_mean(name, known, otherwise="see `attnsweep reproduce`")
+        raise UserError("NAME", given=name, expected=f"the name of a reproduction: {', '.join(known)}", fix=fix)
+    reproduction = known[name].chosen(full=full)
     path = local_path(new_directory(reproduction.name, directory))
     result = reproduction.run(path, console(stderr=True))
     answer(result.print, result.to_json, as_json=as_json, on_stderr=True)
 
 
-def load_reproductions() -> tuple[dict[str, Reproduction], list[UserError]]:
-    """By name, and an error for each that cannot be loaded or whose name is taken."""
-    reproductions: dict[str, Reproduction] = {}
-    errors = []
-    entries = importlib.metadata.entry_points(group="attnsweep.reproductions")
-    # The entry points of attnsweep itself come first, so that another package cannot replace one of our reproductions.
-    for entry in sorted(entries, key=lambda each: (not each.value.startswith("attnsweep."), each.name, each.value)):
+def reproductions() -> dict[str, Reproduction]:
+    """By name. Ours come first, so that no other package replaces one; a package that can't be imported is said."""
+    found: dict[str, Reproduction] = {}
+    entries = entry_points(group="attnsweep.reproductions")
+    for entry in sorted(entries, key=lambda each: (not each.value.startswith("attnsweep."), each.value)):
         try:
-            offered = _load(entry)
-        except UserError as error:
-            errors.append(error)
-            continue
-        for reproduction in offered:
-            # If a package is installed twice, `entry_points` lists the same reproduction twice, which is no error.
-            if reproduction.name in reproductions and reproduction is not reproductions[reproduction.name]:
-                errors.append(
-                    UserError(
-                        _described(entry),
-                        given=reproduction.name,
-                        expected="a name that no other package offers",
-                        fix="rename it in its package; this reproduction is left out",
-                    )
-                )
-            reproductions.setdefault(reproduction.name, reproduction)
-    return reproductions, errors
+            found |= {each.name: each for each in entry.load() if each.name not in found}
+        except Exception as error:  # noqa: BLE001  # another package may raise anything
+            say(f"attnsweep: left out the reproductions of {entry.value}: {type(error).__name__}: {error}")
 
-
-def find_reproduction(name: str, reproductions: Mapping[str, Reproduction]) -> Reproduction:
-    """Raises a `UserError` that lists the names."""
-    if name not in reproductions:
-        fix = did_you_mean(name, reproductions, otherwise="see `attnsweep reproduce`")
-        known_names = ", ".join(reproductions)
-        raise UserError("NAME", given=name, expected=f"the name of a reproduction: {known_names}", fix=fix)
-    return reproductions[name]
-
-
-def _load(entry: EntryPoint) -> Sequence[Reproduction]:
-    try:
-        offered = entry.load()
-    except (Exception, SystemExit) as error:  # Loading another package's module may raise any exception.
-        raise _unusable(entry, f"a module whose import raises {type(error).__name__}: {error}") from error
-    if not isinstance(offered, Sequence):
-        raise _unusable(entry, type(offered).__name__)
-    for reproduction in offered:
-        if not isinstance(reproduction, Reproduction) or not all(
-            isinstance(getattr(reproduction, text), str) for text in ("name", "title", "source", "cost")
-        ):
-            raise _unusable(
-                entry,
-                f"a sequence with {reproduction!r}, which is no Reproduction whose name, title, source and cost are"
-                " strings",
-            )
-    return offered
-
-
-def _unusable(entry: EntryPoint, given: str) -> UserError:
-    fix = "repair or uninstall its package; its reproductions are left out"
-    return UserError(_described(entry), given=given, expected="a sequence of attnsweep.Reproduction", fix=fix)
-
-
-def _described(entry: EntryPoint) -> str:
-    return f"entry point {entry.name} = {entry.value}"
+    return found

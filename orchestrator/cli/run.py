@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -29,9 +29,6 @@ from attnsweep.orchestrator.storage.annotation import Annotation, parse_tags
 from attnsweep.orchestrator.storage.place_names import new_directory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
-
-if TYPE_CHECKING:
-    from attnsweep.search_spaces.sweep import Sweep
 
 _THIS_MACHINE = Resources()
 _EXITS = {"supported": 0, "refuted": EXIT_REFUTED, "undecided": EXIT_UNDECIDED}
@@ -69,19 +66,6 @@ def run(
     seed: Annotated[int | None, _what(help="Seed of the sampler and of all trainings.")] = None,
     fixed: Fixed = None,
     sampler: Annotated[str | None, _what(help="The sampler, in place of the sweep's.")] = None,
-    target: Annotated[str | None, _what(help="End when a trial meets this, such as 'solved_rate >= 0.95'.")] = None,
-    patience: Annotated[int | None, _what(help="End when this many trials in a row are no better.")] = None,
-    prune_anyway: Annotated[
-        bool, _what("--prune-anyway", help="Use the sweep's pruner although it biases the objective, a stuck rate.")
-    ] = False,
-    curves_every: Annotated[
-        int | None,
-        _what(
-            metavar="K",
-            help="Keep one probe in K of each curve, with the first and the last; default: 1 for up to 250,000"
-            " trainings, 2 for up to 500,000, and so on.",
-        ),
-    ] = None,
     warm_starts: Annotated[
         list[str] | None,
         _what(
@@ -113,29 +97,19 @@ def run(
 ) -> None:
     """Run a sweep: train its models, and summarize how the trainings ended."""
     from attnsweep.orchestrator.storage.place_names import place_of
+    from attnsweep.search_spaces.loading import assignments, load_sweep
 
     began = time.monotonic()
-    sweep = _sweep(
-        spec,
-        fixed,
-        trials=trials,
-        replicates=replicates,
-        seed=seed,
-        sampler=sampler,
-        target=target,
-        patience=patience,
-        prune_anyway=prune_anyway or None,
-        curves_every=curves_every,
-    )
+    sweep = load_sweep(spec).fix(assignments(fixed))
+    changes = {"trials": trials, "replicates": replicates, "seed": seed, "sampler": sampler}
+    sweep = sweep.but(**{name: value for name, value in changes.items() if value is not None})
     shard = on.parse_shard(of_shard)
     if or_resume and directory is None:
-        expected = "an option --dir, so that a later command finds the sweep's directory"
-        raise UserError("--or-resume", given="no option --dir", expected=expected, fix="add --dir DIR")
+        raise UserError("--or-resume", given="no --dir", expected="a directory to find again", fix="add --dir DIR")
     for trial in keep_weights or []:
         if not 0 <= trial < sweep.trials:
-            expected = f"the number of a trial of this sweep, from 0 to {sweep.trials - 1}"
-            fix = "give the number of another trial, or give --trials a higher number"
-            raise UserError("--keep-weights", given=trial, expected=expected, fix=fix)
+            expected = f"a trial's number, from 0 to {sweep.trials - 1}"
+            raise UserError("--keep-weights", given=trial, expected=expected, fix="give another, or more --trials")
     annotation = Annotation(note, parse_tags(tags or []), tuple(sorted({*(keep_weights or ())})))
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
@@ -145,8 +119,7 @@ def run(
     start = run_or_resume if or_resume else run_sweep
     with telling_faults(on_failure):
         summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
-    # Weights are kept for the trials that this call names with `--keep-weights` and for those that an earlier `run`
-    # named.
+    # Those that an earlier `run` named, too.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, began, kept, on_finish, on_failure, report=not no_report, as_json=as_json)
 
@@ -193,20 +166,18 @@ def specs(
     name: Annotated[str | None, Argument(help="The sweep to show.", autocompletion=sweep_names)] = None,
 ) -> None:
     """List the shipped sweeps, or show one as YAML, to change and run."""
-    from attnsweep.search_spaces.loading import sweep_text
+    from attnsweep.search_spaces.loading import load_sweep, shipped_names, sweep_text
 
-    if name is None:
-        _print_sweeps()
-    else:
+    if name is not None:
         typer.echo(sweep_text(name).rstrip())
-
-
-def _sweep(spec: str, fixed: list[str] | None, **fields: object) -> "Sweep":
-    """From a file or by a shipped sweep's name, with the command line's options."""
-    from attnsweep.search_spaces.loading import assignments, load_sweep
-
-    sweep = load_sweep(spec).fix(assignments(fixed))
-    return sweep.but(**{name: value for name, value in fields.items() if value is not None})
+        return
+    table = listing("sweep", "workload", "trainings", "what it answers, and what varies")
+    for each in shipped_names():
+        sweep = load_sweep(each)
+        varied = ", ".join([*sweep.varied(), *sweep.conditional()])
+        replicates = sweep.replicates if isinstance(sweep.replicates, int) else f"up to {sweep.replicates.at_most}"
+        table.add_row(each, sweep.workload, f"{sweep.trials} x {replicates}", f"{sweep.description} ({varied})")
+    console(stderr=False).print(table)
 
 
 @on.with_resources()
@@ -225,17 +196,14 @@ def verify(
     """Decide a claim: draw seeds until it is supported (exit code 0), refuted (5) or undecided at its budget (6)."""
     from attnsweep.search_spaces.claim import load_claim
 
-    file_claim = None
-    if Path(claim).suffix in (".yaml", ".yml"):
-        file_claim = load_claim(Path(claim))
-        file_claim = file_claim.but(
-            **{name: value for name, value in (("budget", budget), ("seed", seed)) if value is not None}
-        )
+    file_claim = load_claim(Path(claim)) if Path(claim).suffix in (".yaml", ".yml") else None
+    if file_claim is not None:
+        changes = {"budget": budget, "seed": seed}
+        file_claim = file_claim.but(**{name: value for name, value in changes.items() if value is not None})
     elif directory is not None or seed is not None:
         flag = "--dir" if directory is not None else "--seed"
-        fix = f"leave {flag} out, or name the claim's file instead of {claim}"
-        expected = f"{flag} only together with the file of a claim"
-        raise UserError(flag, given=f"{flag} together with the directory {claim}", expected=expected, fix=fix)
+        fix = f"leave {flag} out, or name the claim's file"
+        raise UserError(flag, given=f"the directory {claim}", expected=f"the file of a claim with {flag}", fix=fix)
     where = claim if file_claim is None else new_directory(file_claim.name, directory)
     from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
     from attnsweep.orchestrator.storage.place_names import as_argument
@@ -262,16 +230,3 @@ def verify(
         say(f"fault: {summary.fault}")
         raise typer.Exit(EXIT_FAULT)
     raise typer.Exit(_EXITS[verified.verdict.decision])
-
-
-def _print_sweeps() -> None:
-    from attnsweep.orchestrator.terminal import PlainConsole
-    from attnsweep.search_spaces.loading import load_sweep, shipped_names
-
-    table = listing("sweep", "workload", "trainings", "what it answers, and what varies")
-    for name in shipped_names():
-        sweep = load_sweep(name)
-        varied = ", ".join([*sweep.varied(), *sweep.conditional()])
-        replicates = sweep.replicates if isinstance(sweep.replicates, int) else f"up to {sweep.replicates.at_most}"
-        table.add_row(name, sweep.workload, f"{sweep.trials} x {replicates}", f"{sweep.description} ({varied})")
-    PlainConsole().print(table)

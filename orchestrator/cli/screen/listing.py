@@ -1,9 +1,9 @@
 """Prints `attnsweep list`: all sweeps below folders, or below prefixes of an object store, the newest first."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import duckdb
 import typer
@@ -11,9 +11,9 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 
 from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
-from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, Rate, share_label
+from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, share_label
 from attnsweep.orchestrator.analysis.tables import to_json
-from attnsweep.orchestrator.cli.answers import say_passed_over
+from attnsweep.orchestrator.cli.answers import say
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
@@ -24,80 +24,49 @@ from attnsweep.workloads.errors import UserError
 _WIDEST = 10_000
 
 
-@dataclass(frozen=True)
-class Listed:
-    """What is printed of one sweep.
-
-    Attributes:
-        state: `finished`, `running`, `not finished`, or why the sweep cannot be read.
-        created_at: In ISO format; empty if that is not recorded.
-    """
-
-    place: str
-    state: str
-    n_trainings: int
-    stuck: Rate
-    solved: Rate
-    n_bytes: int
-    created_at: str
-    note: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     """Raises UserError if a place does not exist."""
     below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
     passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
-        rows = sorted(
-            (_listed(*found) for place in places for found in sweeps_below(place_of(place), passed_over.append)),
-            key=lambda row: (row.created_at, row.place),
-            reverse=True,
-        )
-    say_passed_over(passed_over)
+        found = [_listed(*each) for place in places for each in sweeps_below(place_of(place), passed_over.append)]
+    for error in passed_over:
+        say(f"not looked into: {error.filename} ({error.strerror})")
+    rows = sorted(found, key=lambda row: (row["created_at"], row["place"]), reverse=True)
     if as_json:
         typer.echo(to_json(rows))
         return
-    table = Table(
-        Column("sweep", overflow="fold"),
-        Column("state", no_wrap=True),
-        Column("trainings", justify="right"),
-        Column("stuck rate", no_wrap=True),
-        Column("solved rate", no_wrap=True),
-        Column("size", justify="right", no_wrap=True),
-        Column("tags, note", overflow="fold"),
-        box=None,
-        header_style="bold",
-    )
+    names = ("sweep", "state", "trainings", "stuck rate", "solved rate", "size", "tags, note")
+    table = Table(*(Column(name, overflow="fold") for name in names), box=None, header_style="bold")
     for row in rows:
-        remembered = [f"{name}={value}" for name, value in row.tags.items()] + [row.note] * bool(row.note)
-        shares = (share_label(row.stuck), share_label(row.solved))
-        size = decimal(row.n_bytes)
-        table.add_row(as_argument(row.place), row.state, f"{row.n_trainings:,}", *shares, size, "; ".join(remembered))
+        words = [*(f"{name}={value}" for name, value in row["tags"].items()), *filter(None, [row["note"]])]
+        rates_of = (share_label(row["stuck"]), share_label(row["solved"]))
+        count, size = f"{row['n_trainings']:,}", decimal(row["n_bytes"])
+        table.add_row(as_argument(row["place"]), row["state"], count, *rates_of, size, "; ".join(words))
     console = PlainConsole()
     # The table may be wider than the terminal, because users cannot copy a path that is split over several lines.
     width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
     PlainConsole(width=width).print(table if rows else "no sweep there")
 
 
-def _listed(place: Place, n_bytes: int) -> Listed:
+def _listed(place: Place, n_bytes: int) -> dict[str, Any]:
+    """A sweep as `--json` has it, with its rates; `state` also says why it cannot be read."""
+    row: dict[str, Any] = {"place": str(place), "state": "", "n_trainings": 0, "n_bytes": n_bytes, "created_at": ""}
+    row |= {"stuck": NOTHING, "solved": NOTHING, "note": "", "tags": {}}
     try:
         directory = SweepDirectory.open(place)
-        progress = directory.progress
-        is_running = progress.is_running(datetime.now(UTC))
-        state = "finished" if progress.finished else "running" if is_running else "not finished"
-    except UserError as error:
-        return Listed(str(place), f"damaged: {error.given}", 0, NOTHING, NOTHING, n_bytes, "")
-    try:
-        n_trainings, stuck, solved = Ledger(place).ask(partial(_rates, directory=directory), ["trainings"])
-    except UserError as error:
-        n_trainings, stuck, solved = 0, NOTHING, NOTHING
+        is_running = directory.progress.is_running(datetime.now(UTC))
+        state = "finished" if directory.finished else "running" if is_running else "not finished"
+        created = str(directory.provenance.get("created_at", ""))
+        row |= {"state": state, "created_at": created, "note": directory.note, "tags": dict(directory.tags)}
         if place.has_folder("trainings") and place.names("trainings"):
-            state = f"damaged: {error.given}"
-    created = str(directory.provenance.get("created_at", ""))
-    return Listed(str(place), state, n_trainings, stuck, solved, n_bytes, created, directory.note, dict(directory.tags))
+            row |= Ledger(place).ask(partial(_counted, directory=directory), ["trainings"])
+    except UserError as error:
+        row["state"] = f"damaged: {error.given}"
+    return row
 
 
-def _rates(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> tuple[int, Rate, Rate]:
-    ((n_trainings,),) = connection.execute("select count(*) from trainings").fetchall()
-    return n_trainings, stuck_rate(connection, directory.spec), solved_rate(connection, directory.spec)
+def _counted(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[str, Any]:
+    ((n_trainings,),) = connection.sql("select count(*) from trainings").fetchall()
+    spec = directory.spec
+    return {"n_trainings": n_trainings, "stuck": stuck_rate(connection, spec), "solved": solved_rate(connection, spec)}

@@ -1,8 +1,6 @@
 """Prints comparisons of sweeps, explanations of stuck trainings, and tables of heads."""
 
-import math
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -25,41 +23,14 @@ def print_comparison(comparison: "SweepComparison", console: Console) -> None:
     console.print(comparison.sentence(), soft_wrap=True, markup=False, highlight=False)
 
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_MOST_BLOCKS = 60
-_LEAST_SPAN = 0.1
-
-
 def print_why(analysis: "Why", console: Console) -> None:
-    for line in (*analysis.lines(), *_drawn_curve(analysis.curve), f"replay {analysis.replay_command}"):
+    points = analysis.curve
+    course = "; ".join(f"{value:.3g} at step {step}" for step, value in (*points[:1], *points[-1:]))
+    for line in (*analysis.lines(), f"loss   {course}", f"replay {analysis.replay_command}"):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def _drawn_curve(curve: Sequence[tuple[int, float]]) -> list[str]:
-    """A loss on a logarithmic axis as block characters, every k-th point where there are too many."""
-    points = [(step, value) for step, value in curve if value > 0]
-    if not points:
-        return []
-    chosen = points[:: math.ceil(len(points) / _MOST_BLOCKS)]
-    logs = [math.log(value) for _, value in chosen]
-    span = max(max(logs) - min(logs), _LEAST_SPAN)
-    blocks = "".join(_BLOCKS[int((len(_BLOCKS) - 1) * (log - min(logs)) / span)] for log in logs)
-    (first, at_first), (last, at_last) = points[0], points[-1]
-    return [f"loss   {blocks}  {at_first:.3g} at step {first} to {at_last:.3g} at {last}, on a logarithmic axis"]
-
-
-_DECIDING_SCORES = (
-    *(role.score for role in ROLES.values() if role.score),
-    "alignment",
-    "previous_token",
-    "induction",
-    "first_attention",
-    "attention_entropy",
-    "solution_1",
-    "solution_2",
-    "solution_3",
-)
-"""The scores of heads that decide their roles, in the order of the table's columns."""
+_DECIDING_SCORES = tuple(role.score for role in ROLES.values() if role.score)
 _MOST_SCORES = 5
 _LEGEND_OF_HEADS = """\
 scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/roles.md
@@ -73,44 +44,22 @@ def print_heads(heads: "Heads", console: Console) -> None:
         console.width = 200
     row = heads.row
     detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
-    lines = [
-        f"{heads.name}  {row['outcome']}{detail}; sentence {heads.maps.number} of {heads.maps.n_sentences}:",
-        heads.maps.text,
-    ]
-    for line in [*lines, *([heads.note] if heads.note else [])]:
+    title = f"{heads.name}  {row['outcome']}{detail}; sentence {heads.maps.number} of {heads.maps.n_sentences}:"
+    for line in filter(None, (title, heads.maps.text, heads.note)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-    names = _shown(heads)
+    measured = list(dict.fromkeys(name for head in heads.heads for name in head.scores))
+    names = sorted(measured, key=lambda name: name not in _DECIDING_SCORES)[:_MOST_SCORES]
     table = Table("layer", "head", "role", "nearest", "D/n", "z", *names, box=None, header_style="bold")
     for head in heads.heads:
-        table.add_row(
-            heads.layer_names[head.layer],
-            str(head.head),
-            head.role or "-",
-            *_structure(head),
-            *(_score(head, name) for name in names),
-        )
+        scores = (head.scores.get(name) for name in names)
+        shown = ("-" if value is None else f"{value:.2f}" for value in scores)
+        table.add_row(heads.layer_names[head.layer], str(head.head), head.role or "-", *_structure(head), *shown)
     console.print(table)
     console.print(_LEGEND_OF_HEADS, soft_wrap=True, markup=False, highlight=False)
 
 
-def _shown(heads: "Heads") -> list[str]:
-    measured = list(dict.fromkeys(name for head in heads.heads for name in head.scores))
-    return ([name for name in _DECIDING_SCORES if name in measured] or measured)[:_MOST_SCORES]
-
-
 def _structure(head: "Head") -> tuple[str, str, str]:
     structure = head.structure
-    if structure is None:
-        return "-", "-", "-"
-    if structure.family == "none":
-        return "none", "-", "-"
+    if structure is None or structure.family == "none":
+        return "-" if structure is None else "none", "-", "-"
     return structure.label, f"{structure.distance[structure.family]:.2f}", f"{structure.z[structure.family]:.1f}"
-
-
-def _score(head: "Head", name: str) -> str:
-    value = head.scores.get(name)
-    if value is None:
-        return "-"
-    offset = head.scores.get("positional_offset")
-    at = f" at {offset:+.0f}" if name == "positional_share" and offset is not None else ""
-    return f"{value:.2f}{at}"

@@ -55,7 +55,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("missing.py", "SPEC"),
         ("broken.py", "broken.py"),
         ("odd.py", "workload"),
-        ("sampler.py", "sampler.py, line 3: sampler: got 'bo', expected 'tpe', 'random'"),
+        ("sampler.py", "sampler: got 'bo', expected 'tpe', 'random'"),
     ],
 )
 def test_a_mistake_in_run(
