@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from attnsweep.orchestrator.training.messages import Rows
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.3}
@@ -26,32 +28,19 @@ def last_line(error: str | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """The largest difference between recorded and repeated numbers of one kind, such as `eval_loss` or `curves`.
+class Deviation:
+    """A repeated training beside the recorded one.
 
     Attributes:
-        n: How many numbers were measured both times.
-        n_once: How many were measured only once.
-        absolute: The largest |a - b|.
-        relative: The largest |a - b| / max(|a|, |b|).
-        where: The number with the largest absolute difference; empty if all are equal.
+        recorded, replayed: Rows of `trainings`.
+        differences: For each `kind` of numbers, such as `curves`, how many were measured both times (`n`) and only once
+            (`n_once`), the largest `absolute` and `relative` difference, |a - b| and |a - b| / max(|a|, |b|), and where
+            the absolute one is largest.
     """
-
-    name: str
-    n: int
-    n_once: int
-    absolute: float
-    relative: float
-    where: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deviation:
-    """A repeated training beside the recorded one, as rows of `trainings`; a difference for each kind of numbers."""
 
     recorded: Mapping[str, Any]
     replayed: Mapping[str, Any]
-    differences: tuple[Difference, ...]
+    differences: pa.Table
 
     @property
     def tolerance(self) -> float:
@@ -59,11 +48,11 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        return max(difference.absolute for difference in self.differences)
+        return max(self.differences["absolute"].to_pylist())
 
     @property
     def relative(self) -> float:
-        return max(difference.relative for difference in self.differences)
+        return max(self.differences["relative"].to_pylist())
 
     @property
     def of_losses(self) -> float:
@@ -97,8 +86,8 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
     numbers, others = _numbers(before, recorded), _numbers(after, replayed)
     if thinned:
         others["curves"] = {at: value for at, value in others["curves"].items() if at in numbers["curves"]}
-    differences = tuple(_difference(name, numbers[name], others[name]) for name in numbers)
-    return Deviation(recorded=before, replayed=after, differences=differences)
+    differences = [_difference(kind, numbers[kind], others[kind]) for kind in numbers]
+    return Deviation(recorded=before, replayed=after, differences=pa.Table.from_pylist(differences))
 
 
 def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
@@ -116,17 +105,17 @@ def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
     return {kind: {at: value for at, value in values.items() if value is not None} for kind, values in kinds.items()}
 
 
-def _difference(name: str, a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
+def _difference(kind: str, a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, Any]:
     gaps = {key: abs(a[key] - b[key]) for key in a.keys() & b.keys()}
     largest = max(gaps, key=lambda key: gaps[key], default="")
-    return Difference(
-        name=name,
-        n=len(gaps),
-        n_once=len(a.keys() ^ b.keys()),
-        absolute=gaps.get(largest, 0.0),
-        relative=max((gap / max(abs(a[key]), abs(b[key])) for key, gap in gaps.items() if gap), default=0.0),
-        where=largest if gaps.get(largest) else "",
-    )
+    return {
+        "kind": kind,
+        "n": len(gaps),
+        "n_once": len(a.keys() ^ b.keys()),
+        "absolute": gaps.get(largest, 0.0),
+        "relative": max((gap / max(abs(a[key]), abs(b[key])) for key, gap in gaps.items() if gap), default=0.0),
+        "where": largest if gaps.get(largest) else "",
+    }
 
 
 def _kind(row: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ def _replayed(directory: SweepDirectory, **wanted: Any) -> Deviation:
 
 def _compared(found: Deviation) -> dict[str, tuple[int, int]]:
     """The number of values measured both times, and of those measured only once, by name."""
-    return {each.name: (each.n, each.n_once) for each in found.differences}
+    return {each["kind"]: (each["n"], each["n_once"]) for each in found.differences.to_pylist()}
 
 
 @pytest.mark.slow
