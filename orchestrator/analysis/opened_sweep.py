@@ -23,6 +23,7 @@ from attnsweep.orchestrator.analysis.tables import table_of
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.ledger.views import Tables, connect, outcomes_of
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, are_parts
@@ -47,10 +48,14 @@ class SweepData:
         for index, sweep in enumerate(directories):
             if any(sweep.sweep == other.sweep for other in directories[:index]):
                 fix = "name this sweep only once"
-                raise UserError("DIR", given=str(sweep.place), expected="different sweeps, each named once", fix=fix)
+                raise UserError(
+                    "DIR", given=name_of(sweep.place), expected="different sweeps, each named once", fix=fix
+                )
             if sweep.spec.workload != directories[0].spec.workload:
-                given = f"{sweep.place}, of the workload {sweep.spec.workload}"
-                expected = f"sweeps of the workload {directories[0].spec.workload}, like {directories[0].place}"
+                given = f"{name_of(sweep.place)}, of the workload {sweep.spec.workload}"
+                expected = (
+                    f"sweeps of the workload {directories[0].spec.workload}, like {name_of(directories[0].place)}"
+                )
                 raise UserError("DIR", given=given, expected=expected, fix="open sweeps of one workload together")
         data = cls(directories, tuple(Ledger(sweep.place) for sweep in directories))
         with data.reading():
@@ -59,7 +64,7 @@ class SweepData:
         return data
 
     def __repr__(self) -> str:
-        sweeps = ", ".join(f"{sweep.place}: {sweep.spec.trials:,} trials" for sweep in self.directories)
+        sweeps = ", ".join(f"{name_of(sweep.place)}: {sweep.spec.trials:,} trials" for sweep in self.directories)
         return plain(f"SweepData({self.specs[0].workload}; {sweeps})")
 
     def connect(self) -> duckdb.DuckDBPyConnection:

@@ -15,7 +15,9 @@ from attnsweep.orchestrator.audit.problems import RESTORE, RESUME, Audit, Check,
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
 from attnsweep.orchestrator.running.study_storage import has_study, read_trials
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.credentials import without_credentials
+from attnsweep.orchestrator.storage.files import parquet_names
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.record import DamagedRecordError
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress
@@ -63,7 +65,9 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
     checks += [spec, *unread, check_files(directory, finished=finished), *_replayed(progress)]
     known = None if unread else finished
-    return Audit(directory=str(directory.place), sweep=directory.sweep, finished=known, trials=trials, checks=checks)
+    return Audit(
+        directory=name_of(directory.place), sweep=directory.sweep, finished=known, trials=trials, checks=checks
+    )
 
 
 def _compared(
@@ -72,7 +76,9 @@ def _compared(
     place, workload = directory.place, load_workload_of(directory)
 
     def stored() -> list[FrozenTrial]:
-        is_begun = finished or directory.spec.storage or place.has_text(STUDY_FILE) or place.names("trainings")
+        is_begun = (
+            finished or directory.spec.storage or (place / STUDY_FILE).exists() or parquet_names(place / "trainings")
+        )
         return read_trials(directory) if is_begun and has_study(directory.spec) else []
 
     trials = stored()

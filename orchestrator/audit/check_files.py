@@ -1,14 +1,15 @@
 """Checks the bytes of a sweep: the ledger's files, and what is stored beside them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from attnsweep.orchestrator.audit.problems import COPIED, RESUME, Check, Problem
 from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.warm_start import told_trials
-from attnsweep.orchestrator.storage.errors import store_error
-from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
+from attnsweep.orchestrator.storage.errors import in_words
+from attnsweep.orchestrator.storage.files import CHECKPOINTS, digest, open_file, parquet_names
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 
@@ -22,7 +23,7 @@ _NAMED_BY_DIGEST = {
 def check_files(directory: SweepDirectory, *, finished: bool) -> Check:
     place = directory.place
     problems = [*_ledger(directory, finished=finished), *check_stored(directory)]
-    n_files = sum(len(place.names(table)) for table in TABLES)
+    n_files = sum(len(parquet_names(place / table)) for table in TABLES)
     return Check(f"files {n_files}" + ("" if problems else ", unchanged since they were written"), problems)
 
 
@@ -30,13 +31,13 @@ def _ledger(directory: SweepDirectory, *, finished: bool) -> Iterator[Problem]:
     """Damaged files, files of other sweeps, and left-over files."""
     place, found = directory.place, examine(directory.place)
     yield from (Problem.of(fault, RESUME) for fault in found.damaged.values())
-    for table, file in found.sound.not_counting() if finished else ():
-        if file.removesuffix(".parquet") not in found.damaged:
-            what = f"{place}/{table}/{file}: left over by a commit or a merge that was cut short"
+    for path in found.sound.not_counting() if finished else ():
+        if path.stem not in found.damaged:
+            what = f"{path}: left over by a commit or a merge that was cut short"
             yield Problem(what, "remove it with: attnsweep compact DIR")
     for name, opened in found.sound.files["trainings"].items():
         if (spec := opened.stamp.spec_sha256) != directory.spec_sha256:
-            what = f"{place.file_name('trainings', name)}: rows of another sweep, of the spec {spec[:12]}"
+            what = f"{place / 'trainings' / name}.parquet: rows of another sweep, of the spec {spec[:12]}"
             yield Problem(what, COPIED)
 
 
@@ -50,16 +51,14 @@ def check_stored(directory: SweepDirectory) -> list[Problem]:
     return problems
 
 
-def _named_by_digest(place: Place, folder: str) -> Iterator[Problem]:
-    for name in place.names(folder):
-        path = place.file_name(folder, name)
+def _named_by_digest(place: Path, folder: str) -> Iterator[Problem]:
+    for name in parquet_names(place / folder):
+        path = place / folder / f"{name}.parquet"
         try:
-            with place.answering(path), place.open_file(folder, name) as file:
+            with open_file(path) as file:
                 if digest(file) != name.rpartition("-")[2]:
                     yield Problem(f"{path}: a file that does not match its checksum", _NAMED_BY_DIGEST[folder])
         except FileNotFoundError:
             continue  # a running sweep removes the checkpoints of trainings that have ended
-        except UserError as refusal:
-            yield Problem.of(refusal)
         except OSError as error:
-            yield Problem.of(store_error(path, error))
+            yield Problem(in_words(error), "check the disk, and your access to it")

@@ -35,11 +35,12 @@ def check_texts(arguments: Sequence[str]) -> None:
 
 def opened(directory: str) -> "SweepDirectory":
     """Opens a sweep whose code will run, and says so on stderr."""
+    from attnsweep.orchestrator.storage.copies import name_of
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
     sweep = SweepDirectory.open(directory)
     if code := sweep.code:
-        _say_whose(str(sweep.place), code)
+        _say_whose(name_of(sweep.place), code)
     return sweep
 
 

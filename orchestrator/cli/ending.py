@@ -13,8 +13,10 @@ import typer
 from typer import Option
 
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, EXIT_INTERRUPTED, EXIT_SOME_FAILED, console, say, tell
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def _finish(
 ) -> None:
     if not summary.finished:
         raise typer.Exit(EXIT_INTERRUPTED)
-    place = str(summary.directory.place)
+    place = name_of(summary.directory.place)
     if summary.fault is not None:
         tell_fault(on_failure, place, summary.fault)
     elif on_finish is not None:
@@ -84,7 +86,6 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights
-    from attnsweep.orchestrator.storage.place_names import as_argument
     from attnsweep.orchestrator.terminal import plain
 
     try:
@@ -134,7 +135,7 @@ def telling_faults(command: str | None) -> Iterator[None]:
     try:
         yield
     except (SweepError, PoolError) as fault:
-        tell_fault(command, str(fault.path) if isinstance(fault, SweepError) else None, str(fault))
+        tell_fault(command, name_of(fault.path) if isinstance(fault, SweepError) else None, str(fault))
         raise
 
 

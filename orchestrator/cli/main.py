@@ -15,7 +15,8 @@ from attnsweep.orchestrator.cli.app import app
 from attnsweep.orchestrator.cli.arguments import check_texts
 from attnsweep.orchestrator.running.signals import signals_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import PoolError, SweepError, is_machines_fault
+from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError, in_words
+from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.user_state import name_unknown_user
 from attnsweep.workloads.errors import UserError
 
@@ -43,10 +44,8 @@ def main() -> None:
             sys.exit(code)
     except UserError as error:
         _complain(str(error))
-        sys.exit(EXIT_FAULT if is_machines_fault(error) else EXIT_MISTAKE)
+        sys.exit(EXIT_FAULT if isinstance(error, StoreError) else EXIT_MISTAKE)
     except SweepError as fault:
-        from attnsweep.orchestrator.storage.place_names import as_argument
-
         _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)
     except PoolError as fault:
@@ -65,8 +64,11 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(EXIT_INTERRUPTED)
     except OSError as fault:
-        # Only an error about a file that attnsweep writes has a file name. An error without one is about stdout.
-        if fault.errno != errno.ENOSPC or fault.filename is not None:
+        if fault.filename is not None:
+            _complain(in_words(fault))
+            sys.exit(EXIT_MISTAKE if isinstance(fault, PermissionError) else EXIT_FAULT)
+        # An error about stdout has no file name.
+        if fault.errno != errno.ENOSPC:
             raise
         # stdout is replaced, because Python would try to write the rest of the output again at exit, and fail again.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")

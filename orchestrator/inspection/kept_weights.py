@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import SweepError
-from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.orchestrator.storage.files import digest, open_file, parquet_names, publish
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.engine.contract import Lanes
 from attnsweep.workloads.engine.optimizers import State
@@ -58,14 +59,13 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
     wrong = []
     if missing:
         say(f"training {len(missing)} trainings again, to keep their weights ...")
-        directory.place.make_folders([FOLDER])
     for first in range(0, len(missing), _AT_ONCE):
         some = missing[first : first + _AT_ONCE]
         for training_id, again in zip(some, retrain(directory, some), strict=True):
             if again.state is None or again.difference:
                 wrong.append(f"{again.name}: {again.difference}")
             else:
-                directory.place.publish(training_id, {FOLDER: partial(pq.write_table, _table(again.state))})
+                publish(directory.place, training_id, {FOLDER: partial(pq.write_table, _table(again.state))})
     if wrong:
         faults = "; ".join(wrong)
         raise SweepError(f"the weights of these trainings were not kept: {faults}", directory.place)
@@ -81,7 +81,7 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
     missing = [training_id for training_id in training_ids if training_id not in kept]
     retrained = dict(zip(missing, retrain(directory, missing), strict=True)) if missing else {}
     return [
-        End(_read(directory.place, kept[training_id]))
+        End(_read(kept[training_id]))
         if training_id in kept
         else End(retrained[training_id].ended, retrained[training_id].difference)
         for training_id in training_ids
@@ -104,17 +104,18 @@ def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple
     return lanes, {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
-def _kept(directory: SweepDirectory) -> dict[str, str]:
+def _kept(directory: SweepDirectory) -> dict[str, Path]:
     """The file that holds each training's weights."""
-    return {name.partition("-")[0]: name for name in directory.place.names(FOLDER)}
+    folder = directory.place / FOLDER
+    return {name.partition("-")[0]: folder / f"{name}.parquet" for name in parquet_names(folder)}
 
 
-def _read(place: Place, name: str) -> State:
-    with place.open_file(FOLDER, name) as file:
-        if digest(file) != name.partition("-")[2]:
+def _read(path: Path) -> State:
+    with open_file(path) as file:
+        if digest(file) != path.stem.partition("-")[2]:
             given = "a weights file whose bytes differ from those that were written"
             fix = "remove the file: the training is then repeated to get its weights"
-            raise UserError(place.file_name(FOLDER, name), given=given, expected="an unchanged weights file", fix=fix)
+            raise UserError(str(path), given=given, expected="an unchanged weights file", fix=fix)
         file.seek(0)
         rows = pq.read_table(file, schema=_SCHEMA).to_pylist()
     arrays = {row["name"]: np.frombuffer(row["values"], np.dtype(row["dtype"])).reshape(row["shape"]) for row in rows}

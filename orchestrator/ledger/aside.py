@@ -1,40 +1,39 @@
 """Takes files out of the ledger that are damaged, or repeat trainings of others: they go to the folder `set_aside`."""
 
+from pathlib import Path
+
 import pyarrow as pa
 
-from attnsweep.orchestrator.ledger.fragments import TABLES
+from attnsweep.orchestrator.ledger.fragments import TABLES, file_of
 from attnsweep.orchestrator.ledger.snapshot import Snapshot, examine
-from attnsweep.orchestrator.storage.place import ASIDE, Place
+from attnsweep.orchestrator.storage import files
+from attnsweep.orchestrator.storage.files import ASIDE, parquet_names
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.workloads.errors import UserError
 
 
-def set_aside(place: Place, name: str) -> None:
+def set_aside(place: Path, name: str) -> None:
     """Moves a fragment to `set_aside`, so that its trainings do not count any more. Idempotent."""
     # A commit counts as long as its file of the table `trainings` is in place. This file is moved last: if the process
     # is killed before, the commit still counts, and the next call of this function moves the rest.
     for table in TABLES:
-        if name in place.names(table):
-            place.set_aside(table, name)
+        if name in parquet_names(place / table):
+            files.set_aside(place, table, name)
 
 
-def set_damage_aside(place: Place) -> tuple[Snapshot, dict[str, str]]:
+def set_damage_aside(place: Path) -> tuple[Snapshot, dict[str, str]]:
     """Moves all damaged fragments to `set_aside`; returns the others, and a message for each that was moved."""
     messages: dict[str, str] = {}
     # After damaged files have been moved, the check is repeated. If one of them was a merge of earlier files, these
     # earlier files count again, and they may be damaged too.
-    while suspects := (found := examine(place)).damaged:
-        # Only damage that is found a second time counts, because a store or a network may once return a wrong answer.
-        for name, fault in examine(place).damaged.items():
-            if name in suspects:
-                set_aside(place, name)
-                messages[name] = (
-                    f"{fault.subject}: {fault.given}; set aside in {place}/{ASIDE}, its trainings run again"
-                )
+    while (found := examine(place)).damaged:
+        for name, fault in found.damaged.items():
+            set_aside(place, name)
+            messages[name] = f"{fault.subject}: {fault.given}; set aside in {place}/{ASIDE}, its trainings run again"
     return found.sound, messages
 
 
-def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
+def set_doubles_aside(place: Path, snapshot: Snapshot) -> dict[str, str]:
     """Moves the smaller of two fragments that hold the same training to `set_aside`; returns a message for each.
 
     A training is in two fragments if a writer that has lost its lock still completes an upload, or if a disk grants a
@@ -49,7 +48,7 @@ def set_doubles_aside(place: Place, snapshot: Snapshot) -> dict[str, str]:
         keys = set(zip(*_trainings(snapshot.only([name])).to_pydict().values(), strict=True))
         if n := len(keys & kept_keys):
             set_aside(place, name)
-            file = place.file_name("trainings", name)
+            file = file_of(place, "trainings", name)
             others = f", its {len(keys) - n} others run again" if len(keys) > n else ""
             messages[name] = f"{file}: {n} trainings that other files hold too; set aside in {place}/{ASIDE}{others}"
         else:

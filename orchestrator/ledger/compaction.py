@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from attnsweep.orchestrator.ledger.aside import refuse_doubles
-from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, publish
+from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, file_of, publish
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
 from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_snapshot, require_ledger
-from attnsweep.orchestrator.storage.place import CHECKPOINTS
+from attnsweep.orchestrator.storage.files import CHECKPOINTS, parquet_names, remove, unfinished
+from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.workloads.errors import UserError
@@ -46,16 +47,15 @@ def compact(where: PlaceName) -> None:
     """
     place = place_of(where)
     require_ledger(place)
-    with closing(place.lock("compact")):
+    with closing(Lock(place, "compact")):
         snapshot = open_snapshot(place)
         recover(snapshot)
         for names in snapshot.by_thinning().values():
             if len(names) > 1:
                 merge(snapshot.only(names))
         if (progress := PROGRESS.read_if_sound(place)) is not None and progress.finished:
-            place.remove(
-                CHECKPOINTS, [*place.unfinished(CHECKPOINTS), *(f"{name}.parquet" for name in place.names(CHECKPOINTS))]
-            )
+            folder = place / CHECKPOINTS
+            remove([*unfinished(folder), *(folder / f"{name}.parquet" for name in parquet_names(folder))])
 
 
 def recover(snapshot: Snapshot) -> None:
@@ -63,13 +63,9 @@ def recover(snapshot: Snapshot) -> None:
 
     Only the holder of the sweep's lock may call this function.
     """
-    doomed: dict[str, list[str]] = {}
-    for table, file in snapshot.not_counting():
-        doomed.setdefault(table, []).append(file)
-    for table, files in doomed.items():
-        # The removal is written to disk at once, because a crash might undo it and so bring the files back. Files whose
-        # rows were merged into another file would then count again, once a later merge has removed that file.
-        snapshot.place.remove(table, files)
+    # The removal is written to disk at once, because a crash might undo it and so bring the files back. Files whose
+    # rows were merged into another file would then count again, once a later merge has removed that file.
+    remove(snapshot.not_counting())
 
 
 def merge(chosen: Snapshot, leave_out: pc.Expression | None = None) -> str:
@@ -99,8 +95,8 @@ def merge(chosen: Snapshot, leave_out: pc.Expression | None = None) -> str:
         for table in chosen.files
     }
     merged = publish(place, MERGED.removesuffix("-"), contents, stamp)
-    for table in chosen.files:
-        place.remove(table, [f"{name}.parquet" for name in names])
+    # Without their files of the table `trainings`, which go first, the others do not count.
+    remove([file_of(place, table, name) for table in chosen.files for name in names])
     return merged
 
 

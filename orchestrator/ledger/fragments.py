@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from attnsweep.orchestrator.ledger.schema import SCHEMA_VERSION, misfits
-from attnsweep.orchestrator.storage.place import Place, digest
+from attnsweep.orchestrator.storage import files
+from attnsweep.orchestrator.storage.files import digest
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.workloads.errors import UserError
 
@@ -84,22 +85,26 @@ class OpenFile:
     stamp: Stamp
 
 
-def open_file(place: Place, table: str, name: str, attested: str | None = None) -> OpenFile:
+def file_of(place: Path, table: str, name: str) -> Path:
+    return place / table / f"{name}.parquet"
+
+
+def open_file(path: Path, attested: str | None = None) -> OpenFile:
     """Opens a file and reads its footer. With `attested`, its digest, all of its bytes are checked.
 
     Raises:
         DamagedFileError: If it is missing or damaged.
-        UserError: If a newer version of attnsweep wrote it, or it cannot be read now.
+        UserError: If a newer version of attnsweep wrote it.
+        OSError: If it cannot be read now.
     """
-    path = place.file_name(table, name)
     try:
-        handle = place.open_file(table, name)
-        with place.answering(path):
+        handle = files.open_file(path)
+        with files.naming(path):
             if attested is not None and digest(handle) != attested:
-                raise damaged(place, path, "a file that does not match its checksum")
+                raise damaged(path, "a file that does not match its checksum")
             fragment = PARQUET.make_fragment(handle)
             metadata = fragment.metadata.metadata or {}
-            wrong = "; ".join(misfits(table, fragment.physical_schema))
+            wrong = "; ".join(misfits(path.parent.name, fragment.physical_schema))
         version = int(metadata[b"schema_version"])
         stamp = Stamp(
             spec_sha256=metadata[b"spec_sha256"].decode(),
@@ -107,27 +112,27 @@ def open_file(place: Place, table: str, name: str, attested: str | None = None) 
             digests=_DIGESTS.validate_json(metadata[b"digests"]),
             curves_every=int(metadata.get(b"curves_every", b"1")),
         )
-    except FileNotFoundError as gone:
-        raise damaged(place, path, "a file that does not exist") from gone
     except KeyError as lacking:
-        raise damaged(place, path, f"a file whose metadata lacks the entry {lacking.args[0].decode()}") from lacking
+        raise damaged(path, f"a file whose metadata lacks the entry {lacking.args[0].decode()}") from lacking
     except ValidationError as damage:
-        raise damaged(place, path, "a file whose entry `replaces` or `digests` cannot be parsed") from damage
+        raise damaged(path, "a file whose entry `replaces` or `digests` cannot be parsed") from damage
     except (OSError, ValueError) as damage:
-        raise damaged(place, path, reason(damage)) from damage
+        if not files.is_damage(damage):
+            raise
+        raise damaged(path, reason(damage)) from damage
     if version > SCHEMA_VERSION:
         expected = f"a schema_version up to {SCHEMA_VERSION}"
         fix = "read the file with the newer version of attnsweep that wrote it"
-        raise UserError(path, given=f"a file with schema_version {version}", expected=expected, fix=fix)
-    if name in stamp.replaces:
-        raise damaged(place, path, "a file that lists itself among those that it replaces")
+        raise UserError(str(path), given=f"a file with schema_version {version}", expected=expected, fix=fix)
+    if path.stem in stamp.replaces:
+        raise damaged(path, "a file that lists itself among those that it replaces")
     if wrong:
-        raise damaged(place, path, wrong)
+        raise damaged(path, wrong)
     return OpenFile(fragment=fragment, rows=fragment.metadata.num_rows, stamp=stamp)
 
 
 def publish(
-    place: Place, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
+    place: Path, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
     """Writes the files of one commit, all of them before the first one is renamed. Returns the fragment's name.
 
@@ -160,7 +165,7 @@ def publish(
         with path.open("rb") as file:
             digests[table] = digest(file)
 
-    return place.publish(stem, {table: partial(write, table) for table in TABLES if table in contents})
+    return files.publish(place, stem, {table: partial(write, table) for table in TABLES if table in contents})
 
 
 def reason(damage: Exception) -> str:
@@ -169,6 +174,6 @@ def reason(damage: Exception) -> str:
     return str(words).rpartition("'<Buffer>': ")[2]
 
 
-def damaged(place: Place, path: str, given: str) -> DamagedFileError:
-    fix = f"restore it; or: attnsweep resume {as_argument(place)}, which sets it aside and trains it again"
-    return DamagedFileError(path, given=given, expected="a Parquet file that attnsweep wrote", fix=fix)
+def damaged(path: Path, given: str) -> DamagedFileError:
+    fix = f"restore it; or: attnsweep resume {as_argument(path.parent.parent)}, which sets it aside and trains it again"
+    return DamagedFileError(str(path), given=given, expected="a Parquet file that attnsweep wrote", fix=fix)

@@ -1,7 +1,7 @@
 """Reads a sweep's ledger, also during a run. Each call sees every committed row exactly once."""
 
 import resource
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from attnsweep.orchestrator.ledger.fragments import TABLES, OpenFile
+from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.snapshot import Snapshot, naming_damage, open_snapshot, require_ledger
 from attnsweep.orchestrator.ledger.views import Tables, connect, connect_to_shared
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
@@ -27,7 +27,6 @@ class Ledger:
     def __init__(self, where: PlaceName) -> None:
         self.place = place_of(where)
         require_ledger(self.place)
-        self._open: dict[str, Mapping[str, OpenFile]] = {}
 
     def trainings(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         return self._read("trainings", columns, filter)
@@ -58,9 +57,7 @@ class Ledger:
         return self.snapshot().tables()
 
     def snapshot(self, tables: Collection[str] = TABLES) -> Snapshot:
-        snapshot = open_snapshot(self.place, tables, self._open)
-        self._open |= snapshot.files
-        return snapshot
+        return open_snapshot(self.place, tables)
 
     def _read(self, table: str, columns: Sequence[str] | None, filter: pc.Expression | None) -> pa.Table:
         names = None if columns is None else list(columns)

@@ -7,8 +7,7 @@ that happens later disturbs the reader.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -22,15 +21,13 @@ from attnsweep.orchestrator.ledger.fragments import (
     DamagedFileError,
     OpenFile,
     damaged,
+    file_of,
     open_file,
-    reason,
 )
 from attnsweep.orchestrator.ledger.schema import BASE_COLUMNS, PARAMETER_TYPES, clashes
-from attnsweep.orchestrator.storage.errors import store_error
-from attnsweep.orchestrator.storage.place import Place, at_once
+from attnsweep.orchestrator.storage.copies import name_of
+from attnsweep.orchestrator.storage.files import is_damage, parquet_names, unfinished
 from attnsweep.workloads.errors import UserError
-
-_NONE: Mapping[str, Mapping[str, OpenFile]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class Snapshot:
         without_rows: The tables that have no file yet, each with its columns.
     """
 
-    place: Place
+    place: Path
     files: Mapping[str, Mapping[str, OpenFile]]
     without_rows: Mapping[str, pa.Schema] = field(default_factory=lambda: BASE_COLUMNS)
 
@@ -77,12 +74,13 @@ class Snapshot:
         """Of all tables, by fragment."""
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
-    def not_counting(self) -> Iterator[tuple[str, str]]:
-        """The table and name of each file that a commit or a merge that was cut short has left over."""
+    def not_counting(self) -> list[Path]:
+        """The files that a commit or a merge that was cut short has left over."""
+        left = [path for table in TABLES for path in unfinished(self.place / table)]
         for table in TABLES:
-            yield from ((table, file) for file in self.place.unfinished(table))
-            others = (name for name in self.place.names(table) if name not in self.files["trainings"])
-            yield from ((table, f"{name}.parquet") for name in others)
+            others = set(parquet_names(self.place / table)).difference(self.files["trainings"])
+            left += [file_of(self.place, table, name) for name in others]
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,109 +91,85 @@ class Examination:
     damaged: Mapping[str, DamagedFileError]
 
 
-def require_ledger(place: Place) -> None:
-    """Raises UserError if a place holds no sweep.
-
-    A directory with nothing but `sweep.json` is a sweep, whose run was killed at the start.
-    """
-    # `SweepDirectory` is imported only here, because it imports Optuna, which reading rows does not need.
-    from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-
-    if not place.has_folder("trainings") and not SweepDirectory.is_there(place):
+def require_ledger(place: Path) -> None:
+    """Raises UserError if a place holds no sweep. A directory with nothing but `sweep.json` is one."""
+    if not (place / "trainings").is_dir() and not (place / "sweep.json").is_file():
         expected = "a sweep directory, which contains a folder named trainings"
         fix = "give the directory that `attnsweep run` printed"
-        raise UserError("DIR", given=str(place), expected=expected, fix=fix)
+        raise UserError("DIR", given=name_of(place), expected=expected, fix=fix)
 
 
-def open_snapshot(
-    place: Place, tables: Collection[str] = TABLES, known: Mapping[str, Mapping[str, OpenFile]] = _NONE
-) -> Snapshot:
+def open_snapshot(place: Path, tables: Collection[str] = TABLES) -> Snapshot:
     """Opens all files that hold valid rows. Works while another process writes to the ledger.
 
     Args:
         tables: The other tables are without rows.
-        known: Files that are open already. Their names tell their content, so they need not be opened again.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
     """
-    found = _steadily(place, partial(_opened, place, tables, known, checks_digests=False))
+    found = _steadily(place, lambda names: _opened(place, tables, names, checks_digests=False))
     for fault in found.damaged.values():
         raise fault
     return found.sound if found.sound.files["trainings"] else replace(found.sound, without_rows=_declared(place))
 
 
-def open_fragments(place: Place, names: Collection[str]) -> Snapshot:
+def open_fragments(place: Path, names: Collection[str]) -> Snapshot:
     """Opens files of certain commits, for the holder of the sweep's lock."""
-    return Snapshot(place, {table: _at_once(place, partial(open_file, place, table), names) for table in _there(place)})
+    return Snapshot(
+        place, {table: {name: open_file(file_of(place, table, name)) for name in names} for table in _there(place)}
+    )
 
 
-def examine(place: Place) -> Examination:
+def examine(place: Path) -> Examination:
     """Reads every byte of all files that count.
 
     Raises:
-        UserError: If a newer version has written a file, a file cannot be read now, or the place does not answer.
+        UserError: If a newer version has written a file.
+        OSError: If a file cannot be read now.
     """
-    return _steadily(place, partial(_opened, place, TABLES, _NONE, checks_digests=True))
+    return _steadily(place, lambda names: _opened(place, TABLES, names, checks_digests=True))
 
 
 @contextmanager
-def naming_damage(places: Sequence[Place]) -> Iterator[None]:
-    """An error of reading inside the context is raised as that of the file that has it."""
+def naming_damage(places: Sequence[Path]) -> Iterator[None]:
+    """If Arrow or DuckDB cannot read rows, the error names the damaged file."""
     try:
         yield
-    except (OSError, pa.ArrowException, duckdb.InvalidInputException, UserError) as error:
-        # DuckDB raises an InvalidInputException if Arrow cannot read a file, and also for some mistakes in a query.
-        if isinstance(error, UserError) and not isinstance(error.__cause__, duckdb.InvalidInputException):
+    except (OSError, pa.ArrowException, duckdb.InvalidInputException) as error:
+        if not is_damage(error):
             raise
         for fault in (fault for place in places for fault in examine(place).damaged.values()):
             raise fault from error
-        if isinstance(error, UserError):
-            raise
-        failure = error if isinstance(error, OSError) else OSError(reason(error))
-        raise store_error(", ".join(map(str, places)), failure) from error
+        raise
 
 
-def fragment_names(place: Place) -> list[str]:
+def fragment_names(place: Path) -> list[str]:
     """All names in order, including those that were merged into others but not removed yet."""
-    return sorted(place.names("trainings"))
+    return sorted(parquet_names(place / "trainings"))
 
 
-def _steadily(place: Place, look: Callable[[Sequence[str]], Examination]) -> Examination:
+def _steadily(place: Path, look: Callable[[Sequence[str]], Examination]) -> Examination:
     while True:
         names = fragment_names(place)
-        try:
-            found: Examination | UserError = look(names)
-        except UserError as error:
-            found = error
+        found = look(names)
         later = set(fragment_names(place))
         # A listing during a compaction may lack both the old files and the new one. A commit has only added files.
         if later.issuperset(names) and not any(name.startswith(MERGED) for name in later.difference(names)):
-            if isinstance(found, UserError):
-                raise found
             return found
 
 
-def _opened(
-    place: Place,
-    tables: Collection[str],
-    known: Mapping[str, Mapping[str, OpenFile]],
-    names: Sequence[str],
-    *,
-    checks_digests: bool,
-) -> Examination:
+def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, checks_digests: bool) -> Examination:
     faults: dict[str, DamagedFileError] = {}
 
     def opened(table: str, digests: Mapping[str, str]) -> dict[str, OpenFile]:
-        def one(name: str) -> OpenFile | None:
+        files = {}
+        for name, attested in digests.items():
             try:
-                attested = digests[name] if checks_digests else None
-                return known.get(table, {}).get(name) or open_file(place, table, name, attested)
+                files[name] = open_file(file_of(place, table, name), attested if checks_digests else None)
             except DamagedFileError as fault:
                 faults.setdefault(name, fault)
-                return None
-
-        return {name: file for name, file in _at_once(place, one, digests).items() if file is not None}
+        return files
 
     trainings = opened("trainings", {name: name.rpartition("-")[2] for name in names})
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
@@ -207,7 +181,7 @@ def _opened(
     for table, each in files.items():
         schemas = {name: each[name].fragment.physical_schema for name in counting if name in each}
         for name, wrong in clashes(schemas).items():
-            faults.setdefault(name, damaged(place, place.file_name(table, name), wrong))
+            faults.setdefault(name, damaged(file_of(place, table, name), wrong))
     sound = [name for name in counting if name not in faults]
     return Examination(
         Snapshot(place, {table: {name: each[name] for name in sound} for table, each in files.items()}),
@@ -215,15 +189,11 @@ def _opened(
     )
 
 
-def _at_once(place: Place, open_one: Callable[[str], Any], names: Collection[str]) -> dict[str, Any]:
-    return dict(zip(names, at_once(open_one, names, place.n_at_once), strict=True))
+def _there(place: Path) -> list[str]:
+    return [table for table in TABLES if table == "trainings" or (place / table).is_dir()]
 
 
-def _there(place: Place) -> list[str]:
-    return [table for table in TABLES if table == "trainings" or place.has_folder(table)]
-
-
-def _declared(place: Place) -> Mapping[str, pa.Schema]:
+def _declared(place: Path) -> Mapping[str, pa.Schema]:
     # `SweepDirectory` and the dimensions are imported only here, because they import Optuna, which reading rows does
     # not need.
     from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
@@ -243,7 +213,7 @@ def _declared(place: Place) -> Mapping[str, pa.Schema]:
             case _:
                 yield dimension
 
-    if not place.has_text(SWEEP_FILE):
+    if not (place / SWEEP_FILE).is_file():
         return BASE_COLUMNS
     directory = SweepDirectory.open(place)
     trainings = BASE_COLUMNS["trainings"]

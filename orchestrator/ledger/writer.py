@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
@@ -12,10 +13,11 @@ import pyarrow.compute as pc
 
 from attnsweep.orchestrator.ledger.aside import set_damage_aside, set_doubles_aside
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
-from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, publish
+from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, file_of, publish
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
 from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_fragments, open_snapshot
-from attnsweep.orchestrator.storage.place import ASIDE, Place
+from attnsweep.orchestrator.storage.files import ASIDE, own_folder, write_text
+from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.workloads.errors import UserError
 
 IS_FAILED = pc.field("outcome") == "failed"
@@ -51,14 +53,15 @@ class LedgerWriter:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
     """
 
-    def __init__(self, place: Place, schemas: Mapping[str, pa.Schema], spec_sha256: str) -> None:
+    def __init__(self, place: Path, schemas: Mapping[str, pa.Schema], spec_sha256: str) -> None:
         share_freed_memory()
         self._place = place
         self._schemas = schemas
         self._stamp = Stamp(spec_sha256=spec_sha256)
-        self._lock = place.lock("resume" if place.has_folder("trainings") else "run")
+        self._lock = Lock(place, "resume" if (place / "trainings").is_dir() else "run")
         try:
-            place.make_folders(self._schemas.keys())
+            for table in schemas:
+                own_folder(place, table)
             snapshot, self.set_aside = set_damage_aside(place)
             recover(snapshot)
             self._check_sweep(snapshot)
@@ -125,7 +128,7 @@ class LedgerWriter:
             ]
             text = json.dumps(rows, indent=1, default=str)
             name = hashlib.sha256(text.encode()).hexdigest()[:12]
-            self._place.put_text(f"{ASIDE}/failed-{name}.json", text)
+            write_text(self._place, f"{ASIDE}/failed-{name}.json", text)
             for names in snapshot.only(failed).by_thinning().values():
                 merge(snapshot.only(names), leave_out=IS_FAILED)
         self._rows = _mergeable(open_snapshot(self._place))
@@ -154,7 +157,7 @@ class LedgerWriter:
                 given = f"rows of another sweep, with the spec hash {file.stamp.spec_sha256[:12]}"
                 expected = f"rows of this sweep, with the spec hash {self._stamp.spec_sha256[:12]}"
                 fix = "choose a directory that contains no sweep yet"
-                raise UserError(self._place.file_name("trainings", name), given=given, expected=expected, fix=fix)
+                raise UserError(str(file_of(self._place, "trainings", name)), given=given, expected=expected, fix=fix)
 
 
 def _mergeable(snapshot: Snapshot, without: Collection[str] = ()) -> dict[int, dict[str, int]]:

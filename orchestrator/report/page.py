@@ -27,10 +27,8 @@ from attnsweep.orchestrator.report.figures import Picture, Section, draw_overvie
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.report.trials import as_script
-from attnsweep.orchestrator.storage.errors import reading
-from attnsweep.orchestrator.storage.local import LocalFolder, refuse_link
+from attnsweep.orchestrator.storage.files import refuse_link, upload
 from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
-from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory, are_parts
 from attnsweep.search_spaces.measured import goal_of
@@ -78,12 +76,10 @@ class Page:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def keep(self, place: Place) -> None:
+    def keep(self, place: Path) -> None:
         """Into the sweep's directory."""
-        if isinstance(place, LocalFolder):
-            self.write(_own_file(place))
-        else:
-            place.put_text(REPORT_FILE, self.text)
+        self.write(_own_file(place))
+        upload(_own_file(place))
 
 
 def write_report(
@@ -97,12 +93,9 @@ def write_report(
         bins: Equal parts of each range; default by the number of trials.
     """
     if out is None:
-        place = place_of(directories[0])
         if len(directories) > 1:
             raise _no_out("a file name, because a report on several sweeps belongs into none of their directories")
-        if not isinstance(place, LocalFolder):
-            raise _no_out("a local file name, because a report cannot be written into the object store of its sweep")
-        out = _own_file(place)
+        out = _own_file(place_of(directories[0]))
     refuse_special(out)
     make_report(directories, outcome, bins).write(out)
     return out
@@ -166,12 +159,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-def _own_file(place: LocalFolder) -> Path:
-    out = place.path / REPORT_FILE
-    with reading(str(place)):
-        refuse_link(out.parent)
-        refuse_link(_figures_folder(out))
-        folder = next(parent for parent in out.parents if parent.exists())
+def _own_file(place: Path) -> Path:
+    out = place / REPORT_FILE
+    refuse_link(out.parent)
+    refuse_link(_figures_folder(out))
+    folder = next(parent for parent in out.parents if parent.exists())
     if not os.access(folder, os.W_OK):
         raise _no_out(f"a file outside the sweep, because the folder {folder} is not writable")
     return out

@@ -27,7 +27,7 @@ from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.regions import Regions, read_diagram, read_regions
 from attnsweep.orchestrator.report.trials import read_trials
-from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.copies import is_copy
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import measured
@@ -102,7 +102,7 @@ class SweepReport:
 
     @property
     def is_local(self) -> bool:
-        return isinstance(self.directory.place, LocalFolder)
+        return not is_copy(self.directory.place)
 
     def commands(self) -> list[tuple[str, str]]:
         """(purpose, command)."""
@@ -140,7 +140,7 @@ class SweepReport:
 def _argument(directory: SweepDirectory) -> str:
     """Without parent folders, because reports are read on other machines."""
     place = directory.place
-    return as_argument(place.path.resolve().name if isinstance(place, LocalFolder) else place)
+    return as_argument(place if is_copy(place) else place.resolve().name)
 
 
 def read_sweep_report(

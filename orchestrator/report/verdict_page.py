@@ -5,6 +5,7 @@ from xml.sax.saxutils import escape
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.verdict import Decision, Verdict, e_value, said
 from attnsweep.orchestrator.report.templating import page_templates
+from attnsweep.orchestrator.storage.files import write_text
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
 VERDICT_PAGE, BADGE = "report/verdict.html", "report/verdict.svg"
@@ -32,8 +33,8 @@ def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
             least=1 / (1 - verdict.claim.confidence),
         )
     )
-    directory.place.put_text(VERDICT_PAGE, page)
-    directory.place.put_text(BADGE, badge)
+    write_text(directory.place, VERDICT_PAGE, page)
+    write_text(directory.place, BADGE, badge)
 
 
 def badge_svg(verdict: Verdict) -> str:

@@ -6,16 +6,25 @@ pack's state as the trainer's bytes. A damaged checkpoint is removed, and its pa
 A state may take gigabytes, so the driver holds none in memory: a state is read when its pack is given to a trainer.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place, digest
+from attnsweep.orchestrator.storage.files import (
+    CHECKPOINTS,
+    digest,
+    is_damage,
+    open_file,
+    parquet_names,
+    publish,
+    remove,
+    unfinished,
+)
 from attnsweep.orchestrator.training.messages import PackOrder
 
 _SCHEMA = pa.schema(
@@ -44,7 +53,7 @@ class Saved:
 
 
 class Checkpoints:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Path) -> None:
         self._place = place
         self._stored: dict[str, tuple[str, str | None]] = {}
 
@@ -58,8 +67,7 @@ class Checkpoints:
             },
             _SCHEMA,
         )
-        self._place.make_folders([CHECKPOINTS])
-        name = self._place.publish(order.pack, {CHECKPOINTS: partial(pq.write_table, table, **_PLAIN)})
+        name = publish(self._place, order.pack, {CHECKPOINTS: partial(pq.write_table, table, **_PLAIN)})
         if name != self._stored.get(order.pack, (None, None))[0]:
             self.remove(order.pack)
         self._stored[order.pack] = name, order.environment
@@ -68,36 +76,37 @@ class Checkpoints:
         return self._stored.get(pack, (None, None))[1]
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Raises StoreError if the file cannot be read now."""
+        """Raises OSError if the file cannot be read now."""
         name, trained_in = self._stored.get(pack, (None, None))
         if name is None or trained_in != environment:
             return None
         try:
-            with self._opened(name) as file:
+            with open_file(self._path(name)) as file:
                 state: bytes = pq.read_table(file, columns=["state"])["state"][0].as_py()
                 return state
-        except _DAMAGE:
+        except _DAMAGE as error:
+            if not is_damage(error):
+                raise
             return None
 
     def remove(self, pack: str) -> None:
         if (stored := self._stored.pop(pack, None)) is not None:
-            self._place.remove(CHECKPOINTS, [f"{stored[0]}.parquet"])
+            remove([self._path(stored[0])])
 
     def load(self) -> list[Saved]:
         """Returns the checkpoints found, and removes damaged ones.
 
         Raises:
-            StoreError: If a file cannot be read now.
+            OSError: If a file cannot be read now.
         """
-        if not self._place.has_folder(CHECKPOINTS):
-            return []
-        self._place.remove(CHECKPOINTS, self._place.unfinished(CHECKPOINTS))
+        folder = self._place / CHECKPOINTS
+        remove(unfinished(folder))
         checkpoints = {}
-        for name in sorted(self._place.names(CHECKPOINTS)):
+        for name in sorted(parquet_names(folder)):
             pack = name.rpartition("-")[0]
             saved = self._read(pack, name)
             if saved is None or pack in checkpoints:
-                self._place.remove(CHECKPOINTS, [f"{name}.parquet"])
+                remove([self._path(name)])
                 continue
             checkpoints[pack] = saved
             self._stored[pack] = name, saved.environment
@@ -105,18 +114,17 @@ class Checkpoints:
 
     def _read(self, pack: str, name: str) -> Saved | None:
         try:
-            with self._opened(name) as file:
+            with open_file(self._path(name)) as file:
                 if digest(file) != name.rpartition("-")[2]:
                     return None
                 file.seek(0)
                 (row,) = pq.read_table(file, columns=["trial", "replicate", "environment"]).to_pylist()
             lanes = list(zip(row["trial"], row["replicate"], strict=True))
             return Saved(pack, lanes, row["environment"])
-        except _DAMAGE:
+        except _DAMAGE as error:
+            if not is_damage(error):
+                raise
             return None
 
-    @contextmanager
-    def _opened(self, name: str) -> Iterator[pa.NativeFile]:
-        answering = self._place.answering(self._place.file_name(CHECKPOINTS, name))
-        with answering, self._place.open_file(CHECKPOINTS, name) as file:
-            yield file
+    def _path(self, name: str) -> Path:
+        return self._place / CHECKPOINTS / f"{name}.parquet"

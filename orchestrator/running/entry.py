@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from attnsweep.orchestrator.running.study_storage import check_storage
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
@@ -51,22 +52,22 @@ def check_same(
     spec: Sweep, code: UserCode | None, shard: Shard | None, warm_starts: Sequence[PlaceName], directory: SweepDirectory
 ) -> None:
     """Refuses another spec, user code, shard or start than the directory's. Only the description may differ."""
-    place = directory.place
+    place, name = directory.place, name_of(directory.place)
     if directory.shard != shard:
         held = "all trials" if directory.shard is None else f"shard {directory.shard}"
         expected, fix = f"a new directory: this one holds {held}", "choose another --dir, or give the same --shard"
         raise UserError("--shard", given="all trials" if shard is None else shard, expected=expected, fix=fix)
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         expected = f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}"
-        given = f"{place}, which holds the sweep {directory.spec.name}, with the spec hash {directory.spec_sha256[:12]}"
+        given = f"{name}, which holds the sweep {directory.spec.name}, with the spec hash {directory.spec_sha256[:12]}"
         fix = f"choose another --dir; to continue the other sweep: attnsweep resume {as_argument(place)}"
         raise UserError("--dir", given=given, expected=expected, fix=fix)
     if dict(directory.code) != (code.sha256 if code else {}):
-        given = f"{place}, which holds this sweep with other code in the files {', '.join(directory.code)}"
+        given = f"{name}, which holds this sweep with other code in the files {', '.join(directory.code)}"
         fix = f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}"
         raise UserError("--dir", given=given, expected="a new directory, or one with the same code", fix=fix)
     if warm_starts and not directory.warm_start:
-        given = f"--warm-start for {place}, a sweep that began without --warm-start"
+        given = f"--warm-start for {name}, a sweep that began without --warm-start"
         expected = "a new sweep, because a sampler learns from other sweeps' trials only before its first draw"
         fix = "choose another --dir, or leave out --warm-start"
         raise UserError("--warm-start", given=given, expected=expected, fix=fix)
@@ -87,7 +88,7 @@ def check_drift(directory: SweepDirectory, environment: Environment) -> None:
     if changes := directory.changes(environment):
         expected = "the library versions that the sweep was trained with so far"
         fix = f"restore them, or go on with: attnsweep resume {as_argument(directory.place)} --accept-drift"
-        raise UserError(str(directory.place), given="; ".join(changes), expected=expected, fix=fix)
+        raise UserError(name_of(directory.place), given="; ".join(changes), expected=expected, fix=fix)
 
 
 def check_retry(spec: Sweep) -> None:

@@ -35,8 +35,7 @@ from attnsweep.orchestrator.running.summary import Summary, how_to_continue, sum
 from attnsweep.orchestrator.running.warm_start import warm_start
 from attnsweep.orchestrator.storage.annotation import Annotation
 from attnsweep.orchestrator.storage.environment import Environment, current_provenance
-from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError
-from attnsweep.orchestrator.storage.locks import LEASE_SECONDS, TakenError
+from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError, TakenError, in_words
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.run_records import Beacon
 from attnsweep.orchestrator.storage.shards import Shard
@@ -61,7 +60,7 @@ from attnsweep.workloads.user_code import UserCode, refuse_while_loading, user_c
 
 _NOTHING_TO_REMEMBER = Annotation()
 _THIS_MACHINE = Resources()
-PREDECESSOR_SECONDS = 1.1 * LEASE_SECONDS
+PREDECESSOR_SECONDS = 330.0
 """How long a sweep in an object store can look taken after its driver was killed, with a margin."""
 _LOOK_SECONDS = 5.0
 SHOW_SECONDS_PER_TRAINER = 2.5e-4
@@ -247,9 +246,9 @@ class _Run:
 def _resumable(directory: SweepDirectory, run: _Run) -> Iterator[None]:
     try:
         yield
-    except (StoreError, DamagedFileError, PoolError) as error:
+    except (OSError, StoreError, DamagedFileError, PoolError) as error:
         # The fault lies with the storage or the trainers. Once it is repaired, the sweep can be continued.
-        raise SweepError(str(error), directory.place) from error
+        raise SweepError(in_words(error), directory.place) from error
     except KeyboardInterrupt:
         # A second Ctrl-C, or one before the loop starts or after it has ended.
         run.say(how_to_continue(directory))

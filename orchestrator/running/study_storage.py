@@ -1,13 +1,10 @@
 """Where an Optuna study is stored: a database that the sweep names, or Optuna's journal file."""
 
-import atexit
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
@@ -15,8 +12,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.local import LocalFolder, naming, refuse_link, regular_file
-from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.files import naming, refuse_link, regular_file, upload
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep
 from attnsweep.workloads.errors import SpecError, UserError
@@ -28,17 +24,17 @@ def has_study(spec: Sweep) -> bool:
 
 
 class Journal(JournalFileBackend):
-    """Optuna's journal file. While `holds`, entries wait for the next write; in an object store, for `save`.
+    """Optuna's journal file. While `holds`, entries wait for the next write; `save` uploads it to an object store.
 
     Only the holder of the sweep's lock may open it.
     """
 
     holds = False
 
-    def __init__(self, place: Place) -> None:
-        self._place, self._path = place, _local(place)
+    def __init__(self, place: Path) -> None:
+        self._path = refuse_link(place.absolute() / STUDY_FILE)
         self._held: list[dict[str, Any]] = []
-        with self._writing():
+        with naming(self._path):
             _mend(self._path)
             super().__init__(str(self._path))
 
@@ -49,31 +45,13 @@ class Journal(JournalFileBackend):
 
     def save(self) -> None:
         self._write()
-        if not isinstance(self._place, LocalFolder):
-            self._place.put_text(STUDY_FILE, self._path.read_text())
+        upload(self._path)
 
     def _write(self) -> None:
         held, self._held = self._held, []  # after a write that failed, nothing is repeated
         if held:
-            with self._writing():
+            with naming(self._path):
                 super().append_logs(held)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with LocalFolder(self._path.parent).writing(), naming(self._path):
-            yield
-
-
-def _local(place: Place) -> Path:
-    """The journal's path; for an object store, that of a copy."""
-    if isinstance(place, LocalFolder):
-        return refuse_link(place.path.absolute() / STUDY_FILE)
-    folder = mkdtemp(prefix="attnsweep-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder) / STUDY_FILE
-    if place.has_text(STUDY_FILE):
-        path.write_text(place.read_text(STUDY_FILE))
-    return path
 
 
 def _mend(path: Path) -> None:
@@ -101,8 +79,8 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         if directory.spec.storage:
             _check_database(directory.spec.storage)
             storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
-        elif directory.place.has_text(STUDY_FILE):
-            storage = JournalStorage(JournalFileBackend(str(regular_file(_local(directory.place)))))
+        elif (directory.place / STUDY_FILE).exists():
+            storage = JournalStorage(JournalFileBackend(str(regular_file(directory.place.absolute() / STUDY_FILE))))
         else:
             raise FileNotFoundError("the file does not exist")
         trials = storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)

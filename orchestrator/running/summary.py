@@ -25,6 +25,7 @@ from attnsweep.orchestrator.analysis.rates.outcomes import commonest_failure
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results, role_cells
 from attnsweep.orchestrator.analysis.tables import Row, to_json
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
@@ -63,7 +64,8 @@ class Summary:
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "not finished"
-        return f"Summary({self.directory.place}: {state}, {self.n_trials:,} trials, {self.n_trainings:,} trainings)"
+        name = name_of(self.directory.place)
+        return f"Summary({name}: {state}, {self.n_trials:,} trials, {self.n_trainings:,} trainings)"
 
     @property
     def fault(self) -> str | None:
@@ -89,7 +91,7 @@ class Summary:
     @property
     def has_report(self) -> bool:
         """Whether the directory holds a report, up to date or not."""
-        return self.directory.place.has_text(REPORT_FILE)
+        return (self.directory.place / REPORT_FILE).is_file()
 
     @property
     def n_failed(self) -> int:
@@ -100,7 +102,7 @@ class Summary:
         results = self.results
         stuck, preferred = results.stuck_rate, results.preferred
         content = {
-            "directory": str(self.directory.place),
+            "directory": name_of(self.directory.place),
             "sweep": self.directory.sweep,
             "finished": self.finished,
             "fault": self.fault,

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.running.preflight import Sample
 from attnsweep.orchestrator.running.session import PREDECESSOR_SECONDS, resume_sweep, run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.annotation import Annotation
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
@@ -90,11 +91,13 @@ def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     stored = directory.claim
     if stored is None:
         expected, fix = "a directory that `attnsweep verify` has made, or the file of a claim", "see docs/verify.md"
-        raise UserError("CLAIM", given=f"{directory.place}, a sweep without a claim", expected=expected, fix=fix)
+        raise UserError(
+            "CLAIM", given=f"{name_of(directory.place)}, a sweep without a claim", expected=expected, fix=fix
+        )
     if given is None:
         return stored
     if not stored.says_the_same(given):
-        held, fix = f"{directory.place}, which holds another claim: {stored.claim}", "choose another --dir"
+        held, fix = f"{name_of(directory.place)}, which holds another claim: {stored.claim}", "choose another --dir"
         expected = "a new directory, or one with this claim: the same groups, statements, batch, confidence and seed"
         raise UserError("--dir", given=held, expected=expected, fix=f"{fix}, or give this one in place of the file")
     return given

@@ -7,6 +7,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS, complete_among, ended_trainings
+from attnsweep.orchestrator.storage.copies import full_name, name_of
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.sources import WARM_START, EarlierSweep, ToldTrial, WarmStart
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -72,13 +73,14 @@ def _told(
     spec: Sweep, parameters: type[TrainingParameters], where: PlaceName, say: Callable[[str], object]
 ) -> EarlierSweep:
     earlier = SweepDirectory.open(where)
+    name = name_of(earlier.place)
     if not earlier.finished:
         fix = f"finish this sweep with: attnsweep resume {as_argument(earlier.place)}"
-        raise UserError(_FLAG, given=f"the unfinished sweep {earlier.place}", expected="a finished sweep", fix=fix)
+        raise UserError(_FLAG, given=f"the unfinished sweep {name}", expected="a finished sweep", fix=fix)
     # A file's folder is left out of the comparison: it may have been moved.
     theirs, ours = (sweep.workload.rpartition(":")[2] for sweep in (earlier.spec, spec))
     if theirs != ours:
-        given, expected = f"the sweep {earlier.place} of the workload {theirs}", f"a sweep of the workload {ours}"
+        given, expected = f"the sweep {name} of the workload {theirs}", f"a sweep of the workload {ours}"
         raise UserError(_FLAG, given=given, expected=expected, fix="give the directory of another sweep")
     ledger = Ledger(earlier.place)
     columns = [name for name in ledger.tables()["trainings"].schema.names if name.startswith("param_")]
@@ -97,13 +99,13 @@ def _told(
         else:
             told.append(ToldTrial(drawn=drawn, value=value, more=tuple(more), **known))
     if not told:
-        given = f"{earlier.place}, whose {misfits[0]}" if misfits else f"{earlier.place}, where no trial has a value"
+        given = f"{name}, whose {misfits[0]}" if misfits else f"{name}, where no trial has a value"
         fix = "change the search space to that of the earlier sweep, or name another directory"
         raise UserError(_FLAG, given=given, expected="trials that this sweep could draw", fix=fix)
     left_out = f"; {len(misfits)} others do not fit: {misfits[0]}" if misfits else ""
-    say(f"gave the sampler {len(told)} trials of {earlier.place}{left_out}")
+    say(f"gave the sampler {len(told)} trials of {name}{left_out}")
     return EarlierSweep(
-        place=earlier.place.full_name, sweep=earlier.sweep, spec_sha256=earlier.spec_sha256, told=tuple(told)
+        place=full_name(earlier.place), sweep=earlier.sweep, spec_sha256=earlier.spec_sha256, told=tuple(told)
     )
 
 

@@ -1,4 +1,7 @@
-"""Writes files that the user names. If writing fails, a file that was there before stays as it was."""
+"""Writes files that the user names. If writing fails, a file that was there before stays as it was.
+
+A path that cannot be written is the user's mistake, a UserError; a disk that fails stays an OSError.
+"""
 
 import os
 import secrets
@@ -8,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from attnsweep.orchestrator.storage.errors import is_fault, store_error
-from attnsweep.orchestrator.storage.local import sync
+from attnsweep.orchestrator.storage.files import naming, sync
 from attnsweep.workloads.errors import UserError
 
 
@@ -18,39 +20,26 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
     """Yields a temporary path, which replaces `out` at the end; after an exception `out` is unchanged.
 
     If `out` is a link, the link itself is replaced. Its target, which may be a stranger's file, stays unchanged.
-
-    Raises:
-        UserError: If `out` is anything else, such as a folder, or if writing fails, also within the block.
-        StoreError: If the disk fails.
     """
     refuse_special(out, flag)
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
+    with refusing(out, flag), naming(out):
         try:
             yield temporary
             sync(temporary)
             temporary.replace(out)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise refused(out, flag, error) from error
 
 
 @contextmanager
 def writing_folder(out: Path) -> Iterator[Path]:
-    """Yields a temporary folder, which becomes `out` (new or empty) at the end; nothing is left after an exception.
-
-    Raises:
-        UserError: If `out` is anything else, such as a file, or if writing fails, also within the block.
-        StoreError: If the disk fails.
-    """
+    """Yields a temporary folder, which becomes `out` (new or empty) at the end; nothing is left after an exception."""
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
+    with refusing(out, "--out", "new or empty folder"), naming(out):
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise unwritable(
-                out, "--out", "this path is a file, or a folder that is not empty", kind="new or empty folder"
-            )
-        make_folder(temporary, "--out")
+            raise FileExistsError(None, "this path is a file, or a folder that is not empty", str(out))
+        temporary.mkdir(parents=True)
         try:
             yield temporary
             for file in temporary.iterdir():
@@ -58,8 +47,6 @@ def writing_folder(out: Path) -> Iterator[Path]:
             temporary.replace(out)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    except OSError as error:
-        raise refused(out, "--out", error, kind="folder") from error
 
 
 def check_output(out: Path) -> None:
@@ -80,29 +67,26 @@ def refuse_special(out: Path, flag: str = "--out") -> None:
         mode = out.stat().st_mode
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise refused(out, flag, error) from error
-    except ValueError as error:
-        raise unwritable(out, flag, str(error)) from error
+    except (OSError, ValueError) as error:
+        raise unwritable(out, flag, getattr(error, "strerror", None) or str(error)) from error
     if not stat.S_ISREG(mode):
         raise unwritable(out, flag, "this path is a folder, a device or a pipe")
 
 
 def make_folder(folder: Path, flag: str) -> None:
-    try:
+    with refusing(folder, flag, "folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise refused(folder, flag, error, kind="folder") from error
 
 
-def refused(path: object, flag: str, error: OSError, kind: str = "file") -> UserError:
-    """A StoreError if the machine is at fault, otherwise a UserError that suggests another path."""
-    if is_fault(error):
-        return store_error(str(path), error, expected=f"a {kind} that can be written")
-    return unwritable(path, flag, error.strerror or str(error), kind)
+@contextmanager
+def refusing(path: Path, flag: str, kind: str = "file") -> Iterator[None]:
+    """An OSError for which another path helps becomes a UserError."""
+    try:
+        yield
+    except (PermissionError, FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+        raise unwritable(path, flag, error.strerror, kind) from error
 
 
 def unwritable(path: object, flag: str, reason: str | None, kind: str = "file") -> UserError:
-    return UserError(
-        flag, given=str(path), expected=f"a {kind} that can be written", fix=f"choose another path ({reason})"
-    )
+    fix = f"choose another path ({reason})"
+    return UserError(flag, given=str(path), expected=f"a {kind} that can be written", fix=fix)

@@ -1,47 +1,44 @@
-"""Converts a directory or URI that the user typed to the place where a sweep is stored, and back.
+"""Where a sweep is: the directory that a user named, or the local copy of `s3://BUCKET/PREFIX`.
 
-Only an `s3://` URI loads the client of object stores. Places in the folder of a Ray session, such as a job's working
-directory, are refused, because Ray deletes that folder.
+Only an `s3://` URI loads the client of object stores. Directories in the folder of a Ray session, such as a job's
+working directory, are refused, because Ray deletes that folder.
 """
 
 import os
 import re
 import shlex
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+from attnsweep.orchestrator.storage.copies import copy_of, name_of
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import is_fault, store_error
-from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.place import Place
 from attnsweep.workloads.errors import UserError, did_you_mean
 
-PlaceName: TypeAlias = str | os.PathLike[str] | Place
-"""A sweep's place: a path or URI, or the place that `place_of` has made of it."""
+PlaceName: TypeAlias = str | os.PathLike[str]
 
+BULK = ("curves", "heads", "weights")
+"""The folders that only some commands read."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")
 
 
-def place_of(where: PlaceName, subject: str = "DIR") -> Place:
-    """The place that a user named: a directory, which need not exist, or `s3://BUCKET/PREFIX`.
-
-    Sends no request to an object store. Returns `where` itself if it is a place already.
+def place_of(where: PlaceName, subject: str = "DIR", without: Collection[str] = ()) -> Path:
+    """The directory that a user named, which need not exist; for `s3://BUCKET/PREFIX` its local copy, brought up to
+    date except for the folders `without`.
 
     Raises:
         UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
-        StoreError: If a disk does not answer.
+        StoreError: If the store fails.
     """
-    if not isinstance(where, str | os.PathLike):
-        return where
     text = os.fspath(where)
     if not text:
         fix = "give a directory, for example . for the current folder"
         raise UserError(subject, given=text, expected="a directory, or s3://BUCKET/PREFIX", fix=fix)
     if not _SCHEME.match(text):
-        return LocalFolder(_reachable(Path(text), subject))
+        return _reachable(Path(text), subject)
     if "@" in text.partition("//")[2].partition("/")[0] or "?" in text:
         expected = "s3://BUCKET/PREFIX without credentials or options in the address"
         fix = "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION in the environment"
@@ -50,32 +47,31 @@ def place_of(where: PlaceName, subject: str = "DIR") -> Place:
     if match is None or {"", ".", ".."} & set(match["prefix"].split("/")):
         fix = "write the address like s3://my-bucket/sweeps/first"
         raise UserError(subject, given=_bare(text), expected="a directory, or s3://BUCKET/PREFIX", fix=fix)
-    from attnsweep.orchestrator.storage.s3 import open_prefix
+    from attnsweep.orchestrator.storage.object_store import refresh
 
-    return open_prefix(match["bucket"], match["prefix"])
-
-
-def local_path(text: str) -> Path:
-    """Raises UserError for an object store or a file."""
-    place = place_of(text, "--dir")
-    if not isinstance(place, LocalFolder) or (place.path.exists() and not place.path.is_dir()):
-        expected = "a directory on this machine, because figures are written to it"
-        raise UserError("--dir", given=text, expected=expected, fix="choose a local directory")
-    return place.path
-
-
-def nearest(place: Place, file: str, otherwise: str) -> str:
-    """Names a directory of a similar name beside the given one in which `file` exists, or returns `otherwise`."""
-    if not isinstance(place, LocalFolder):
-        return otherwise
-    beside = [path.parent.name for path in place.path.absolute().parent.glob(f"*/{file}")]
-    return did_you_mean(place.path.name, beside, otherwise)
+    copy = copy_of(match["bucket"], match["prefix"])
+    refresh(copy, without)
+    return copy
 
 
 def as_argument(place: object) -> str:
     """Quoted for a shell; a leading `-` becomes `./-`, which does not look like an option."""
-    text = str(place)
+    text = name_of(place)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def local_path(text: str) -> Path:
+    """Raises UserError for an object store or a file."""
+    if _SCHEME.match(text) or Path(text).is_file():
+        expected = "a directory on this machine, because figures are written to it"
+        raise UserError("--dir", given=_bare(text), expected=expected, fix="choose a local directory")
+    return place_of(text, "--dir")
+
+
+def nearest(place: Path, file: str, otherwise: str) -> str:
+    """Names a directory of a similar name beside the given one in which `file` exists, or returns `otherwise`."""
+    beside = [path.parent.name for path in place.absolute().parent.glob(f"*/{file}")]
+    return did_you_mean(place.name, beside, otherwise)
 
 
 def _reachable(path: Path, subject: str) -> Path:
@@ -85,12 +81,8 @@ def _reachable(path: Path, subject: str) -> Path:
     except FileNotFoundError:
         return path
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and is_fault(error):
-            raise store_error(str(path), error, expected="a directory that can be read") from error
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(
-            subject, given=str(path), expected="the path of a directory", fix=f"choose another path ({reason})"
-        ) from error
+        fix = f"choose another path ({getattr(error, 'strerror', None) or error})"
+        raise UserError(subject, given=str(path), expected="the path of a directory", fix=fix) from error
     return path
 
 

@@ -3,12 +3,13 @@
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.files import is_damage, read_text, write_text
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.search_spaces.sweep import sha256_of
 from attnsweep.workloads.errors import UserError
@@ -46,32 +47,32 @@ class RecordFile(Generic[R]):
     model: type[R]
     fix: str
 
-    def read(self, place: Place) -> R:
-        """Raises FileNotFoundError or NotADirectoryError, DamagedRecordError, or StoreError if it can't be read now."""
+    def read(self, place: Path) -> R:
+        """Raises DamagedRecordError, or OSError if it isn't there or can't be read now."""
         try:
-            return self.parse(place.read_text(self.name))
-        except (FileNotFoundError, NotADirectoryError, UserError):
-            raise
+            return self.parse(read_text(place / self.name))
         except (OSError, ValueError) as damage:
+            if isinstance(damage, FileNotFoundError) or not is_damage(damage):
+                raise
             expected = "a file that has not changed since attnsweep wrote it"
             fix = self.fix.replace("{}", as_argument(place))
             subject = f"{place}/{self.name}"
             raise DamagedRecordError(subject, given=reason_of(damage), expected=expected, fix=fix) from damage
 
-    def read_if_sound(self, place: Place) -> R | None:
+    def read_if_sound(self, place: Path) -> R | None:
         """`None` if it is missing, damaged or cannot be read."""
         with suppress(OSError, UserError, ValueError):
-            return self.parse(place.read_text(self.name))
+            return self.parse(read_text(place / self.name))
         return None
 
-    def write(self, place: Place, record: R) -> None:
+    def write(self, place: Path, record: R) -> None:
         """Replaces the record, durably."""
-        place.put_text(self.name, self.text(record))
+        write_text(place, self.name, self.text(record))
 
-    def write_passing(self, place: Place, record: R) -> None:
+    def write_passing(self, place: Path, record: R) -> None:
         """Replaces a record that no result depends on. If the disk or store fails, nothing is raised."""
-        with suppress(StoreError):
-            place.put_text(self.name, self.text(record), durable=False)
+        with suppress(OSError, StoreError):
+            write_text(place, self.name, self.text(record), durable=False)
 
     def text(self, record: R) -> str:
         content = record.model_dump(mode="json", by_alias=True)

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
-from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.record import Record, RecordFile
 
 _WRITE_SECONDS = 3.0
@@ -141,7 +141,7 @@ PROGRESS = RecordFile("progress.json", Progress, "write it anew with: attnsweep 
 class Beacon:
     """Writes progress at most every few seconds while a sweep runs. A failure to write never stops it."""
 
-    def __init__(self, place: Place, before: Progress) -> None:
+    def __init__(self, place: Path, before: Progress) -> None:
         self._place, self._before = place, before
         self._next = 0.0
 

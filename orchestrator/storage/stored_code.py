@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnsweep.orchestrator.storage.copies import full_name, name_of
+from attnsweep.orchestrator.storage.files import read_text
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.record import reason_of
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory, code_file
@@ -80,7 +82,7 @@ def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
         )
         for name, sha256 in directory.code.items()
     }
-    return UserCode(f"{directory.place.full_name}/code", main, texts, is_apart=True)
+    return UserCode(f"{full_name(directory.place)}/code", main, texts, is_apart=True)
 
 
 def edited_since(directory: SweepDirectory) -> str:
@@ -107,7 +109,7 @@ def _stored_text(
     directory: SweepDirectory, file: str, is_unchanged: Callable[[str], bool], *, expected: str, fix: str
 ) -> str:
     try:
-        text = directory.place.read_text(file)
+        text = read_text(directory.place / file)
     except (OSError, ValueError) as error:
         given = reason_of(error)
     else:
@@ -140,4 +142,4 @@ def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> N
             given = f"the file {path}, which has changed" if path in digests else f"a missing file {path}"
             expected = f"the file that the sweep began with, whose sha256 begins with {sha256[:12]}"
             fix = f"restore the file and run attnsweep resume {as_argument(directory.place)}; or begin another sweep"
-            raise UserError(str(directory.place), given=given, expected=expected, fix=fix)
+            raise UserError(name_of(directory.place), given=given, expected=expected, fix=fix)

@@ -1,18 +1,21 @@
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from itertools import accumulate, chain, groupby
 from operator import itemgetter
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SkipValidation
 
+from attnsweep.orchestrator.storage.copies import is_copy, name_of
 from attnsweep.orchestrator.storage.environment import Engine, Environment, current_provenance, new_identity
-from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.output_file import refused
-from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, nearest, place_of
+from attnsweep.orchestrator.storage.files import check_makeable, read_text, write_text
+from attnsweep.orchestrator.storage.locks import Lock
+from attnsweep.orchestrator.storage.output_file import refusing
+from attnsweep.orchestrator.storage.place_names import BULK, PlaceName, as_argument, nearest, place_of
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of, unless_empty
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, Replays
 from attnsweep.orchestrator.storage.shards import WHOLE, Shard
@@ -82,7 +85,7 @@ class SweepDirectory(Record):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, populate_by_name=True)
 
-    place: SkipValidation[Place] = Field(default=None, exclude=True)
+    place: SkipValidation[Path] = Field(default=Path(), exclude=True)
     sweep: str
     given: Sweep = Field(alias="spec")
     spec_sha256: str
@@ -101,7 +104,7 @@ class SweepDirectory(Record):
 
     @staticmethod
     def is_there(where: PlaceName) -> bool:
-        return place_of(where, "--dir").has_text(SWEEP_FILE)
+        return (place_of(where, "--dir") / SWEEP_FILE).is_file()
 
     @staticmethod
     def check_new(where: PlaceName, subject: str = "--dir") -> None:
@@ -110,13 +113,11 @@ class SweepDirectory(Record):
         if SweepDirectory.is_there(place):
             resume = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
             fix = resume if subject == "--dir" else "choose another directory"
-            raise UserError(subject, given=str(place), expected="a directory that contains no sweep yet", fix=fix)
-        if not place.is_vacant():
+            raise UserError(subject, given=name_of(place), expected="a directory that contains no sweep yet", fix=fix)
+        if not _is_vacant(place):
             raise _taken(place, subject)
-        try:
-            place.check_makeable()
-        except OSError as error:
-            raise refused(place, subject, error, kind="directory") from error
+        with refusing(place, subject, "directory"):
+            check_makeable(place)
 
     @classmethod
     def create(
@@ -153,18 +154,16 @@ class SweepDirectory(Record):
             expected = "a sweep whose texts and paths are UTF-8, so that it can be stored in a file"
             fix = f"correct the text, or rename the file that it names ({reason_of(error)})"
             raise SpecError("SPEC", given=spec.name, expected=expected, fix=fix) from error
-        try:
-            place.make()
-            # Code comes before the record that names it. Its files are named by their hash, so none is overwritten.
-            for name, content in code.texts.items() if code else ():
-                place.put_text(code_file(name, directory.code[name]), content)
-            if warm_start is not None:
-                WARM_START.write(place, warm_start)
-            place.put_new_text(SWEEP_FILE, text)
-        except FileExistsError as error:
-            raise _taken(place) from error
-        except OSError as error:
-            raise refused(place, "--dir", error, kind="directory") from error
+        with refusing(place, "--dir", "directory"):
+            place.mkdir(parents=True, exist_ok=True)
+            with closing(Lock(place, "run")):
+                cls.check_new(place)
+                # Code comes before the record that names it.
+                for name, content in code.texts.items() if code else ():
+                    write_text(place, code_file(name, directory.code[name]), content)
+                if warm_start is not None:
+                    WARM_START.write(place, warm_start)
+                write_text(place, SWEEP_FILE, text)
         return directory
 
     @classmethod
@@ -173,10 +172,10 @@ class SweepDirectory(Record):
         place = place_of(where)
         try:
             return _RECORD.read(place).but(place=place)  # type: ignore[return-value]
-        except OSError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             expected = f"a sweep directory, which contains a file {SWEEP_FILE}"
             fix = nearest(place, SWEEP_FILE, f"give the directory that `attnsweep run` printed ({error.strerror})")
-            raise UserError("DIR", given=str(place), expected=expected, fix=fix) from error
+            raise UserError("DIR", given=name_of(place), expected=expected, fix=fix) from error
 
     def but(self, **changes: Any) -> Self:
         """Writes nothing: `record_as` stores the copy."""
@@ -192,14 +191,14 @@ class SweepDirectory(Record):
             _RECORD.write(self.place, changed)
 
     def record(self) -> str:
-        return self.place.read_text(SWEEP_FILE)
+        return read_text(self.place / SWEEP_FILE)
 
     @property
     def progress(self) -> Progress:
         """A damaged one counts as missing, and `resume` writes it anew."""
         try:
             return PROGRESS.read(self.place)
-        except (OSError, DamagedRecordError):
+        except (FileNotFoundError, DamagedRecordError):
             return Progress()
 
     @property
@@ -324,11 +323,22 @@ def code_file(name: str, sha256: str) -> str:
     return f"code/{sha256}{'.py' if name.endswith('.py') else '.base64'}"
 
 
-def _taken(place: Place, subject: str = "--dir") -> UserError:
-    return UserError(subject, given=str(place), expected="a new or empty directory", fix="choose another directory")
+def _taken(place: Path, subject: str = "--dir") -> UserError:
+    return UserError(subject, given=name_of(place), expected="a new or empty directory", fix="choose another directory")
 
 
-def sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterator[tuple[Place, int]]:
+def _is_vacant(place: Path) -> bool:
+    """Files whose names begin with a dot are locks, or left by a process that was killed."""
+    if is_copy(place):
+        from attnsweep.orchestrator.storage.object_store import sizes
+
+        return all(name.startswith(".") for name in sizes(place))
+    return not place.exists() or (
+        place.is_dir() and all(path.name.startswith(".") and path.is_file() for path in place.iterdir())
+    )
+
+
+def sweeps_below(where: PlaceName, pass_over: Callable[[OSError], object]) -> Iterator[tuple[Path, int]]:
     """Yields each sweep in a folder or below it, with the bytes of its files.
 
     Reads no file. `pass_over` gets the error for each folder that cannot be read.
@@ -336,14 +346,37 @@ def sweeps_below(place: Place, pass_over: Callable[[OSError], object]) -> Iterat
     Raises:
         UserError: If there is no such folder.
     """
-    sizes = place.sizes(pass_over)
-    is_file = isinstance(place, LocalFolder) and place.path.is_file()
-    if is_file or (not sizes and place.is_vacant()):
-        raise UserError("DIR", given=str(place), expected="a folder that contains sweeps", fix="check the path")
+    place = place_of(where, without=BULK)
+    sizes = _sizes(place, pass_over)
+    if place.is_file() or (not sizes and _is_vacant(place)):
+        raise UserError("DIR", given=name_of(place), expected="a folder that contains sweeps", fix="check the path")
     folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
     for folder in sorted(folders):
         # Copies of a sweep's record that MLflow keeps, in folders `RUN_ID/artifacts`, are no sweeps.
         is_in_mlflow = folder.name == "artifacts" and re.fullmatch(r"[0-9a-f]{32}", folder.parent.name)
         if folders.isdisjoint(folder.parents) and not is_in_mlflow:
             n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
-            yield place if folder == PurePosixPath() else place_of(f"{place}/{folder}"), n_bytes
+            yield place_of(f"{name_of(place)}/{folder}", without=BULK) if folder.name else place, n_bytes
+
+
+def _sizes(place: Path, pass_over: Callable[[OSError], object]) -> dict[str, int]:
+    """Bytes of all files by relative path. Links are not followed."""
+    if is_copy(place):
+        from attnsweep.orchestrator.storage.object_store import sizes
+
+        return sizes(place)
+
+    def failed(error: OSError) -> None:
+        if error.filename == str(place) and not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise error
+        if not isinstance(error, FileNotFoundError):  # a running sweep removes files
+            pass_over(error)
+
+    n_bytes = {}
+    for folder, _, files in os.walk(place, onerror=failed):
+        for path in (Path(folder, file) for file in files):
+            try:
+                n_bytes[str(path.relative_to(place))] = path.lstat().st_size
+            except OSError as error:
+                failed(error)
+    return n_bytes

@@ -12,10 +12,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from attnsweep.orchestrator.storage.copies import is_copy, name_of
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.place import Place
+from attnsweep.orchestrator.storage.files import check_makeable, remove, write_text
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.tracking.store import database_of, in_one_line, open_client, tracking_uri
 from attnsweep.workloads.errors import UserError, in_words
@@ -58,7 +58,7 @@ class Node:
     packs: Mapping[str, str] = field(default_factory=dict)
 
 
-def examine(address: str | None, directory: Place | None) -> Iterator[Finding]:
+def examine(address: str | None, directory: Path | None) -> Iterator[Finding]:
     """In the order in which a user fixes the faults: this machine, without Ray, or each node of a cluster."""
     versions = [f"{name} {version(name)}" for name in ("attnsweep", "ray", "torch")]
     yield Finding("versions", ", ".join([*versions, f"Python {platform.python_version()}"]))
@@ -225,7 +225,7 @@ def check_mlflow(uri: str | None = None) -> Finding:
     shown = without_credentials(uri)
     try:
         if (database := database_of(uri)) is not None and not database.exists():
-            LocalFolder(database.parent).check_makeable()
+            check_makeable(database.parent)
             return Finding("MLflow", f"{shown}, made by the first sweep")
         open_client(uri).search_experiments(max_results=1)
     except Exception as error:  # noqa: BLE001  # MLflow and its databases raise anything
@@ -234,17 +234,17 @@ def check_mlflow(uri: str | None = None) -> Finding:
     return Finding("MLflow", f"{shown} answers")
 
 
-def check_directory(place: Place) -> Finding:
+def check_directory(place: Path) -> Finding:
     """The place need not exist yet."""
-    name = f"{secrets.token_hex(4)}.json"
+    name = f".doctor-{secrets.token_hex(4)}.json"
     try:
-        place.check_makeable()
-        if not isinstance(place, LocalFolder):
-            place.put_text(f".doctor/{name}", "{}\n")
-            place.read_text(f".doctor/{name}")
-            place.remove(".doctor", [name])
+        check_makeable(place)
+        if is_copy(place):
+            place.mkdir(parents=True, exist_ok=True)
+            write_text(place, name, "{}\n")
+            remove([place / name])
     except UserError as mistake:
         return Finding("directory", f"{mistake.subject}: {mistake.given}", mistake.fix)
     except OSError as error:
-        return Finding("directory", f"{place} cannot be written ({error.strerror})", "choose another --dir")
-    return Finding("directory", f"{place} can be written")
+        return Finding("directory", f"{name_of(place)} cannot be written ({error.strerror})", "choose another --dir")
+    return Finding("directory", f"{name_of(place)} can be written")

@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import trial_rate
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.ledger.trial import ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
+from attnsweep.orchestrator.storage.copies import full_name
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -108,7 +109,7 @@ def sweep_note(directory: SweepDirectory, results: str) -> str:
     lines = [
         spec.description or spec.name,
         *([directory.note] if directory.note else []),
-        f"`{directory.place.full_name}` on {directory.provenance.get('host', 'an unknown host')}; "
+        f"`{full_name(directory.place)}` on {directory.provenance.get('host', 'an unknown host')}; "
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         results,
         *([] if has_runs_of_trials(spec) else [f"Trials are in `trials.csv`: more than {MOST_RUNS:,} have no runs."]),

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import duckdb
 
@@ -13,8 +14,11 @@ from attnsweep.orchestrator.analysis.results import read_results
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.snapshot import fragment_names
 from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.orchestrator.storage.locks import TakenError
-from attnsweep.orchestrator.storage.place import Lock, Place
+from attnsweep.orchestrator.storage.copies import name_of
+from attnsweep.orchestrator.storage.errors import TakenError
+from attnsweep.orchestrator.storage.files import read_text
+from attnsweep.orchestrator.storage.locks import Lock
+from attnsweep.orchestrator.storage.place_names import place_of
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import has_runs_of_trials, table_of_trials, trial_contents
@@ -70,7 +74,7 @@ def sync(
 class _Mirror:
     """All it knows is stored, so it may be killed at any time, and the next one continues."""
 
-    def __init__(self, place: Place, uri: str, on_progress: OnProgress | None) -> None:
+    def __init__(self, place: Path, uri: str, on_progress: OnProgress | None) -> None:
         self._place, self._uri, self._on_progress = place, uri, on_progress
         self._ledger = Ledger(place)
         self._lock: Lock | None = None
@@ -85,6 +89,7 @@ class _Mirror:
     def look(self) -> float:
         """Logs trials that have become complete, and never raises. Returns how many seconds to wait."""
         try:
+            self._fetch()
             # Files are listed before they are read, so that those written meanwhile count as new.
             names = fragment_names(self._place)
             if self._runs is None or names != self._seen:
@@ -97,6 +102,7 @@ class _Mirror:
 
     def finish(self) -> SyncResult:
         """Logs what is missing, and the sweep's results."""
+        self._fetch()
         with failures_refused(self._uri):
             directory, runs = self._log_missing()
             n_trainings, ended = self._ledger.ask(lambda connection: connection.sql(_N_TRAININGS).fetchall()[0])
@@ -106,13 +112,17 @@ class _Mirror:
                 if not has_runs_of_trials(directory.spec):
                     runs.log_table(self._ledger.ask(partial(table_of_trials, spec=directory.spec)))
                 runs.end(_status(directory), ended)
-            if self._place.has_text(REPORT_FILE):
-                runs.log_report(self._place.read_text(REPORT_FILE))
+            if (self._place / REPORT_FILE).is_file():
+                runs.log_report(read_text(self._place / REPORT_FILE))
         return SyncResult(self._n_logged, self._n_present)
+
+    def _fetch(self) -> None:
+        """What another machine has added to a sweep in an object store."""
+        place_of(name_of(self._place))
 
     def _log_missing(self) -> tuple[SweepDirectory, SweepRuns]:
         if self._lock is None:
-            self._lock = self._place.lock(_COMMAND, LOCK_FILE)
+            self._lock = Lock(self._place, _COMMAND, LOCK_FILE)
         self._lock.confirm()
         # It is opened again, because a run may have added trials or replicates.
         directory = SweepDirectory.open(self._place)
@@ -149,7 +159,7 @@ def _status(directory: SweepDirectory) -> Status:
     return "FINISHED" if directory.finished else "KILLED"
 
 
-def _is_running(place: Place) -> bool:
+def _is_running(place: Path) -> bool:
     progress = PROGRESS.read_if_sound(place)
     if progress is None or not progress.doing:
         return False
@@ -157,7 +167,7 @@ def _is_running(place: Place) -> bool:
         return True
     try:
         # The driver may be dead, or slow: a living one holds the sweep's lock.
-        place.lock(_COMMAND).close()
+        Lock(place, _COMMAND).close()
     except TakenError:
         return True
     return False

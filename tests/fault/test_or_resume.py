@@ -13,15 +13,14 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_or_resume
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.locks import LEASE_FILE, Owner
+from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.commands import command
-from tests.orchestrator.storage.object_store import new_prefix
+from tests.orchestrator.storage.object_store import leave_claim, new_prefix
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
@@ -88,7 +87,7 @@ def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypat
     path = tmp_path / "s"
     _interrupted(path, monkeypatch)
     monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
-    with closing(LocalFolder(path).lock("run")) as lock:
+    with closing(Lock(path, "run")) as lock:
         console = LettingGo(lock.close)
         assert _repeat(sweeps.small_sweep(), path, console).finished
     told = console.export_text()
@@ -103,7 +102,7 @@ def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
     place = new_prefix()
     _interrupted(place, monkeypatch)
     monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
-    place.put_text(LEASE_FILE, f"{Owner('run', 'elsewhere', 1, 'today', None).to_json()}\ntheirs 0\n")
-    console = LettingGo(lambda: place.put_text(LEASE_FILE, ""))
+    leave_claim(place)
+    console = LettingGo(lambda: leave_claim(place, ""))
     assert _repeat(sweeps.small_sweep(), place, console).finished
-    assert "(run, pid 1 on elsewhere, since today)" in console.export_text()
+    assert "(run, pid 1 on elsewhere, since today; after" in console.export_text()

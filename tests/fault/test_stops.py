@@ -18,7 +18,6 @@ from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.running.loop import HAND_BACK_SECONDS, SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.signals import STOP_SECONDS
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
@@ -127,7 +126,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
     assert sweeps.outcomes(path) == sweeps.outcomes(undisturbed)
     assert sweeps.curves(path) == sweeps.curves(undisturbed)
     assert list((path / "checkpoints").iterdir()) == []
-    assert (said := PROGRESS.read_if_sound(LocalFolder(path))) is not None
+    assert (said := PROGRESS.read_if_sound(path)) is not None
     assert (said.doing, said.n_asked, said.packs) == ("", 2, ())
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 
 
@@ -64,7 +63,7 @@ def packs_under_way(path: Path, n_packs: int, seconds: float = 120) -> list[str]
     """Waits until so many packs are trained at once, by what the driver says in the sweep directory; their names."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = PROGRESS.read_if_sound(LocalFolder(path))
+        found = PROGRESS.read_if_sound(path)
         if found is not None and len(found.packs) >= n_packs and all(pack.step > 0 for pack in found.packs):
             return [pack.pack for pack in found.packs]
         threading.Event().wait(0.1)

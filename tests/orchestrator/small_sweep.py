@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Float, Sequential, Sweep
@@ -119,9 +118,3 @@ def sweep_on_disk(path: PlaceName, spec: Sweep, *trials: Rows) -> SweepDirectory
         if rows := [{**row, "sweep": directory.sweep} for rows in trials for row in rows]:
             commit(writer, rows)
     return directory
-
-
-def folder_of(directory: SweepDirectory) -> Path:
-    """Where the sweep is on this machine's disk."""
-    assert isinstance(directory.place, LocalFolder)
-    return directory.place.path

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.ledger import query
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.refusals import refused
 
 NOT_A_QUERY = [
@@ -116,7 +116,7 @@ def test_names_of_columns_in_files_are_no_sql(tmp_path: Path) -> None:
     name = f"""param_x") = 1 THEN 1 END AS a FROM judged GROUP BY ALL) SELECT 1; COPY (SELECT 1) TO '{target}'; --"""
     space = {**small_sweep("s").space, name.removeprefix("param_"): 1}
     directory = sweep_on_disk(tmp_path / "s", small_sweep("s", space=space), trial_rows(0, ["solved"] * 4))
-    (file,) = (folder_of(directory) / "trainings").glob("*.parquet")
+    (file,) = (directory.place / "trainings").glob("*.parquet")
     table = pq.read_table(file).append_column(name, pa.array([1] * 4))
     pq.write_table(table, file)
     assert query_all([Ledger(directory.place)], "FROM trials").column_names.count(name) == 1

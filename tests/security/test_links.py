@@ -7,11 +7,11 @@ import pytest
 
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.report.page import write_report
-from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.files import parquet_names, set_aside, write_text
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import commit, folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, sweep_on_disk, trial_rows
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def sweep(tmp_path: Path) -> Path:
     with open_writer(directory) as writer:
         for number in range(2):
             commit(writer, trial_rows(number, ["solved"] * 4, sweep=directory.sweep))
-    return folder_of(directory)
+    return directory.place
 
 
 def _mlflow_sync(path: Path) -> None:
@@ -29,12 +29,11 @@ def _mlflow_sync(path: Path) -> None:
 
 
 def _put_text(path: Path) -> None:
-    LocalFolder(path).put_text("progress.json", "ours")
+    write_text(path, "code/x.py", "ours")
 
 
 def _set_aside(path: Path) -> None:
-    folder = LocalFolder(path)
-    folder.set_aside("trainings", folder.names("trainings")[0])
+    set_aside(path, "trainings", parquet_names(path / "trainings")[0])
 
 
 def _report(path: Path) -> None:
@@ -44,9 +43,9 @@ def _report(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "act"),
     [
-        (".ledger.lock", compact),
-        (".ledger.lock", _mlflow_sync),
-        (".progress.json.tmp", _put_text),
+        (".lock", compact),
+        (".lock", _mlflow_sync),
+        ("code", _put_text),
         ("curves", compact),
         ("set_aside", _set_aside),
         ("set_aside/trainings", _set_aside),
@@ -74,11 +73,12 @@ def test_nothing_is_written_through_a_link(
 def test_a_link_that_is_replaced_is_not_followed(sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
     (sweep / "progress.json").symlink_to(tmp_path / "victim")
-    LocalFolder(sweep).put_text("progress.json", "ours")
+    (sweep / ".progress.json.tmp").symlink_to(tmp_path / "victim")
+    write_text(sweep, "progress.json", "ours")
     assert ((sweep / "progress.json").read_text(), (tmp_path / "victim").read_text()) == ("ours", "mine")
 
 
 def test_a_sweep_directory_may_itself_be_a_link(sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(sweep)
     compact(tmp_path / "link")
-    assert len(LocalFolder(sweep).names("trainings")) == 1
+    assert len(parquet_names(sweep / "trainings")) == 1

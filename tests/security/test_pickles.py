@@ -10,7 +10,7 @@ import pytest
 from attnsweep import open_sweep
 from attnsweep.orchestrator.ledger.query import query_all
 from attnsweep.orchestrator.ledger.reader import Ledger
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 
 class Bomb:
@@ -34,7 +34,7 @@ def went_off(tmp_path: Path) -> Path:
 
 def test_pickles_in_the_metadata_of_parquet_are_not_loaded(tmp_path: Path, went_off: Path) -> None:
     directory = sweep_on_disk(tmp_path / "s", small_sweep("planted"), trial_rows(0, ["solved"] * 4))
-    (file,) = (folder_of(directory) / "trainings").glob("*.parquet")
+    (file,) = (directory.place / "trainings").glob("*.parquet")
     table, bomb = pq.read_table(file), pickle.dumps(Bomb(went_off))
     extension = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": bomb}
     table = table.append_column(pa.field("param_planted", pa.int64(), metadata=extension), pa.array([1] * 4))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,8 +16,9 @@ from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, share_label
 from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.cli.answers import say
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.place import Place
-from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument, place_of
+from attnsweep.orchestrator.storage.copies import name_of
+from attnsweep.orchestrator.storage.files import parquet_names
+from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, sweeps_below
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
@@ -29,7 +31,7 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
     passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
-        found = [_listed(*each) for place in places for each in sweeps_below(place_of(place), passed_over.append)]
+        found = [_listed(*each) for place in places for each in sweeps_below(place, passed_over.append)]
     for error in passed_over:
         say(f"not looked into: {error.filename} ({error.strerror})")
     rows = sorted(found, key=lambda row: (row["created_at"], row["place"]), reverse=True)
@@ -49,17 +51,17 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     PlainConsole(width=width).print(table if rows else "no sweep there")
 
 
-def _listed(place: Place, n_bytes: int) -> dict[str, Any]:
+def _listed(place: Path, n_bytes: int) -> dict[str, Any]:
     """A sweep as `--json` has it, with its rates; `state` also says why it cannot be read."""
-    row: dict[str, Any] = {"place": str(place), "state": "", "n_trainings": 0, "n_bytes": n_bytes, "created_at": ""}
-    row |= {"stuck": NOTHING, "solved": NOTHING, "note": "", "tags": {}}
+    row: dict[str, Any] = {"place": name_of(place), "state": "", "n_trainings": 0, "n_bytes": n_bytes}
+    row |= {"created_at": "", "stuck": NOTHING, "solved": NOTHING, "note": "", "tags": {}}
     try:
         directory = SweepDirectory.open(place)
         is_running = directory.progress.is_running(datetime.now(UTC))
         state = "finished" if directory.finished else "running" if is_running else "not finished"
         created = str(directory.provenance.get("created_at", ""))
         row |= {"state": state, "created_at": created, "note": directory.note, "tags": dict(directory.tags)}
-        if place.has_folder("trainings") and place.names("trainings"):
+        if parquet_names(place / "trainings"):
             row |= Ledger(place).ask(partial(_counted, directory=directory), ["trainings"])
     except UserError as error:
         row["state"] = f"damaged: {error.given}"

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.rates.outcomes import commonest_failure, outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.results import read_stuck_or_slow, stuck_or_slow_sentence
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
+from attnsweep.orchestrator.storage.place_names import BULK, PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, span
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 2.0
 def print_status(where: PlaceName) -> None:
     """Raises UserError if there is no sweep in the directory."""
     console = PlainConsole(soft_wrap=True)
-    for line in _lines(SweepDirectory.open(where)):
+    for line in _lines(SweepDirectory.open(place_of(where, without=BULK))):
         console.print(line)
 
 
@@ -35,7 +35,7 @@ def follow_status(where: PlaceName) -> None:
     ticks = threading.Event()
     with Live(console=PlainConsole(), auto_refresh=False) as live:
         while True:
-            directory = SweepDirectory.open(where)
+            directory = SweepDirectory.open(place_of(where, without=BULK))
             live.update("\n".join(_lines(directory)), refresh=True)
             if not directory.progress.is_running(datetime.now(UTC)):
                 return

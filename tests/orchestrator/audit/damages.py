@@ -9,7 +9,6 @@ from optuna.trial import TrialState
 
 from attnsweep.orchestrator.audit.problems import Audit
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.trained_sweep import edit, edit_row, records
 
 Damage = Callable[[SweepDirectory], None]
@@ -60,7 +59,7 @@ def _edit_journal(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
     """Changes the entries of the study's journal."""
 
     def damage(directory: SweepDirectory) -> None:
-        file = folder_of(directory) / STUDY_FILE
+        file = directory.place / STUDY_FILE
         entries = change([json.loads(line) for line in file.read_text().splitlines()])
         file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 

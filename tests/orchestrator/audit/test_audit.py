@@ -16,7 +16,6 @@ from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.audit.conftest import IN_A_STUDY
 from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
 from tests.orchestrator.commands import command
-from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
 
@@ -36,7 +35,7 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
 
 @pytest.mark.slow
 def test_an_audit_writes_nothing_and_needs_no_lock(sweep: SweepDirectory, tmp_path: Path, uri: str) -> None:
-    table = pq.read_table(folder_of(sweep) / "trainings")
+    table = pq.read_table(sweep.place / "trainings")
     with LedgerWriter(sweep.place, {"trainings": table.schema}, sweep.spec_sha256):
         before = _bytes(tmp_path)
         assert not audit(sweep.place, uri).problems

@@ -5,9 +5,8 @@ import pytest
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.audit.damages import DAMAGES, problems_of
-from tests.orchestrator.small_sweep import folder_of
 
-WITHOUT_DIGEST = {"report", ".ledger.lock", "study.journal"}
+WITHOUT_DIGEST = {"report", ".lock", "study.journal"}
 
 
 @pytest.mark.slow
@@ -21,7 +20,7 @@ def test_damage_is_found(damage: str, sweep: SweepDirectory) -> None:
 
 @pytest.mark.slow
 def test_a_changed_bit_of_any_file_is_found(sweep: SweepDirectory) -> None:
-    folder = folder_of(sweep)
+    folder = sweep.place
     files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
     checked = [path for path in files if path.relative_to(folder).parts[0] not in WITHOUT_DIGEST]
     assert len(checked) > 5

@@ -15,7 +15,7 @@ import pytest
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
 from attnsweep.orchestrator.running.study import open_study
-from attnsweep.orchestrator.storage.place import digest
+from attnsweep.orchestrator.storage.files import digest
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
@@ -99,7 +99,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a pipe": _replaced(os.mkfifo),
     "a folder": _replaced(Path.mkdir),
     "a device": _replaced(lambda path: path.symlink_to("/dev/zero")),
-    "a link to itself": _replaced(lambda path: path.symlink_to(path)),
     "a link to nowhere": _replaced(lambda path: path.symlink_to("nowhere")),
     "empty": _changed(lambda content: content[:0]),
     "half": _changed(lambda content: content[: len(content) // 2]),
@@ -109,7 +108,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "null": _changed(lambda content: content[:0] + b"null"),
     "deep": _changed(lambda content: content[:0] + b"[" * 100_000),
 }
-SOME = ("a pipe", "a folder", "a link to itself", "binary", "other pages")
+SOME = ("a pipe", "a folder", "binary", "other pages")
 # Each command with each file it reads; the slow commands, which use the same functions, with few damages.
 CASES = [
     *(("status", name, damage) for name in (SWEEP_FILE, "trainings") for damage in DAMAGES),
@@ -132,7 +131,8 @@ def test_a_command_names_the_file_that_is_damaged(reader: str, name: str, damage
     DAMAGES[damage](path)
     code, said = _told(reader)
     if (reader, name, damage) not in HARMLESS:
-        assert (code, path.name in said) == (1 if reader == "audit" else 2, True), said
+        named = name if (reader, damage) == ("query", "other pages") else path.name  # DuckDB knows the table
+        assert (code, named in said) == (1 if reader == "audit" else 2, True), said
 
 
 def _rewritten(path: Path, rows: pa.Table, **metadata: bytes) -> Path:

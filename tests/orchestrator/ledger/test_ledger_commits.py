@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnsweep.orchestrator.ledger import snapshot
 from attnsweep.orchestrator.ledger.compaction import MAX_FRAGMENTS, compact, due
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.files import parquet_names
 from tests.orchestrator.ledger.ledger_rows import (
     commit,
     committed_keys,
@@ -170,27 +171,27 @@ def test_a_listing_that_ran_across_a_compaction_is_taken_again(tmp_path: Path, m
     unlinked."""
     commit(tmp_path, 0, 1, 2, n_replicates=1)
 
-    def overtaken(folder: LocalFolder, table: str) -> list[str]:
-        del folder, table
+    def overtaken(folder: Path) -> list[str]:
+        del folder
         monkeypatch.undo()
         compact(tmp_path)
         return []
 
-    monkeypatch.setattr(LocalFolder, "names", overtaken)
+    monkeypatch.setattr(snapshot, "parquet_names", overtaken)
     assert committed_keys(tmp_path) == {(trial, 0) for trial in range(3)}
 
 
 def test_a_reader_does_not_wait_for_a_pause_in_the_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more pack is committed after each listing."""
-    names, numbers = LocalFolder.names, iter(range(1, MAX_FRAGMENTS))
+    names, numbers = parquet_names, iter(range(1, MAX_FRAGMENTS))
 
-    def outrun(folder: LocalFolder, table: str) -> list[str]:
-        listing = names(folder, table)
+    def outrun(folder: Path) -> list[str]:
+        listing = names(folder)
         for number in itertools.islice(numbers, 1):
             writer.commit(f"p{number}", *pack_rows(f"p{number}", [(number, 0)]))
         return listing
 
     with open_writer(tmp_path) as writer:
         writer.commit("p0", *pack_rows("p0", [(0, 0)]))
-        monkeypatch.setattr(LocalFolder, "names", outrun)
+        monkeypatch.setattr(snapshot, "parquet_names", outrun)
         assert committed_keys(tmp_path) == {(0, 0)}

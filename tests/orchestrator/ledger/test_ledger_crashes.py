@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from attnsweep.orchestrator.ledger import fragments, snapshot
 from attnsweep.orchestrator.ledger.compaction import compact
-from attnsweep.orchestrator.storage.local import LocalFolder
 from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.ledger.ledger_rows import Key, commit, committed_keys, faults_of, held, keys_of, open_writer
 
@@ -83,14 +83,14 @@ def test_a_reader_beside_a_recovery_opens_again(tmp_path: Path, monkeypatch: pyt
     saved = shutil.copytree(root, tmp_path / "saved")
     compact(root)
     shutil.copytree(saved, root, dirs_exist_ok=True)
-    open_file = LocalFolder.open_file
+    open_file = fragments.open_file
 
-    def overtaken(folder: LocalFolder, table: str, name: str) -> Any:
-        if name.startswith("p"):
+    def overtaken(path: Path, attested: str | None) -> Any:
+        if path.name.startswith("p"):
             monkeypatch.undo()
             with open_writer(root):
                 pass
-        return open_file(folder, table, name)
+        return open_file(path, attested)
 
-    monkeypatch.setattr(LocalFolder, "open_file", overtaken)
+    monkeypatch.setattr(snapshot, "open_file", overtaken)
     assert held(root) == keys

@@ -14,7 +14,7 @@ from attnsweep.workloads.errors import UserError
 from tests.orchestrator.conftest import Command
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
-from tests.orchestrator.small_sweep import folder_of, open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.refusals import refused
 
 
@@ -45,7 +45,7 @@ def test_a_report_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) ->
 @pytest.mark.slow
 def test_the_command_writes_one_file_that_fetches_nothing(tmp_path: Path, command: Command) -> None:
     directory = _small(tmp_path / "sweep")
-    out = folder_of(directory) / "report" / "report.html"
+    out = directory.place / "report" / "report.html"
     assert command("report", str(directory.place))[:2] == (0, f"{out}\n")
     page = read_html(out.read_text())
     assert {each.attributes["href"] for each in page.all("link")} == {"data:,"}

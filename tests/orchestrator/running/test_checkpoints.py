@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
-from attnsweep.orchestrator.storage.local import LocalFolder
-from attnsweep.orchestrator.storage.place import CHECKPOINTS, Place
+from attnsweep.orchestrator.storage.files import CHECKPOINTS
 from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairs
@@ -21,7 +20,7 @@ def _order(pack: str, *lanes: tuple[int, int], environment: str = "now") -> Pack
     return PackOrder(pack, tasks, environment=environment)
 
 
-def _kept(place: Place) -> None:
+def _kept(place: Path) -> None:
     checkpoints = Checkpoints(place)
     assert checkpoints.load() == []
     checkpoints.put(_order("a", (0, 0), (0, 1)), b"early")
@@ -41,28 +40,28 @@ def _kept(place: Place) -> None:
 
 
 def test_the_last_one_of_each_pack_is_kept(tmp_path: Path) -> None:
-    _kept(LocalFolder(tmp_path))
+    _kept(tmp_path)
 
 
 @pytest.mark.parametrize("place", [0, 100, -1])
 def test_a_wrong_bit_makes_it_as_good_as_none(tmp_path: Path, place: int) -> None:
-    Checkpoints(LocalFolder(tmp_path)).put(_order("a", (0, 0)), b"state" * 100)
+    Checkpoints(tmp_path).put(_order("a", (0, 0)), b"state" * 100)
     (file,) = (tmp_path / CHECKPOINTS).iterdir()
     content = bytearray(file.read_bytes())
     content[place] ^= 1
     file.write_bytes(content)
-    assert Checkpoints(LocalFolder(tmp_path)).load() == []
+    assert Checkpoints(tmp_path).load() == []
     assert list((tmp_path / CHECKPOINTS).iterdir()) == []
 
 
 def test_two_of_one_pack_as_a_kill_leaves_them_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoints = Checkpoints(LocalFolder(tmp_path))
+    checkpoints = Checkpoints(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "remove", lambda *_: None)
         checkpoints.put(_order("a", (0, 0)), b"early")
         checkpoints.put(_order("a", (0, 0)), b"late")
     assert len(list((tmp_path / CHECKPOINTS).iterdir())) == 2
-    again = Checkpoints(LocalFolder(tmp_path))
+    again = Checkpoints(tmp_path)
     assert [saved.pack for saved in again.load()] == ["a"]
     assert again.latest("a", "now") in (b"early", b"late")
     assert len(list((tmp_path / CHECKPOINTS).iterdir())) == 1

@@ -15,6 +15,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, open_study
 from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.errors import PoolError, SweepError
+from attnsweep.orchestrator.storage.files import parquet_names
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import Reports, Trained
 from attnsweep.search_spaces import Sweep
@@ -71,7 +72,7 @@ def test_packs_that_end_together_are_one_commit(tmp_path: Path) -> None:
     rows = Ledger(directory.place).trainings(columns=["trial", "pack"])
     assert sorted(rows["trial"].to_pylist()) == list(range(12))
     assert len(set(rows["pack"].to_pylist())) == N_TRAINERS
-    assert len(directory.place.names("trainings")) == 1
+    assert len(parquet_names(directory.place / "trainings")) == 1
 
 
 @pytest.mark.parametrize("changes", [{"target": "stuck_rate <= 1"}, {"patience": 2}])

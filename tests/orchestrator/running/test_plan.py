@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.running.plan import Backlog, Fail, Forget, PackSizer, Shrink, Stop, SweepPlan
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Raised, TrainerLost
 from attnsweep.orchestrator.training.tasks import Shape, Task, tasks_of
@@ -22,7 +21,7 @@ RAISED = Raised("ValueError: no", out_of_memory=False, device="cpu", host="here"
 LOST, OUT_OF_MEMORY = TrainerLost("gone", out_of_memory=False), TrainerLost("killed", out_of_memory=True)
 
 DIRECTORY = SweepDirectory(
-    place=LocalFolder(Path("s")),
+    place=Path("s"),
     sweep="s",
     given=SWEEP,
     spec_sha256=SWEEP.sha256(),

@@ -12,11 +12,10 @@ from rich.console import Console
 from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.running.progress import ProgressDisplay
-from attnsweep.orchestrator.storage.place import Place
 from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sequential
-from tests.orchestrator.small_sweep import Rows, folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 
 PACKS = [PackUnderWay(pack=f"00000{n}-0000-32", n_trainings=32, step=120 + 280 * n, n_steps=500) for n in range(2)]
 RULE = Sequential(width=0.45, at_most=24, batch=8)
@@ -69,7 +68,7 @@ def sweep(tmp_path: Path) -> SweepDirectory:
     return sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4))
 
 
-def _status(place: Place, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def _status(place: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     print_status(place)
     return capsys.readouterr().out.splitlines()
 
@@ -102,7 +101,7 @@ def test_status_shows_what_a_running_sweep_has_under_way(
 def test_status_needs_no_sign_of_life(
     break_it: Callable[[Path], object], sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    break_it(folder_of(sweep) / "progress.json")
+    break_it(sweep.place / "progress.json")
     lines = _status(sweep.place, capsys)
     assert lines[:2] == [f"{sweep.sweep}: not finished", "trials      1 of 4 with trainings in the ledger"]
 

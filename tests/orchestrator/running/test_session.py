@@ -16,6 +16,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.errors import SweepError
+from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.following import Following
@@ -111,7 +112,7 @@ def unfinished(spec: Sweep, tmp_path: Path) -> Path:
 
 def _while_waiting(path: Path, waiting: Callable[[Console], Summary], other: Callable[[], Summary]) -> Summary:
     """The run that waits for the sweep, while another one has it from beginning to end."""
-    lock = SweepDirectory.open(path).place.lock("run")
+    lock = Lock(path, "run")
 
     def in_between() -> None:
         lock.close()

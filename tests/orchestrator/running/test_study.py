@@ -15,7 +15,6 @@ from optuna.trial import TrialState
 from attnsweep.orchestrator.running.study import Configuration, Study, open_study
 from attnsweep.orchestrator.running.study_storage import check_storage, has_study, read_trials
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Categorical, Conditional, Float, Int, LossQuantile, Pruner, Sweep
@@ -23,7 +22,6 @@ from attnsweep.search_spaces.dimensions import Dimension
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError, UserError
-from tests.orchestrator.small_sweep import folder_of
 from tests.orchestrator.storage.object_store import new_prefix, object_store
 from tests.refusals import refused
 
@@ -114,7 +112,7 @@ def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_sam
     directory, undisturbed, journal = _undisturbed(sampler)
     (tmp_path / STUDY_FILE).write_bytes(journal[: round(share * len(journal))])
     (tmp_path / f"{STUDY_FILE}.lock").symlink_to("gone")
-    study = open_study(directory.but(place=LocalFolder(tmp_path)))
+    study = open_study(directory.but(place=tmp_path))
     _run(study, study.n_left)
     assert [_configuration(study, trial) for trial in range(N_TRIALS[sampler])] == undisturbed
 
@@ -157,7 +155,7 @@ def test_an_ask_that_ctrl_c_ends_is_not_stored(tmp_path: Path, monkeypatch: pyte
 
 def _beside(directory: SweepDirectory) -> optuna.Study:
     """The study as another program opens it while the sweep runs."""
-    backend = JournalFileBackend(str(folder_of(directory) / STUDY_FILE))
+    backend = JournalFileBackend(str(directory.place / STUDY_FILE))
     return optuna.load_study(study_name=directory.sweep, storage=JournalStorage(backend))
 
 

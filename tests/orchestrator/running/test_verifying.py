@@ -15,7 +15,8 @@ from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE
 from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.verifying import begin, check_claim, decide
-from attnsweep.orchestrator.storage.locks import TakenError
+from attnsweep.orchestrator.storage.errors import TakenError
+from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.claim import load_claim
@@ -89,7 +90,7 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
     monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
     one, where = load_claim(claim_file(tmp_path, 0.4, budget=16)), tmp_path / "s"
     begin(one, where, HERE, Console(quiet=True))
-    lock = SweepDirectory.open(where).place.lock("verify")
+    lock = Lock(Path(where), "verify")
 
     def others_end() -> None:
         lock.close()
@@ -101,7 +102,7 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
     assert (found.verdict.decision, found.directory.stages) == ("supported", (4, 8))
     assert Ledger(where).trainings().num_rows == 16
     # Without the file it is a person's command, which is told at once.
-    with closing(SweepDirectory.open(where).place.lock("verify")), pytest.raises(TakenError):
+    with closing(Lock(Path(where), "verify")), pytest.raises(TakenError):
         resume_sweep(where, HERE, Console(quiet=True), replicates=16)
 
 

@@ -1,24 +1,22 @@
-"""An S3 server in the tests' own process."""
+"""An S3 server in the tests' own process, and copies of its sweeps on several machines."""
 
 import json
 import logging
 import os
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.s3.models import s3_backends
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
-from attnsweep.orchestrator.storage.locks import LEASE_FILE
-from attnsweep.orchestrator.storage.place_names import place_of
-from attnsweep.orchestrator.storage.s3 import ObjectPrefix
+from attnsweep.orchestrator.storage.copies import LOCK_FILE
 
 BUCKET = "attnsweep-test"
 
@@ -32,15 +30,16 @@ def object_store() -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"
-    with pytest.MonkeyPatch.context() as environment:
+    with pytest.MonkeyPatch.context() as environment, tempfile.TemporaryDirectory() as state:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             environment.delenv(name)
         environment.setenv("AWS_ENDPOINT_URL", address)
         environment.setenv("AWS_ACCESS_KEY_ID", "key")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "planted-secret")
-        # Prevents a search for credentials or a region on the network.
+        # Prevents a search for credentials on the network.
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        _client(address).create_dir(BUCKET)
+        environment.setenv("XDG_STATE_HOME", state)
+        _client().create_dir(BUCKET)
         put, putting = S3Response.put_object, threading.Lock()
 
         def put_object(response: S3Response) -> Any:
@@ -53,45 +52,43 @@ def object_store() -> Iterator[str]:
     server.stop()
 
 
-def new_prefix() -> ObjectPrefix:
-    prefix = place_of(f"s3://{BUCKET}/sweeps/{uuid.uuid4().hex[:8]}")
-    assert isinstance(prefix, ObjectPrefix)
-    return prefix
+@contextmanager
+def another_machine() -> Iterator[None]:
+    """Has no copy of any sweep yet."""
+    with pytest.MonkeyPatch.context() as environment, tempfile.TemporaryDirectory() as state:
+        environment.setenv("XDG_STATE_HOME", state)
+        yield
 
 
-def copy_of(prefix: ObjectPrefix) -> ObjectPrefix:
-    """A copy of a sweep, made inside the server without requests."""
-    copy = new_prefix()
-    bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET]
-    old, new = (str(each).removeprefix(f"s3://{BUCKET}/") for each in (prefix, copy))
-    for name, key in list(bucket.keys.items()):
-        if name.startswith(f"{old}/"):
-            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].copy_object(key, BUCKET, name.replace(old, new))
-    return copy
+def new_prefix() -> str:
+    return f"s3://{BUCKET}/sweeps/{uuid.uuid4().hex[:8]}"
 
 
-def object_names(prefix: ObjectPrefix) -> set[str]:
-    """All objects of a sweep, by their names inside it."""
-    store = _client(os.environ["AWS_ENDPOINT_URL"])
-    base = str(prefix).removeprefix("s3://")
+def objects(uri: str) -> dict[str, bytes]:
+    """All objects of a sweep except claims, by their names inside it."""
+    store, base = _client(), uri.removeprefix("s3://")
     found = store.get_file_info(pafs.FileSelector(base, recursive=True, allow_not_found=True))
-    return {info.path.removeprefix(base + "/") for info in found if info.type == pafs.FileType.File}
+    paths = [
+        info.path for info in found if info.type == pafs.FileType.File and not Path(info.path).name.startswith(".")
+    ]
+    return {path.removeprefix(f"{base}/"): store.open_input_stream(path).readall() for path in paths}
 
 
-def _client(address: str) -> pafs.S3FileSystem:
+def claim_of(uri: str) -> dict[str, str]:
+    with _client().open_input_stream(f"{uri.removeprefix('s3://')}/{LOCK_FILE}") as stream:
+        stored: dict[str, str] = json.loads(stream.readall())
+    return stored
+
+
+def leave_claim(uri: str, holder: str = "run, pid 1 on elsewhere, since today") -> None:
+    """That of a process on another machine, whose copy is the newest from then on."""
+    with _client().open_output_stream(f"{uri.removeprefix('s3://')}/{LOCK_FILE}") as stream:
+        stream.write(json.dumps({"holder": holder, "copy": "another", "beat": ""}).encode())
+
+
+def _client() -> pafs.S3FileSystem:
     # The default limit of 3 s is short for a server that shares a busy core with the test.
+    address = os.environ["AWS_ENDPOINT_URL"]
     return pafs.S3FileSystem(
         endpoint_override=address, region="us-east-1", request_timeout=60, allow_bucket_creation=True
     )
-
-
-def leave_lease(prefix: ObjectPrefix, pid: int = 7, processes: str | None = None) -> None:
-    """Leaves a lease, by default that of a process on another machine."""
-    held = {
-        "work": "compact",
-        "host": "elsewhere",
-        "pid": pid,
-        "since": "2025-11-01 12:00:00 UTC",
-        "processes": processes,
-    }
-    prefix.put_text(LEASE_FILE, json.dumps(held) + "\nother 0\n")

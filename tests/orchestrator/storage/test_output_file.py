@@ -11,7 +11,7 @@ from attnsweep.orchestrator.ledger.query import render
 from attnsweep.orchestrator.report.page import write_report
 from attnsweep.orchestrator.storage.output_file import check_output, writing_file
 from attnsweep.workloads.errors import UserError
-from tests.orchestrator.small_sweep import folder_of, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
 TABLE = pa.table({"a": [1, 2]})
 UNWRITABLE = pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
@@ -64,7 +64,7 @@ def test_nothing_but_a_regular_file_is_replaced(kind: str, tmp_path: Path) -> No
     writers: list[Callable[[], object]] = [
         lambda: check_output(out),
         *(lambda format=format: render(TABLE, format, out) for format in ("table", "csv", "json", "parquet")),
-        lambda: write_report([folder_of(sweep)], out),
+        lambda: write_report([sweep.place], out),
     ]
     reason = "Too many levels of symbolic links" if kind == "loop" else "this path is a folder, a device or a pipe"
     for write in writers:

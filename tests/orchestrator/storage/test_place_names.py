@@ -1,29 +1,23 @@
 """The names of places: accepted forms, no secret in messages, and nothing to last in a Ray session, where jobs run."""
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
-from attnsweep.orchestrator.storage.errors import StoreError
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.place_names import new_directory, place_of
-from attnsweep.orchestrator.storage.s3 import ObjectPrefix
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep
+from tests.orchestrator.storage.object_store import BUCKET
 from tests.refusals import refused
 
 
-@pytest.mark.parametrize("text", ["s3://my-bucket/sweeps/first", "s3://my-bucket/sweeps/first/"])
-def test_a_uri_is_a_prefix_and_as_text_itself(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    found = place_of(text)
-    assert isinstance(found, ObjectPrefix)
-    assert str(found) == "s3://my-bucket/sweeps/first"
-    assert found == place_of(text)
-    assert "127.0.0.1" not in repr(found)
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_uri_is_a_local_copy_that_is_named_by_it(end: str, s3: str) -> None:
+    uri = f"s3://{BUCKET}/sweeps/first"
+    assert (name_of(place_of(uri + end)), name_of(Path("sweeps/first"))) == (uri, "sweeps/first")
 
 
 @pytest.mark.parametrize(
@@ -48,28 +42,11 @@ def test_another_uri_is_refused(text: str) -> None:
         place_of(text)
 
 
-@pytest.mark.parametrize(
-    ("error", "is_fault"),
-    [(errno.EIO, True), (errno.ESTALE, True), (errno.EACCES, False), (errno.ENAMETOOLONG, False)],
-    ids=["EIO", "ESTALE", "EACCES", "ENAMETOOLONG"],
-)
-def test_a_disk_that_does_not_answer_is_no_mistake(
-    error: int, is_fault: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(path: Path) -> None:
-        raise OSError(error, os.strerror(error), str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "stat", fail)
-        with pytest.raises(UserError) as told:
-            place_of(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "mkdir", lambda path, **_: fail(path))
-        with pytest.raises(UserError) as unmade:
-            SweepDirectory.create(tmp_path / "s", small_sweep("s"), {})
-    for each in (told, unmade):
-        assert os.strerror(error) in str(each.value)
-        assert isinstance(each.value, StoreError) is is_fault
+def test_a_directory_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "s", tmp_path / ("long" * 100)):
+        with refused("--dir", UserError):
+            SweepDirectory.create(path, small_sweep("s"), {})
 
 
 SESSION = "session_2026-11-22_06-21-18_123456_4242/runtime_resources/working_dir_files/_ray_pkg_ab12"

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.record import DamagedRecordError, RecordFile
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, Extension, SweepDirectory
@@ -27,7 +25,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _read(path: Path) -> object:
-    return SweepDirectory.open(path), PROGRESS.read(LocalFolder(path))
+    return SweepDirectory.open(path), PROGRESS.read(path)
 
 
 @pytest.mark.slow
@@ -65,26 +63,25 @@ def test_a_changed_byte_is_damage_or_changes_nothing(
 def test_what_is_no_record_is_said_to_be_none(content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / PROGRESS.name).write_bytes(content)
     with pytest.raises(DamagedRecordError) as damage:
-        PROGRESS.read(LocalFolder(tmp_path))
+        PROGRESS.read(tmp_path)
     assert reason in str(damage.value.given)
     assert f"attnsweep resume {tmp_path}" in damage.value.fix
 
 
 def test_a_record_that_cannot_be_opened_now_is_not_damaged(path: Path) -> None:
     directory = SweepDirectory.open(path)
-    with may_open(0), pytest.raises(StoreError):
+    with may_open(0), pytest.raises(OSError, match="Too many open files"):
         _ = directory.finished
-    with may_open(0), pytest.raises(StoreError):
+    with may_open(0), pytest.raises(OSError, match="Too many open files"):
         SweepDirectory.open(path)
 
 
 def test_a_record_is_a_file_and_nothing_that_one_waits_for(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "device").symlink_to("/dev/zero")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name in ("folder", "device", "loop"):
+    for name in ("folder", "device"):
         with pytest.raises(DamagedRecordError):
-            RecordFile(name, Progress, "remove it").read(LocalFolder(tmp_path))
+            RecordFile(name, Progress, "remove it").read(tmp_path)
 
 
 def test_what_is_added_makes_a_sweep_unfinished_and_its_record_keeps_what_was_given(path: Path) -> None:

@@ -1,22 +1,21 @@
 """The sweep directory's record when several processes try to create it at once."""
 
-import fcntl
+import os
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from attnsweep.orchestrator.storage.local import LocalFolder
+from attnsweep.orchestrator.storage.errors import TakenError
+from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.object_store import new_prefix
-from tests.refusals import refused
 
 N_TOGETHER = 4
 
@@ -38,35 +37,15 @@ def test_of_several_that_begin_at_the_same_instant_one_makes_its_sweep(tmp_path:
             made = list(together.map(lambda number, p=path, s=start: create(p, f"by-{number}", s), range(N_TOGETHER)))
         assert made.count(None) == N_TOGETHER - 1
         assert SweepDirectory.open(path).sweep in made
-        assert [file.name for file in path.iterdir()] == [SWEEP_FILE]
+        assert {file.name for file in path.iterdir()} == {SWEEP_FILE, ".lock"}
 
 
-@pytest.mark.parametrize("is_early", [True, False])
-def test_who_comes_while_another_makes_it_is_refused_and_leaves_it_alone(
-    *, is_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other process begins after this one has looked, and is then writing or done."""
-    make: Callable[[LocalFolder], None] = LocalFolder.make
+def test_who_comes_while_another_makes_it_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s"
-
-    def make_late(folder: LocalFolder) -> None:
-        make(folder)
-        monkeypatch.undo()
-        if is_early:
-            fcntl.flock(others.enter_context((path / f".{SWEEP_FILE}.new").open("w")), fcntl.LOCK_EX)
-        else:
-            SweepDirectory.create(path, small_sweep("first"), {})
-
-    monkeypatch.setattr(LocalFolder, "make", make_late)
-    with (
-        ExitStack() as others,
-        refused("--dir", UserError),
-    ):
+    path.mkdir()
+    with closing(Lock(path, "run")), pytest.raises(TakenError):
         SweepDirectory.create(path, small_sweep("second"), {})
-    if is_early:
-        assert [file.name for file in path.iterdir()] == [f".{SWEEP_FILE}.new"]
-    else:
-        assert SweepDirectory.open(path).spec.name == "first"
+    assert [file.name for file in path.iterdir()] == [".lock"]
 
 
 RUNNER = """
@@ -74,7 +53,7 @@ import sys
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
-TAKEN = ("new or empty directory", "contains no sweep yet", "without a sweep")
+TAKEN = ("new or empty directory", "contains no sweep yet", "one process at a time")
 spec = Sweep.from_json(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
@@ -86,11 +65,19 @@ for line in sys.stdin:
 """
 
 
-def test_of_processes_that_make_a_sweep_in_a_store_at_once_one_wins(s3: str) -> None:
+def test_of_machines_that_make_a_sweep_in_a_store_at_once_one_wins(s3: str, tmp_path: Path) -> None:
     here = Path(__file__).parents[3]
     command = [sys.executable, "-c", RUNNER, small_sweep("mine").to_json()]
     runners = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here) for _ in range(2)
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=here,
+            env={**os.environ, "XDG_STATE_HOME": str(tmp_path / machine)},
+        )
+        for machine in "ab"
     ]
     try:
         for runner in runners:

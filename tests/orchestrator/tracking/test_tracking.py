@@ -27,7 +27,6 @@ from tests.orchestrator.small_sweep import (
     FINISHED,
     STEPS,
     commit,
-    folder_of,
     open_writer,
     small_sweep,
     sweep_on_disk,
@@ -115,7 +114,7 @@ def test_twice_is_once_and_a_report_is_added(client: MlflowClient, tmp_path: Pat
     before = everything_stored()
     assert sync(directory) == SyncResult(n_logged=0, n_present=3)
     assert everything_stored() == before
-    page = folder_of(directory) / "report" / "report.html"
+    page = directory.place / "report" / "report.html"
     page.parent.mkdir()
     page.write_text("a page")
     sync(directory)
@@ -182,7 +181,7 @@ def test_a_sweep_is_followed_until_its_run_ends_whatever_its_store_does(tmp_path
     with ThreadPoolExecutor(1) as threads, open_writer(directory) as writer:
         beacon.show("training", 2, ())
         done = threads.submit(sync, directory, uri, follow=True)
-        wait_until(lambda: (folder_of(directory) / ".mlflow.lock").exists(), "the first attempt")
+        wait_until(lambda: (directory.place / ".mlflow.lock").exists(), "the first attempt")
         store.unlink()
         wait_until(lambda: (store / "mlflow.db").exists(), "the second attempt")
         client = MlflowClient(uri)

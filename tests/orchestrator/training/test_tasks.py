@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from attnsweep.orchestrator.storage.local import LocalFolder
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.tasks import tasks_of, training_id, training_seed
 from attnsweep.search_spaces import Categorical, Sweep
@@ -14,7 +13,7 @@ SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
     directory = SweepDirectory(
-        place=LocalFolder(Path("s")),
+        place=Path("s"),
         sweep="s",
         spec=SWEEP,
         spec_sha256=SWEEP.sha256(),
@@ -40,7 +39,7 @@ def test_a_training_is_known_by_what_it_is() -> None:
 
 def _seeds(spec: Sweep, trial: int, **values: Value) -> list[int]:
     directory = SweepDirectory(
-        place=LocalFolder(Path("s")), sweep="s", spec=spec, spec_sha256=spec.sha256(), defaults={}, provenance={}
+        place=Path("s"), sweep="s", spec=spec, spec_sha256=spec.sha256(), defaults={}, provenance={}
     )
     return [each.training.seed for each in tasks_of(directory, CategoryPairsParameters, trial, values, range(3))]
 
