@@ -19,6 +19,7 @@ from attnsweep.orchestrator.storage.files import (
     CHECKPOINTS,
     digest,
     is_damage,
+    naming,
     open_file,
     parquet_names,
     publish,
@@ -81,7 +82,7 @@ class Checkpoints:
         if name is None or trained_in != environment:
             return None
         try:
-            with open_file(self._path(name)) as file:
+            with naming(self._path(name)), open_file(self._path(name)) as file:
                 state: bytes = pq.read_table(file, columns=["state"])["state"][0].as_py()
                 return state
         except _DAMAGE as error:
@@ -114,7 +115,7 @@ class Checkpoints:
 
     def _read(self, pack: str, name: str) -> Saved | None:
         try:
-            with open_file(self._path(name)) as file:
+            with naming(self._path(name)), open_file(self._path(name)) as file:
                 if digest(file) != name.rpartition("-")[2]:
                     return None
                 file.seek(0)
