@@ -126,7 +126,6 @@ class SweepLoop:
         self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
         self._sizers: dict[tuple[str, Shape], PackSizer] = {}
         self._pack_size = pack_size
-        self._first_pack = pack_size or PackSizer.smallest
         self._trials = OpenTrials(directory, workload, study, self._plan.backlog)
         self._pruning = Pruning(directory.spec, study)
         self._checkpoints = Checkpoints(directory.place)
@@ -189,8 +188,7 @@ class SweepLoop:
                 continue
             if not (self._pool.running or self._plan.has_work or self._n_to_ask):
                 return True
-            is_late = is_asking or self._ask_ahead()
-            for order, report in self._pool.reports(0.0 if is_late else _WAIT_SECONDS):
+            for order, report in self._pool.reports(0.0 if is_asking else _WAIT_SECONDS):
                 self._receive(order, report)
         for order, report in self._pool.hand_back(HAND_BACK_SECONDS):
             self._receive(order, report)
@@ -264,14 +262,6 @@ class SweepLoop:
             if time.monotonic() >= until:
                 return False
         return True
-
-    def _ask_ahead(self) -> bool:
-        """Draws trials in advance, so that trainers that finish together find new trainings at once."""
-        spec = self.directory.spec
-        if self._study.learns or spec.seconds is not None or spec.ends_early:
-            return False
-        enough = self._plan.n_under_way or self._first_pack
-        return not self._ask(lambda: len(self._plan.backlog) >= enough, time.monotonic() + _ASK_SECONDS)
 
     def _sizer(self, accelerator: str, shape: Shape) -> PackSizer:
         sizer = self._sizers.get((accelerator, shape))
