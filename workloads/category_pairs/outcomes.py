@@ -104,11 +104,9 @@ def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArr
     return np.asarray(opposed & below & (level > evidence.levels["valley"][:, None]))
 
 
-_BELOW_ZERO = "a flat curve below the zero level: the predictor uses part of the input"
-
 REDUCED = VerdictTable(
     (
-        Rule.diverged(looks="the curve shoots up within a few steps; large `init_sigma` x `learning_rate`"),
+        Rule.diverged(),
         Rule.solved(
             "level < `loss_level`: 0.05 (1 - 1/N)/M for system P, 0.01 under softmax, 0.01 Var Y for system C",
             "the curve falls in steps, from plateau to plateau, then to 0",
@@ -118,7 +116,6 @@ REDUCED = VerdictTable(
             details=("valley",),
             when=_in_valley,
             says="system P without softmax: alpha beta < 0, level < 1/N, level > (1 - 1/N)/M",
-            looks="the level creeps down towards (1 - 1/N)/M while the norms of q and v grow",
         ),
         AtLevel(
             outcome="degenerate_zero",
@@ -126,14 +123,21 @@ REDUCED = VerdictTable(
             when=lambda _, evidence: outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA,
             says="that of the predictor 0",
             also=f"gamma < {outcomes.STATIONARY_GAMMA:g}",
-            looks="a flat curve at the loss of predicting 0",
-        ),
-        AtLevel(outcome="marginal", level="mean", says="that of the mean category", looks=_BELOW_ZERO),
-        AtLevel(
-            outcome="marginal", level="centred_shift", says="that of the centred shift, a saddle", looks=_BELOW_ZERO
         ),
         AtLevel(
-            outcome="marginal", level="marginal", says="that of E[Y given the current category]", looks=_BELOW_ZERO
+            outcome="marginal",
+            level="mean",
+            says="that of the mean category",
+        ),
+        AtLevel(
+            outcome="marginal",
+            level="centred_shift",
+            says="that of the centred shift, a saddle",
+        ),
+        AtLevel(
+            outcome="marginal",
+            level="marginal",
+            says="that of E[Y given the current category]",
         ),
         Rule.moving(),
     )

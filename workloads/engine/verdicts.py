@@ -57,7 +57,6 @@ class Rule:
     Attributes:
         when: A function, or a text such as `accuracy >= 0.99`.
         says: The condition in words, for the documentation; by default the text of `when`.
-        looks: How a training with this outcome behaves, for the documentation.
         details: The details that the row may give.
         which: Of several details that of each training at each probe, (n_trainings, n_probes).
     """
@@ -65,7 +64,6 @@ class Rule:
     outcome: str
     when: When
     says: str = ""
-    looks: str = ""
     details: tuple[str, ...] = ("",)
     which: Callable[[Evidence], NDArray[np.str_]] | None = None
 
@@ -75,19 +73,22 @@ class Rule:
             object.__setattr__(self, "says", self.when if isinstance(self.when, str) else unnamed)
 
     @classmethod
-    def diverged(cls, level: str = "zero", looks: str = "") -> Self:
+    def diverged(cls, level: str = "zero") -> Self:
         """`diverged` where the loss is not finite, or far above a level, by default that of the output 0."""
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),
             says=f"loss not finite, or above {DIVERGED_FACTOR:g} times `level_{level}` and above its own start",
-            looks=looks,
         )
 
     @classmethod
-    def solved(cls, says: str = "loss below `loss_level`", looks: str = "") -> Self:
+    def solved(cls, says: str = "loss below `loss_level`") -> Self:
         """`solved` where the loss is below the workload's level `solved`."""
-        return cls(outcome="solved", when=below_solved, says=says, looks=looks)
+        return cls(
+            outcome="solved",
+            when=below_solved,
+            says=says,
+        )
 
     @classmethod
     def moving(cls) -> Self:
@@ -97,7 +98,6 @@ class Rule:
             details=("moving",),
             when=lambda _, evidence: is_moving(evidence.steps, evidence.metrics["eval_loss"]),
             says=f"none of these, and the loss fell by more than {MOVING_SHARE:.0%} over the last fifth of the steps",
-            looks="still learning: the run was too short, or is slow",
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
@@ -117,14 +117,12 @@ class AtLevel:
     Attributes:
         level: Trainings that have no such level do not get this label.
         says: The predictor that has this loss, in words, for the documentation.
-        looks: How a training with this outcome behaves, for the documentation.
         also: The further condition of the row in words, for the documentation.
     """
 
     outcome: str
     level: str
     says: str
-    looks: str = ""
     when: When | None = None
     also: str = ""
 
@@ -166,16 +164,14 @@ class VerdictTable:
 
     def markdown(self) -> str:
         """Formats the table of rules by which trainings get their outcomes as Markdown, for the documentation."""
-        lines = ["| outcome | detail | rule | what it looks like |", "|---|---|---|---|"]
+        lines = ["| outcome | detail | rule |", "|---|---|---|"]
         for row in self.rows:
             says = row.says
             if isinstance(row, AtLevel):
                 says = f"loss within {AT_LEVEL:.0%} of `level_{row.level}`, {says}{row.also and '; and '}{row.also}"
             details = ", ".join(f"`{detail}`" for detail in row.details if detail)
-            lines.append(f"| `{row.outcome}` | {details} | {says} | {row.looks} |")
-        lines.append(
-            "| `plateau` | | none of these | the loss falls no longer, at no reference level; or hardly moved |"
-        )
+            lines.append(f"| `{row.outcome}` | {details} | {says} |")
+        lines.append("| `plateau` | | none of these |")
         return "\n".join(lines).replace("|  |", "| |")
 
 

@@ -70,20 +70,17 @@ VERDICTS = VerdictTable(
             outcome="solved",
             when=lambda _, evidence: (evidence.metrics["accuracy"] == 1.0) & below_solved(_, evidence),
             says=f"loss < {SOLVED_BITS} bits and every string answered correctly",
-            looks="a flat curve at 1 bit, then a fall within a few hundred steps",
         ),
         Rule(
             outcome="degenerate_zero",
             details=("constant",),
             when=lambda _, evidence: evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
             says=f"the standard deviation of the logit over strings is < {CONSTANT_LOGIT_STD}",
-            looks="the answer does not depend on the string; level near 1 bit",
         ),
         AtLevel(
             outcome="marginal",
             level="constant",
             says="the best constant's",
-            looks="the answer depends on the string without being better",
         ),
         AtLevel(
             outcome="marginal", level="count", says="in FIRST that of the best answer that knows the number of 1s only"

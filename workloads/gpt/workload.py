@@ -52,22 +52,27 @@ VERDICTS = VerdictTable(
             outcome="overfit",
             when=_overfit,
             says=f"`text`: loss {OVERFIT_SHARE:.0%} above its own minimum, while the training loss kept falling",
-            looks="learns its text by heart",
         ),
         AtLevel(
             outcome="marginal",
             level="context",
             says="in `induction` that of the law that knows the segment's tokens, but not their order",
-            looks="attention averages",
         ),
-        AtLevel(outcome="marginal", level="current", says="H(Y \\| current token)", looks="attention plays no part"),
+        AtLevel(
+            outcome="marginal",
+            level="current",
+            says="H(Y \\| current token)",
+        ),
         AtLevel(
             outcome="degenerate_zero",
             level="constant",
             says="H(Y), the best constant",
-            looks="only the bias of the logits has learned",
         ),
-        AtLevel(outcome="degenerate_zero", level="zero", says="log V", looks="all tokens are equally likely"),
+        AtLevel(
+            outcome="degenerate_zero",
+            level="zero",
+            says="log V",
+        ),
         Rule.moving(),
     )
 )
