@@ -124,21 +124,9 @@ REDUCED = VerdictTable(
             says="that of the predictor 0",
             also=f"gamma < {outcomes.STATIONARY_GAMMA:g}",
         ),
-        AtLevel(
-            outcome="marginal",
-            level="mean",
-            says="that of the mean category",
-        ),
-        AtLevel(
-            outcome="marginal",
-            level="centred_shift",
-            says="that of the centred shift, a saddle",
-        ),
-        AtLevel(
-            outcome="marginal",
-            level="marginal",
-            says="that of E[Y given the current category]",
-        ),
+        AtLevel(outcome="marginal", level="mean", says="that of the mean category"),
+        AtLevel(outcome="marginal", level="centred_shift", says="that of the centred shift, a saddle"),
+        AtLevel(outcome="marginal", level="marginal", says="that of E[Y given the current category]"),
         Rule.moving(),
     )
 )

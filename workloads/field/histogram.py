@@ -72,13 +72,7 @@ def model(
 ) -> Counter:
     has_bos = mixing == "bos"
     counter = Counter(
-        n_letters + has_bos,
-        n_tokens + has_bos,
-        n_tokens + 1,
-        D=d_model,
-        W=d_ffn,
-        mixing=mixing,
-        is_softmax=softmax,
+        n_letters + has_bos, n_tokens + has_bos, n_tokens + 1, D=d_model, W=d_ffn, mixing=mixing, is_softmax=softmax
     )
     counter.scale *= attention_scale
     if norm == "pre":

@@ -60,13 +60,7 @@ ModularAddition = at.problem(
         "memorized": at.Outcome("knows its pairs and not the others", is_stuck=True, when="train_accuracy >= 0.99")
     },
     events={"memorized": "train_accuracy >= 0.99", "generalized": "accuracy >= 0.95"},
-    defaults={
-        "optimizer": "adamw",
-        "learning_rate": 1e-3,
-        "weight_decay": 1.0,
-        "beta_2": 0.98,
-        "n_steps": 5000,
-    },
+    defaults={"optimizer": "adamw", "learning_rate": 1e-3, "weight_decay": 1.0, "beta_2": 0.98, "n_steps": 5000},
     probe_steps=25,
     summary="a + b modulo p: memorized first, generalized much later, or never",
 )

@@ -45,9 +45,6 @@ class Parity(Language):
         return torch.stack([position / n_positions.to(torch.float64), alternating], dim=-1)
 
 
-_LANGUAGES: tuple[Language, ...] = (
-    First(),
-    Parity(),
-)
+_LANGUAGES: tuple[Language, ...] = (First(), Parity())
 
 LANGUAGES: dict[str, Language] = {language.name: language for language in _LANGUAGES}

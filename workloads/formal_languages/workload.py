@@ -77,11 +77,7 @@ VERDICTS = VerdictTable(
             when=lambda _, evidence: evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
             says=f"the standard deviation of the logit over strings is < {CONSTANT_LOGIT_STD}",
         ),
-        AtLevel(
-            outcome="marginal",
-            level="constant",
-            says="the best constant's",
-        ),
+        AtLevel(outcome="marginal", level="constant", says="the best constant's"),
         AtLevel(
             outcome="marginal", level="count", says="in FIRST that of the best answer that knows the number of 1s only"
         ),
@@ -174,10 +170,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         bits, the accuracy, whether all strings are right, and CLS's attention to position 1 (mean over heads, summed
         over layers)."""
         encoder = cast(Encoder, module)
-        measured = {
-            "accuracy": _accuracy(batch["logit"], batch["sign"]),
-            "logit_std": batch["logit"].std(correction=0),
-        }
+        measured = {"accuracy": _accuracy(batch["logit"], batch["sign"]), "logit_std": batch["logit"].std(correction=0)}
         for length in (int(name.partition("/")[0]) for name in batch if name.endswith("/sign")):
             sign_B = batch[f"{length}/sign"]
             logit_B, attention = encoder.trace(tokens_of(batch, length))

@@ -58,21 +58,9 @@ VERDICTS = VerdictTable(
             level="context",
             says="in `induction` that of the law that knows the segment's tokens, but not their order",
         ),
-        AtLevel(
-            outcome="marginal",
-            level="current",
-            says="H(Y \\| current token)",
-        ),
-        AtLevel(
-            outcome="degenerate_zero",
-            level="constant",
-            says="H(Y), the best constant",
-        ),
-        AtLevel(
-            outcome="degenerate_zero",
-            level="zero",
-            says="log V",
-        ),
+        AtLevel(outcome="marginal", level="current", says="H(Y \\| current token)"),
+        AtLevel(outcome="degenerate_zero", level="constant", says="H(Y), the best constant"),
+        AtLevel(outcome="degenerate_zero", level="zero", says="log V"),
         Rule.moving(),
     )
 )
@@ -96,9 +84,7 @@ class GPTWorkload(Workload[GPTParameters]):
 
     def build(self, parameters: GPTParameters) -> GPT:
         return GPT(
-            parameters.shape,
-            attention_scale=parameters.attention_scale,
-            layer_norm_eps=parameters.layer_norm_eps,
+            parameters.shape, attention_scale=parameters.attention_scale, layer_norm_eps=parameters.layer_norm_eps
         )
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
@@ -175,11 +161,7 @@ def _sequences(lanes: GPTLanes, name: str, n_sequences: int, step: int) -> Seque
 
 
 def _batch(lanes: GPTLanes, drawn: Sequences) -> Batch:
-    return {
-        "token": drawn.token_LBT,
-        "target": drawn.target_LBT,
-        "weight": _weight(drawn.counts_LBT).to(lanes.dtype),
-    }
+    return {"token": drawn.token_LBT, "target": drawn.target_LBT, "weight": _weight(drawn.counts_LBT).to(lanes.dtype)}
 
 
 def _weight(counts_LBT: Tensor) -> Tensor:

@@ -280,11 +280,7 @@ def _mean(values: Values) -> dict[str, Tensor]:
 LOSSES: Mapping[str, Loss] = MappingProxyType(
     {
         "cross_entropy": Loss(
-            of=_cross_entropy,
-            metrics=_accuracy,
-            levels=_unigram,
-            level_names=("unigram",),
-            metric_names=("accuracy",),
+            of=_cross_entropy, metrics=_accuracy, levels=_unigram, level_names=("unigram",), metric_names=("accuracy",)
         ),
         "mse": Loss(of=_squared_error, metrics=lambda _: {}, levels=_mean, level_names=("mean",)),
     }

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import attnsweep as at
-from attnsweep.workloads.field.abrupt_learning import (
-    Task,
-    collapse,
-    guess_level,
-    optimal_keys,
-    repetition,
-    sequences,
-)
+from attnsweep.workloads.field.abrupt_learning import Task, collapse, guess_level, optimal_keys, repetition, sequences
 
 TASKS: tuple[Task, ...] = ("window_sum", "prefix_sum", "permutation", "reverse", "copy")
 

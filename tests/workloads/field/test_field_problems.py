@@ -32,10 +32,7 @@ LONG: list[tuple[type[at.Problem], list[dict[str, Any]]]] = [
     (HISTOGRAM, [{}, {"mixing": "dot", "softmax": False, "norm": "pre", "init_sigma": 0.1}, {"mixing": "lin"}]),
     (
         MARKOV_CHAINS,
-        [
-            {"n_context": 8},
-            {"n_context": 8, "chains": "doubly_stochastic", "positions": "learned", "init_sigma": None},
-        ],
+        [{"n_context": 8}, {"n_context": 8, "chains": "doubly_stochastic", "positions": "learned", "init_sigma": None}],
     ),
     (
         SEQUENCE_TASKS,

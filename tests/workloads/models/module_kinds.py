@@ -133,15 +133,13 @@ def kinds(width: int = 8, n_tokens: int = 4) -> dict[str, Kind]:
         ),
         "nn.LayerNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4))),
         "nn.RMSNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.RMSNorm(4))),
-        "nn.GroupNorm": Kind(
-            lambda: nn.Sequential(nn.Linear(width, 4), nn.GroupNorm(2, n_tokens)),
-        ),
+        "nn.GroupNorm": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.GroupNorm(2, n_tokens))),
         "nn.BatchNorm1d": Kind(
             lambda: nn.Sequential(nn.Linear(width, 4), nn.BatchNorm1d(n_tokens)),
             refused="a change of its values while loss was computed",
         ),
         "nn.BatchNorm1d(track_running_stats=False)": Kind(
-            lambda: nn.Sequential(nn.Linear(width, 4), nn.BatchNorm1d(n_tokens, track_running_stats=False)),
+            lambda: nn.Sequential(nn.Linear(width, 4), nn.BatchNorm1d(n_tokens, track_running_stats=False))
         ),
         "nn.Dropout": Kind(lambda: nn.Sequential(nn.Linear(width, 4), nn.Dropout(0.3), nn.Linear(4, 2))),
         "torch.randn_like in forward": Kind(

@@ -74,8 +74,7 @@ def test_a_file_is_read_again_only_once_it_has_changed(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"eng\tita\nHello\tCiao\n", gzip.compress(b"eng\tita\nHello\tCiao\n", mtime=0), b"", b"PAR1 torn", None],
+    "content", [b"eng\tita\nHello\tCiao\n", gzip.compress(b"eng\tita\nHello\tCiao\n", mtime=0), b"", b"PAR1 torn", None]
 )
 def test_what_is_not_prepared_is_refused_with_the_command_to_type(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "raw"

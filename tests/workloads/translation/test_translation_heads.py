@@ -28,13 +28,7 @@ from attnsweep.workloads.translation.head_scores import (
     looked_at,
 )
 from attnsweep.workloads.translation.translator import LAYERS
-from tests.workloads.translation.small_translation import (
-    SMALL,
-    WORKLOAD,
-    lanes,
-    random_model,
-    small,
-)
+from tests.workloads.translation.small_translation import SMALL, WORKLOAD, lanes, random_model, small
 
 Plant = Callable[[LookedAt, str], Tensor]
 CPU = torch.device("cpu")

@@ -7,17 +7,7 @@ import pytest
 
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.translation import grammar
-from attnsweep.workloads.translation.corpus import (
-    EOS,
-    PAD,
-    SPECIALS,
-    TEST,
-    TRAIN,
-    UNK,
-    VALID,
-    Corpus,
-    Side,
-)
+from attnsweep.workloads.translation.corpus import EOS, PAD, SPECIALS, TEST, TRAIN, UNK, VALID, Corpus, Side
 from attnsweep.workloads.translation.grammar import Lexicon, LexiconSizes, grammar_corpus, sentence_pair
 from tests.refusals import refused
 
