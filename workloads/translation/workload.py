@@ -31,7 +31,7 @@ from attnsweep.workloads.translation.head_scores import SCORE_NAMES, score_heads
 from attnsweep.workloads.translation.model import TranslationModel, xaviers_law
 from attnsweep.workloads.translation.parameters import TranslationParameters
 from attnsweep.workloads.translation.translator import LAYERS
-from attnsweep.workloads.translation.writing import scores_of, write
+from attnsweep.workloads.translation.writing import bleu_scores
 
 SOLVED_SHARE = 0.05
 """A training is solved if its loss exceeds that of the grammar's distribution of the target given the source by less
@@ -228,7 +228,7 @@ class Translation(Workload[TranslationParameters]):
         return score_heads(self.build(lanes.shared).to(lanes.device, lanes.dtype), lanes, state)
 
     def final_metrics(self, lanes: Lanes[TranslationParameters], state: State) -> dict[str, NDArray[np.float64]]:
-        return scores_of(write(lanes, state))
+        return bleu_scores(lanes, state)
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
