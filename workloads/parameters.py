@@ -140,6 +140,12 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
+def with_default(name: str, default: Value, **changed: Any) -> Any:
+    """Declares one of the parameters that all workloads have again, with another default."""
+    declared = TrainingParameters.__dataclass_fields__[name].metadata["parameter"] | {"default": default} | changed
+    return dataclasses.field(default=default, metadata={"parameter": declared})
+
+
 @functools.cache
 def _fields_of(parameters: type[TrainingParameters]) -> Mapping[str, Parameter]:
     hints = typing.get_type_hints(parameters)

@@ -110,16 +110,12 @@ OPTIMIZERS = (*UPDATE_RULES, "lbfgs")
 _MOST_BETA = 0.999_999
 
 
-def optimizer_parameter(default: str) -> Any:
-    return parameter(default, "update rule", choices=OPTIMIZERS, static=True)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
     """The optimizer of a training, static, and its hyperparameters: floats or ints where an update rule reads them. The
     engine applies schedule, warm-up and clipping before an update (`engine/first_order.py`)."""
 
-    optimizer: str = optimizer_parameter("sgd")
+    optimizer: str = parameter("sgd", "update rule", choices=OPTIMIZERS, static=True)
     learning_rate: float = parameter(
         1e-2,
         "step size of the optimizer; for lbfgs, the first step of line searches: use 1, PyTorch's default",

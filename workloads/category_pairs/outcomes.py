@@ -107,10 +107,7 @@ def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArr
 REDUCED = VerdictTable(
     (
         Rule.diverged(),
-        Rule.solved(
-            "level < `loss_level`: 0.05 (1 - 1/N)/M for system P, 0.01 under softmax, 0.01 Var Y for system C",
-            "the curve falls in steps, from plateau to plateau, then to 0",
-        ),
+        Rule.solved("level < `loss_level`: 0.05 (1 - 1/N)/M for system P, 0.01 under softmax, 0.01 Var Y for system C"),
         Rule(
             outcome="runaway",
             details=("valley",),

@@ -45,7 +45,7 @@ class CategoryPairsParameters(TrainingParameters):
     )
     hidden_width: int | None = parameter(
         None,
-        "full models: width of the feed-forward part; null = the variant's (N^2, M, N, N + M)",
+        "full models: feed-forward width; null = N^2, M, N, or N + M by variant",
         low=1,
         high=1_000_000,
         static=True,
@@ -64,11 +64,7 @@ class CategoryPairsParameters(TrainingParameters):
         static=True,
     )
     qk_rank: int | None = parameter(
-        None,
-        "factored: rows of k and q, the largest rank of k^t q; null = the number of columns of k",
-        low=1,
-        high=10_000,
-        static=True,
+        None, "factored: rows of k and q; null = the number of columns of k", low=1, high=10_000, static=True
     )
 
     variant_field: ClassVar[str | None] = "variant"

@@ -7,8 +7,7 @@ from attnsweep.workloads.attention.attention import check_heads
 from attnsweep.workloads.formal_languages.encoder import ENCODER_SCALES
 from attnsweep.workloads.formal_languages.language import REPRESENTATIONS, Language
 from attnsweep.workloads.formal_languages.languages import LANGUAGES
-from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
-from attnsweep.workloads.update_rules import optimizer_parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter, with_default
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
@@ -20,48 +19,26 @@ class FormalLanguagesParameters(TrainingParameters):
     """Parameters of an encoder trained to accept a language's strings and to reject all others, with the defaults of
     Chiang & Cholak 2022, figure 4."""
 
-    init_sigma: float | None = parameter(
-        None, "standard deviation of the Gaussian initialization; null = as PyTorch's TransformerEncoder", low=0.0
-    )
-    optimizer: str = optimizer_parameter("adam")
-    learning_rate: float = parameter(3e-4, "step size of the optimizer", above=0.0)
-    n_steps: int = parameter(
-        10_000, "optimizer steps; with n_epochs, n_epochs times steps_per_epoch", low=1, high=2**31 - 1, static=True
-    )
-    dtype: str = parameter(
-        "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
-    )
+    init_sigma: float | None = with_default("init_sigma", None)
+    optimizer: str = with_default("optimizer", "adam")
+    learning_rate: float = with_default("learning_rate", 3e-4)
+    n_steps: int = with_default("n_steps", 10_000)
+    dtype: str = with_default("dtype", "float32", choices=("float32", "float64"))
 
     language: str = parameter("first", "the language to be learned", choices=tuple(LANGUAGES), static=True)
     train_length: int = parameter(10, "length of the training strings, symbols without CLS", low=1, high=100_000)
     n_epochs: int | None = parameter(
-        None,
-        "epochs of steps_per_epoch steps, with a probe after each; null = n_steps steps with the default probes",
-        low=1,
-        high=2**20,
-        static=True,
+        None, "epochs, with a probe after each; null = n_steps with the default probes", low=1, high=2**20, static=True
     )
     steps_per_epoch: int = parameter(100, "steps per epoch, if n_epochs is given", low=1, high=2**11, static=True)
     batch_size: int = parameter(1, "strings per step", low=1, high=1_000_000, static=True)
-    eval_batch_size: int = parameter(
-        1000, "held-out strings of training length for eval_loss", low=1, high=1_000_000, static=True
-    )
+    eval_batch_size: int = parameter(1000, "held-out strings for eval_loss", low=1, high=1_000_000, static=True)
     test_batch_size: int = parameter(100, "strings at each test length", low=1, high=1_000_000, static=True)
     longest_test_length: int | None = parameter(
-        None,
-        "length of the longest test strings; null = 1000 with tokens of kinds, 30 with tokens of positions",
-        low=1,
-        high=100_000,
-        static=True,
+        None, "longest test strings; null = 1000 with tokens of kinds, else 30", low=1, high=100_000, static=True
     )
-    test_ladder: bool = parameter(
-        True, "whether to test also at the lengths 10, 30, 100, 300, 1000 that are below the longest", static=True
-    )
-    fresh_test_strings: bool = parameter(
-        False,
-        "whether each probe draws new strings of the test lengths, as the paper does; false = the same at every probe",
-        static=True,
-    )
+    test_ladder: bool = parameter(True, "whether to test also at those of 10, 30, 100, ... below it", static=True)
+    fresh_test_strings: bool = parameter(False, "whether each probe draws new test strings, as the paper", static=True)
     tokens: str = parameter(
         "auto",
         "one token for each kind of symbol with its count, or for each position; auto = kinds if the language has few",

@@ -16,9 +16,8 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.model import POSITIONS, GPTShape
 from attnsweep.workloads.gpt.tasks import TASKS
 from attnsweep.workloads.gpt.text import read_text
-from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter, with_default
 from attnsweep.workloads.prepared_files import pinned_file
-from attnsweep.workloads.update_rules import optimizer_parameter
 
 _N_WORDS = 4
 _OF_SHAPE = {field.name for field in fields(GPTShape)}
@@ -28,43 +27,30 @@ _OF_SHAPE = {field.name for field in fields(GPTShape)}
 class GPTParameters(TrainingParameters):
     """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings."""
 
-    init_sigma: float | None = parameter(
-        None,
-        "standard deviation of the Gaussian initialization of all matrices, gains 1, biases 0; null = PyTorch's",
-        low=0.0,
-    )
-    optimizer: str = optimizer_parameter("adam")
-    learning_rate: float = parameter(3e-3, "step size of the optimizer", above=0.0)
-    n_steps: int = parameter(1000, "optimizer steps", low=1, high=2**31 - 1, static=True)
-    dtype: str = parameter(
-        "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
-    )
-    probe_every: int | None = parameter(
-        None, "steps between probes; null = the default probes", low=1, high=2**31 - 1, static=True
-    )
+    init_sigma: float | None = with_default("init_sigma", None)
+    optimizer: str = with_default("optimizer", "adam")
+    learning_rate: float = with_default("learning_rate", 3e-3)
+    n_steps: int = with_default("n_steps", 1000)
+    dtype: str = with_default("dtype", "float32", choices=("float32", "float64"))
+    probe_every: int | None = parameter(None, "steps between probes; null = the default ones", low=1, static=True)
 
     task: str = parameter("bigram_table", "what the model learns to predict", choices=tuple(TASKS), static=True)
     corpus: str | None = parameter(None, "text: a file that attnsweep prepare-corpus --unit wrote", static=True)
     corpus_digest: str | None = parameter(None, "hash of the corpus, filled in from its file", static=True)
     n_words: int = parameter(
-        _N_WORDS, "size of the vocabulary; with task=text filled in from the corpus", low=2, high=2**31 - 1, static=True
+        _N_WORDS, "size of the vocabulary; of a text filled in", low=2, high=2**31 - 1, static=True
     )
     n_tokens: int = parameter(5, "tokens per sequence", low=3, high=1024, static=True)
     batch_size: int = parameter(64, "sequences per step", low=1, high=1_000_000, static=True)
     eval_batch_size: int = parameter(256, "held-out sequences for eval_loss", low=1, high=1_000_000, static=True)
     chain_contrast: float = parameter(
-        2.0,
-        "order_2_chain: standard deviation of the logits of its transitions; 0 = uniform tokens",
-        low=0.0,
-        high=10.0,
+        2.0, "order_2_chain: deviation of the logits of its transitions; 0 = uniform tokens", low=0.0, high=10.0
     )
 
     n_blocks: int = parameter(1, "blocks", low=1, high=100, static=True)
     n_heads: int = parameter(1, "attention heads of a block", low=1, high=1000, static=True)
     d_model: int = parameter(16, "width of the model", low=1, high=10_000, static=True)
-    d_ffn: int | None = parameter(
-        None, "width of the feed-forward parts; null = 4 d_model", low=1, high=100_000, static=True
-    )
+    d_ffn: int | None = parameter(None, "feed-forward width; null = 4 d_model", low=1, high=100_000, static=True)
     positions: str = parameter("learned", "position embeddings", choices=POSITIONS, static=True)
     tied: bool = parameter(False, "whether the logits are read from the token embeddings, without a bias", static=True)
     qk: str = qk_parameter()

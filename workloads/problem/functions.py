@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from attnsweep.workloads.declaration import KINDS, parameter
 from attnsweep.workloads.errors import SpecError, did_you_mean
-from attnsweep.workloads.parameters import TrainingParameters
+from attnsweep.workloads.parameters import TrainingParameters, with_default
 
 _COMMON = TrainingParameters.declared()
 """The parameters that the trainings of all workloads have."""
@@ -149,9 +149,7 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
         fix = "to change the default of an argument of your own function, change it in the function's signature"
         raise SpecError("defaults", given=name, expected=expected, fix=fix)
     kind: Any = known.kind | None if known.optional else known.kind
-    kept = {field.name for field in dataclasses.fields(known)} - {"name", "kind", "optional"}
-    metadata = {key: getattr(known, key) for key in kept} | {"default": known.accept(value)}
-    return kind, dataclasses.field(default=metadata["default"], metadata={"parameter": metadata})
+    return kind, with_default(name, known.accept(value))
 
 
 Values: TypeAlias = Mapping[str, Any]

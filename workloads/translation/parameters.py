@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attnsweep.workloads.attention.attention import (
     attention_scale_parameter,
@@ -11,37 +11,32 @@ from attnsweep.workloads.attention.attention import (
     qk_parameter,
     qk_rank_parameter,
 )
-from attnsweep.workloads.parameters import TrainingParameters, Value, parameter
+from attnsweep.workloads.parameters import TrainingParameters, Value, parameter, with_default
 from attnsweep.workloads.prepared_files import pinned_file
 from attnsweep.workloads.translation.corpus import TRAIN, read_corpus
 from attnsweep.workloads.translation.grammar import LexiconSizes
-from attnsweep.workloads.update_rules import optimizer_parameter
 
 GRAMMAR = "grammar"
 """The value of `corpus` for which sentences are generated instead of read from a file."""
 _SENTENCES_OF_GRAMMAR = 5000
 LAYER_NORM_CONVENTIONS = ("inside_root", "outside_root")
 GLOBAL_COLUMNS = ("first", "rarest")
-_LARGEST = 2**31 - 1
-_SIZES = LexiconSizes()
+
+
+def _n_lexemes(name: str, words: str) -> Any:
+    return parameter(getattr(LexiconSizes(), name), f"{words} of the grammar", low=1, high=100_000, static=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationParameters(TrainingParameters):
     """The parameters of a one-block encoder-decoder that learns to translate."""
 
-    init_sigma: float | None = parameter(
-        None, "standard deviation of the Gaussian initialization; null = Xavier's uniform, as in the thesis", low=0.0
-    )
-    optimizer: str = optimizer_parameter("adam")
-    learning_rate: float = parameter(3e-3, "step size of the optimizer", above=0.0)
-    n_steps: int = parameter(0, "optimizer steps; 0 = n_epochs epochs", low=0, high=_LARGEST, static=True)
-    dtype: str = parameter(
-        "float32", "floating-point type of the training", choices=("float32", "float64"), static=True
-    )
-    stop_when_solved: bool = parameter(
-        False, "end a training at the first probe that finds it solved; roles may emerge later", static=True
-    )
+    init_sigma: float | None = with_default("init_sigma", None, doc="standard deviation; null = Xavier's uniform")
+    optimizer: str = with_default("optimizer", "adam")
+    learning_rate: float = with_default("learning_rate", 3e-3)
+    n_steps: int = with_default("n_steps", 0, doc="optimizer steps; 0 = n_epochs epochs", low=0)
+    dtype: str = with_default("dtype", "float32", choices=("float32", "float64"))
+    stop_when_solved: bool = with_default("stop_when_solved", False)
 
     corpus: str = parameter(GRAMMAR, "`grammar`, or a file that attnsweep prepare-corpus wrote", static=True)
     corpus_digest: str | None = parameter(None, "hash of the corpus, filled in from its file", static=True)
@@ -49,44 +44,27 @@ class TranslationParameters(TrainingParameters):
     n_sentences: int | None = parameter(
         None, "training pairs; null = 5000 from the grammar, or all of a file", low=1, high=10_000_000, static=True
     )
-    n_nouns: int = parameter(_SIZES.n_nouns, "nouns of the grammar", low=1, high=100_000, static=True)
-    n_transitive_verbs: int = parameter(
-        _SIZES.n_transitive_verbs, "transitive verbs of the grammar", low=1, high=100_000, static=True
-    )
-    n_intransitive_verbs: int = parameter(
-        _SIZES.n_intransitive_verbs, "intransitive verbs of the grammar", low=1, high=100_000, static=True
-    )
-    n_adjectives: int = parameter(_SIZES.n_adjectives, "adjectives of the grammar", low=1, high=100_000, static=True)
-    n_names: int = parameter(_SIZES.n_names, "proper names of the grammar", low=1, high=100_000, static=True)
+    n_nouns: int = _n_lexemes("n_nouns", "nouns")
+    n_transitive_verbs: int = _n_lexemes("n_transitive_verbs", "transitive verbs")
+    n_intransitive_verbs: int = _n_lexemes("n_intransitive_verbs", "intransitive verbs")
+    n_adjectives: int = _n_lexemes("n_adjectives", "adjectives")
+    n_names: int = _n_lexemes("n_names", "proper names")
 
     train_on: str = parameter(
-        "all",
-        "train on all training pairs, or on the short ones, whose source is no longer than the median",
-        choices=("all", "short"),
-        static=True,
+        "all", "train on all pairs, or on those with sources up to the median", choices=("all", "short"), static=True
     )
-    n_epochs: int = parameter(
-        2, "epochs, if n_steps is 0: passes over n_sentences pairs", low=1, high=1_000_000, static=True
-    )
+    n_epochs: int = parameter(2, "passes over n_sentences pairs, if n_steps is 0", low=1, high=1_000_000, static=True)
     batch_size: int = parameter(16, "sentences per step", low=1, high=100_000, static=True)
     label_smoothing: float = parameter(0.1, "share of the target spread over all words", low=0.0, high=0.99)
     n_probes: int = parameter(
         5, "probes of a training: at steps 0, ..., n_steps / 4, n_steps / 2, n_steps", low=2, high=32, static=True
     )
     probe_every: int | None = parameter(
-        None,
-        "steps between probes, in place of n_probes; null = the steps that n_probes says",
-        low=1,
-        high=_LARGEST,
-        static=True,
+        None, "steps between probes, in place of n_probes", low=1, high=2**31 - 1, static=True
     )
     eval_sentences: int = parameter(64, "held-out sentences for eval_loss", low=2, high=1_000_000, static=True)
     head_sentences: int = parameter(
-        500,
-        "held-out sentences on which heads are scored; 0 = heads are not scored",
-        low=0,
-        high=1_000_000,
-        static=True,
+        500, "held-out sentences on which heads are scored; 0 = none", low=0, high=1_000_000, static=True
     )
     test_sentences: int = parameter(
         100, "held-out sentences translated at the end; 0 = none, no BLEU", low=0, high=1_000_000, static=True
@@ -98,11 +76,7 @@ class TranslationParameters(TrainingParameters):
     qk_rank: int | None = qk_rank_parameter()
     d_ffn: int = parameter(256, "width of the feed-forward parts", low=1, high=100_000, static=True)
     dropout: float = parameter(
-        0.0,
-        "share of entries set to 0 in training steps, in the embeddings and in each sublayer's output",
-        low=0.0,
-        high=0.9,
-        static=True,
+        0.0, "share of entries dropped, in embeddings and each sublayer's output", low=0.0, high=0.9, static=True
     )
     layer_norm_eps: float = parameter(1e-6, "epsilon of LayerNorm, by layer_norm_convention", low=0.0)
     layer_norm_convention: str = parameter(
@@ -119,9 +93,7 @@ class TranslationParameters(TrainingParameters):
         0, "columns that all queries may see besides the band; without a window all are seen", low=0, high=1_000_000
     )
     global_columns: str = parameter(
-        "rarest",
-        "the num_pos columns are the first tokens, or the rarest ones (in the decoder: the rarest so far)",
-        choices=GLOBAL_COLUMNS,
+        "rarest", "these columns: the first tokens, or the rarest (in the decoder: so far)", choices=GLOBAL_COLUMNS
     )
 
     variant_field: ClassVar[str | None] = "corpus"
@@ -153,7 +125,9 @@ class TranslationParameters(TrainingParameters):
         if self.n_steps == 0:
             object.__setattr__(self, "n_steps", self.n_epochs * (n_sentences // self.batch_size))
         check_heads(self.d_model, self.n_heads, self.qk, self.qk_rank)
-        self._check_epsilon()
+        if self.layer_norm_convention == "outside_root" and self.layer_norm_eps == 0.0:
+            expected = "> 0 with layer_norm_convention=outside_root, which divides by a deviation that may be 0"
+            raise self.refused("layer_norm_eps", expected, "raise it, or set layer_norm_convention=inside_root")
 
     def _follow_corpus(self) -> None:
         if self.is_of_grammar:
@@ -167,11 +141,3 @@ class TranslationParameters(TrainingParameters):
                 "n_sentences", f"at most {most} sentences, the training part of {self.corpus}", "lower n_sentences"
             )
         object.__setattr__(self, "n_sentences", self.n_sentences or most)
-
-    def _check_epsilon(self) -> None:
-        if self.layer_norm_convention == "outside_root" and self.layer_norm_eps == 0.0:
-            expected = (
-                "> 0 with layer_norm_convention=outside_root, which divides by a standard deviation that may be 0"
-            )
-            fix = "raise layer_norm_eps, or set layer_norm_convention=inside_root"
-            raise self.refused("layer_norm_eps", expected, fix)

@@ -15,14 +15,7 @@ from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST
 from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.model import greedy_words
 from attnsweep.workloads.translation.writing import bleu, bleu_scores
-from tests.workloads.translation.small_translation import (
-    STRUCTURES,
-    WORKLOAD,
-    batch_of,
-    lanes,
-    random_model,
-    small,
-)
+from tests.workloads.translation.small_translation import STRUCTURES, WORKLOAD, batch_of, lanes, random_model, small
 
 V = 8
 RARITY_V = torch.tensor([5, 3, 0, 7, 2, 6, 1, 4])
