@@ -24,18 +24,12 @@ class UpdateRule:
 
     Attributes:
         update: Takes one step of several trainings: `update(theta, gradient, slots, rates)`. `slots` holds the running
-            averages by name. `rates` holds the step's learning rate, the hyperparameters of `reads`, `constants` and
-            `corrections`, with one value per training, in a shape that broadcasts over `theta`.
-        slots: The names of the running averages, mapped to the hyperparameter that controls them. An average has the
-            shape of `theta` and starts at zero. It is not kept if its hyperparameter is in `optional` and 0 in all
-            trainings.
-        reads: The hyperparameters that `update` reads besides the learning rate.
-        optional: Those left out of `rates` if 0 in all trainings; without them the update must be the same, to the last
-            bit, as with the value 0.
-        constants: Computes numbers from the hyperparameters of `computed_from`, in double precision.
-        corrections: Computes numbers from `computed_from` and the step's number t = 1, 2, ... It runs in Python for
-            every step and every distinct value of `computed_from` among the trainings, so keep it short.
-        computed_from: The hyperparameters that `constants` and `corrections` get as keyword arguments.
+            averages by name; `rates` the learning rate, the hyperparameters of `reads`, `constants` and `corrections`, one
+            value per training, in a shape that broadcasts over `theta`.
+        slots: The running averages, which start at zero, and for each the hyperparameter that controls it.
+        optional: Hyperparameters left out of `rates`, and their averages, if 0 in all trainings.
+        constants, corrections: Compute numbers, in double precision, from the hyperparameters of `computed_from`;
+            `corrections` also from the step's number t = 1, 2, ..., in Python for every step.
     """
 
     update: "Callable[[Tensor, Tensor, Tensors, Tensors], None]"

@@ -12,12 +12,10 @@ class Outcome:
     """The meaning of one outcome, a way in which a training may end.
 
     Attributes:
-        colour: `#rrggbb` in figures. Shipped outcomes have those of Okabe & Ito 2008 without yellow, which is hard to
-            see on white; a workload's own gets one that differs from them if empty.
-        when: The condition under which it holds: a text such as `accuracy >= 0.99`, or a function. Only
-            `attnsweep.problem` reads it.
-        is_judged: Whether a table of verdicts gives it. `pruned`, which a pruner gives, and `failed`, which follows an
-            exception, say nothing about how the training would have ended, and count in no rate.
+        colour: `#rrggbb` in figures; if empty, one that differs from those of shipped outcomes (Okabe & Ito 2008).
+        when: A text such as `accuracy >= 0.99`, or a function. Only `attnsweep.problem` reads it.
+        is_judged: Whether a table of verdicts gives it. `pruned` and `failed` say nothing about how the training would
+            have ended, and count in no rate.
     """
 
     sentence: str

@@ -63,16 +63,13 @@ class TransformerBlock(nn.Module):
     """A transformer block: attention, then a feed-forward part, each with a residual connection.
 
     x' = x + Attention(N x), x'' = x' + FFN(N x') with norm=pre; x' = N(x + Attention(x)), x'' = N(x' + FFN(x')) with
-    post, where N is a LayerNorm; without LayerNorms with none.
+    post, where N is a LayerNorm; without LayerNorms with none. Source: Xiong et al. 2020, figure 1.
 
     Args:
         d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
-        d_ffn, activation: See `FeedForward`; `None` for `d_ffn` means 4 d_model, 0 no feed-forward part.
-        layer_norm_eps: Added to the variance inside the root.
+        d_ffn: `None` means 4 d_model, 0 no feed-forward part.
         dropout: The probability with which each number that a part adds is dropped.
         attention: The attention layer in place of the one that the other arguments describe.
-
-    Source: Xiong et al. 2020, figure 1.
     """
 
     attention_norm: Any  # a LayerNorm, or with norm=none nn.Identity

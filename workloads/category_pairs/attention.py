@@ -1,13 +1,11 @@
-"""Single-head attention over one-hot tokens, without products with the matrix of tokens, which has a row for each
-category and each position.
+"""Single-head attention over one-hot tokens, without products with the matrix of tokens.
 
 A token X_i is a one-hot category (N) stacked on a one-hot position (M). The logits are X^t k^t q X, and the output is
-Z = value (sum_j weights_ji X_j) + residual X_i. One-hot categories select rows, and one-hot positions are an identity
-matrix, so products with X reduce to smaller ones. The text axis comes after the position axis where this makes one
-product per training enough. Rows are selected by products: the backward pass of indexing is a slow scatter (measured).
+Z = value (sum_j weights_ji X_j) + residual X_i. One-hot categories select rows (by products: the backward pass of
+indexing is slow), and one-hot positions are an identity. The attention is not causal.
 
 Axes of one training: M position (j read from, i read at), N category, B text, S = N + M token row, O output row.
-Source: Shin & Matzinger 2025, section 2 (docs/theory.md, category pairs). The attention is not causal.
+Source: Shin & Matzinger 2025, section 2 (docs/theory.md, category pairs).
 """
 
 import torch

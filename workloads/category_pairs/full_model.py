@@ -25,21 +25,15 @@ from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Masks, 1 where the solution of the flavour has a zero: `unwanted_SS` for k^t q, `unwanted_VV` for v,
-    `unwanted_HV` for W_1 and `unwanted_H` for w_2; all 0 for `unconstrained`. The paper names the flavours of the
-    combined model and does not print their losses; these are ours:
-
-      added loss = flavour_weight (sum of squares of the entries of k^t q, v, W_1, w_2 that the solution leaves zero)
-
-    With categories (c) and positions (p) as rows and columns of the matrices, the entries left free are
+    """Masks, 1 where the solution of the flavour has a zero, for k^t q, v, W_1 and w_2; all 0 for `unconstrained`. The
+    paper names the flavours of the combined model without their losses; ours add flavour_weight times the sum of
+    squares of these entries. With categories (c) and positions (p) as rows and columns, the entries left free are
 
       solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
       solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
       solution 3: k^t q on pp; v on cc; W_1 and w_2 on the units that each read one c
 
-    The feed-forward part must be restricted too: if it may mix rows, v may hold any invertible matrix in the place of c
-    I, U^t or q*^t, and solutions 1 and 3 become the same. The added losses do not contain the target q* and the shift
-    U, so where to attend and what to write is still learned.
+    The feed-forward part must be restricted too: if it may mix rows, solutions 1 and 3 become the same.
     """
     names = ("unwanted_SS", "unwanted_VV", "unwanted_HV", "unwanted_H")
     n_rows = n_categories + n_positions
@@ -64,20 +58,16 @@ def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_w
 class FullModel(nn.Module, DrawnByEngine):
     """Predicts Y_i = q*(X_{i-1}, X_i) from the previous and the current category at all positions but the first.
 
-    Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2.
-    Here X are the one-hot tokens of a text. k and q are separate parameters, as published, although only the product
-    k^t q matters; with `qk=merged`, the product is the parameter.
+    Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2,
+    where X are the one-hot tokens of a text.
 
     Attributes:
-        k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined).
-            They have `qk_rank` rows if it is given. Factored form only.
-        kq_SS: The product k^t q; merged form only.
-        v_VV: Values: categories for solutions 1 and 3, positions for 2, both for combined. Columns are read, rows are
-            written.
+        k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined); or
+            `kq_SS`, their product, in the merged form.
+        v_VV: Values: categories for solutions 1 and 3, positions for 2, both for combined; rows are written.
         log_scale: Trained if `attention_scale` is `learned`; otherwise it has no effect and no gradient.
         target_NN: The target function q*, drawn for each training.
         text_BM: The training's texts if `expectation` is `fixed_sample`, otherwise absent.
-        unwanted_SS, unwanted_VV, unwanted_HV, unwanted_H: The masks of `unwanted_entries`.
     """
 
     target_NN: Tensor

@@ -1,27 +1,16 @@
 """Scores which of the three solutions of Shin & Matzinger a full model implements, by the blocks of its attention
-matrices: the product k^t q of keys and queries, and the values v.
-
-Axes: L lane, N category, M position, S token row that logits see, V token row that values see.
-
-With categories c and positions p as rows and columns of the (N + M) x (N + M) matrices k^t q and v:
+matrices: the product k^t q of keys and queries, and the values v. With categories c and positions p as rows and columns
 
     solution 1: k^t q on pp, like U; v on cc, and not like q*^t: the table q* sits in the feed-forward part
     solution 2: k^t q on cc, like q*; v on pp, like U^t
     solution 3: k^t q on pp, like U; v on cc, like q*^t
 
-`share_*` are shares of squared norm, so that shares of one matrix sum to 1; `match_*` are absolute correlations, which
-ignore scale and sign. A score leaves out what the rest of the model could absorb. For the cc blocks of k^t q and v, the
-column means are subtracted: a constant per current category, or one written to all rows before LayerNorm, carries no
-information about the previous category. For the pp blocks, the diagonal is left out, because the skip connection also
-carries what a token reads from itself, and so is position 1, where nothing is predicted. v is matched row by row,
-because the hidden units read each row of v with a sign and scale of their own; the score is the mean over rows. For
-noise this mean is near sqrt(2 / (pi (N - 1))), 0.27 at N = 10.
+`share_*` are shares of squared norm; `match_*` are absolute correlations, without what the rest of the model could
+absorb: the column means of cc blocks, the diagonal of pp blocks (the skip connection) and position 1. v is matched row
+by row, because hidden units read each with a sign and scale of their own; the mean for noise is near sqrt(2 / (pi (N -
+1))). `solution_<k>` is the smallest of the solution's two shares and two matches.
 
-Solutions 2 and 3 compute the same function (docs/theory.md), so only these blocks tell them apart. Solutions 1 and 3
-differ in where the table q* is; a feed-forward part that mixes rows can hold it for either.
-
-`solution_<k>`, the score of solution k, is the smallest of its two shares and its two matches (for v of solution 1, 1
-minus the match counts).
+Axes: L lane, N category, M position, S token row that logits see, V token row that values see.
 Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.
 """
 

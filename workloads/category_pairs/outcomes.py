@@ -36,9 +36,6 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
       prev      E[Y | X_{i-1}]            mean (q* - r)^2
       additive  best f(X_{i-1}) + h(X_i)  mean (q* - r - c + g)^2
       unordered E[Y | {X_{i-1}, X_i}]     mean ((q* - q*^t) / 2)^2
-
-    The losses of `cur` and `prev` differ from that of `mean` by about 1/N only: tell them apart by function match, not
-    by the loss alone. Derivation: docs/theory.md, reference levels.
     """
     grand = target_NN.mean()
     prev = target_NN.mean(1, keepdim=True)

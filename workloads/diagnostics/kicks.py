@@ -1,18 +1,12 @@
 """Adds noise to the weights of a stuck training (a kick), to test whether a basin of the loss holds it and how wide it
 is.
 
-Where attention enters the loss as a product of m weights, all derivatives of orders 1 to m - 1 vanish where these
-weights are 0, and for m > 2 no Hessian shows a way out. After a kick the training continues. To a strict local minimum
-it comes back, unless the kick leads out of the basin. A saddle of any order it leaves, however small the kick, if it
-has enough steps.
+Where attention enters the loss as a product of m > 2 weights, no Hessian shows a way out of 0. After a kick training
+continues: to a strict local minimum it comes back, unless the kick leads out of the basin; a saddle of any order it
+leaves. A kick as large as the weights is a new start and proves nothing: only those up to `MOST_TELLING` count.
 
-So an escape proves that from some point within the kick's distance, descent lowers the loss by 5%: a basin, if there is
-one, is narrower than the smallest kick that frees the training. A kick as large as the weights is a new start and
-proves nothing, so only escapes by kicks up to `MOST_TELLING` count.
-
-Products of small factors change the loss by less than L-BFGS's tolerances, which are absolute, and by less than the
-loss's rounding error. So the loss is scaled, and small changes of the loss are integrated from the gradient. Use
-float64. Axes: L training, K selected training.
+Products of small factors change the loss by less than L-BFGS's absolute tolerances and than rounding, so the loss is
+scaled, and small changes are integrated from the gradient. Use float64. Axes: L training, K selected training.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,8 @@
 """In-context linear regression with linear attention; the loss is exact over the distribution of the data.
 
-A sequence holds N pairs (x_n, y_n = w^t x_n) and a last x, whose y the model predicts. The x are N(0, Lambda), and each
-sequence has its own w ~ N(0, I). The attention's prediction is b^t M x with b = sum_n y_n x_n / N and a matrix M of the
-attention's weights. Lambda is diagonal without loss of generality, because the distribution of the initial parameters
-is invariant under rotations.
-
-Axes of one training: D dimension of x, H head, R rank.
-
+A sequence holds N pairs (x_n, y_n = w^t x_n) and a last x, whose y the model predicts. The x are N(0, Lambda), Lambda
+diagonal without loss of generality, and each sequence has its own w ~ N(0, I). The prediction is b^t M x with
+b = sum_n y_n x_n / N and a matrix M of the attention's weights. Axes of one training: D dimension of x, H head, R rank.
 Source: Zhang, Singh, Latham & Saxe 2025, "Training Dynamics of In-Context Learning in Linear Attention".
 """
 

@@ -1,14 +1,10 @@
 """In-context Markov chains: each sequence is drawn from its own random Markov chain, and the model must infer the
 transition probabilities from the sequence.
 
-Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic` only the first row is
-drawn, and each other row is the one above it, shifted by one state. Columns then sum to 1 too, so all states are
-equally frequent, and counts of states carry no information. For two states this draws uniformly from all doubly
-stochastic matrices. A chain starts from its stationary distribution. The loss is the mean over all tokens but the
-first, each predicted from the tokens before it.
+Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic` each row is the one above
+it, shifted by one state, so all states are equally frequent. A chain starts from its stationary distribution.
 
 Axes of one training: B sequence, T token, S state, N block, H head.
-
 Source: Edelman, Edelman, Goel, Malach & Tsilivis 2024, "The Evolution of Statistical Induction Heads".
 """
 

@@ -1,14 +1,12 @@
 """A post-norm transformer encoder that accepts or rejects a string by its output at CLS, the token before the string.
-Trained encoders and the hand-set encoders of the paper share this code.
 
 Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a token
 (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H head, K =
 D / H channel of a head, W feed-forward.
 
-Two shortcuts are exact. One token may stand for several identical tokens, with log(count) added to its logits, because
-tokens that are identical at the input are identical in every layer. The last layer computes only the query of CLS.
-Source: Vaswani et al. 2017, sections 3.1-3.3, as `torch.nn.TransformerEncoderLayer(norm_first=False)`; Chiang & Cholak
-2022, section 2.
+Two shortcuts are exact: one token may stand for several identical ones, with log(count) added to its logits, and the
+last layer computes only the query of CLS. Source: Vaswani et al. 2017, as `torch.nn.TransformerEncoderLayer`; Chiang &
+Cholak 2022, section 2.
 """
 
 import math

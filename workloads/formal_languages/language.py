@@ -81,10 +81,9 @@ def tokenize(language: Language, text: Tensor, length: Tensor, representation: s
     """Turns each string into tokens: one-hot symbols and position features, in float64.
 
     Args:
-        text: (..., n_positions) bool, false from position `length` on.
-        length: (...) int64; with `positions` all must be n_positions.
-        representation: `positions`: one token for CLS and one for each position. `kinds`: one token for CLS, one for
-            each marked position of the language, one for all further 0s, and one for all further 1s.
+        text: (..., n_positions) bool, false from position `length` on; with `positions` all have that length.
+        representation: `positions`: a token for CLS and one for each position. `kinds`: one for CLS, for each marked
+            position of the language, one for all further 0s, and one for all further 1s.
     """
     log_n = torch.log1p(length.to(torch.float64))
     split = _by_kind if representation == "kinds" else _by_position

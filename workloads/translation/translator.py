@@ -1,13 +1,10 @@
 """The translator: a pre-norm encoder-decoder with one block each, and dropout.
 
-Axes: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D model, H
-head, C channel of a head's queries and keys, E keys and values of all heads, W feed-forward, V word of a vocabulary.
-
     x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN once more at the end of encoder and decoder
 
-Source: Conti 2024, chapter 3 (its translator); Vaswani et al. 2017; pre-norm: Xiong et al. 2020, figure 1b. Dropout:
-Srivastava et al. 2014; where it is applied: Vaswani et al. 2017, section 5.4 (each sublayer's output, before it is
-added, and the sums of embeddings and positions).
+Axes: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D model, H head, C
+channel of a head's queries and keys, E keys and values of all heads, W feed-forward, V word of a vocabulary.
+Source: Conti 2024, chapter 3; pre-norm: Xiong et al. 2020; where dropout is applied: Vaswani et al. 2017, section 5.4.
 """
 
 import math

@@ -141,16 +141,15 @@ def score_patterns(
 ) -> HeadScores:
     """Scores causal attention heads on token patterns, and labels their roles; a workload's `score_heads`.
 
-    A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, summed over
-    the queries that count; `<pattern>_uniform` is that of uniform attention. The role is `previous_token` or, failing
-    that, `induction` if that score is above `ROLE_SHARE`, else `none`.
+    A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, over the
+    queries that count; `<pattern>_uniform` is that of uniform attention. The role is `previous_token` or, failing that,
+    `induction` if that score is above `ROLE_SHARE`, else `none`.
 
     Args:
         attention: From one training's module and tokens (n_sequences, n_tokens) the attention weights (n_layers,
             n_sequences, n_heads, n_tokens, n_tokens).
-        batch: `token`, int64, (n_trainings, n_sequences, n_tokens); and bool of this shape: `counts`, the queries at
-            which `induction` and `duplicate_token` are scored, so that a head that always looks at the token to copy
-            reaches 1; `needs_previous`, those for `previous_token`, but for the first token.
+        batch: `token`, int64, (n_trainings, n_sequences, n_tokens); and bool of this shape: the queries at which
+            `induction` and `duplicate_token` are scored, `counts`, and `previous_token`, `needs_previous`.
     """
 
     def masses(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
