@@ -24,8 +24,8 @@ class UpdateRule:
 
     Attributes:
         update: Takes one step of several trainings: `update(theta, gradient, slots, rates)`. `slots` holds the running
-            averages by name; `rates` the learning rate, the hyperparameters of `reads`, `constants` and `corrections`, one
-            value per training, in a shape that broadcasts over `theta`.
+            averages by name; `rates` the learning rate, the hyperparameters of `reads`, `constants` and `corrections`,
+            one value per training, in a shape that broadcasts over `theta`.
         slots: The running averages, which start at zero, and for each the hyperparameter that controls it.
         optional: Hyperparameters left out of `rates`, and their averages, if 0 in all trainings.
         constants, corrections: Compute numbers, in double precision, from the hyperparameters of `computed_from`;

@@ -119,13 +119,6 @@ def test_a_file_is_read_with_what_it_imports_from_beside_it_and_nothing_else(fol
     assert (code.main, code.folder) == ("my_main.py", str(folder))
 
 
-def test_modules_beside_a_file_are_imported_also_later_without_the_folder(folder: Path) -> None:
-    module = load_module(folder / "my_main.py")
-    shutil.rmtree(folder)
-    assert (module.near.VALUE, module.law.total, module.late()) == (1, 3, 4)
-    assert module.torch.__version__
-
-
 def test_modules_of_one_name_beside_two_files_are_kept_apart(write: Write) -> None:
     found = []
     for name in ("a", "b"):

@@ -64,14 +64,6 @@ def test_merged_is_the_product_of_the_factors() -> None:
     assert merged.key is None
 
 
-def test_log_n_scales_each_query_by_the_keys_that_it_sees() -> None:
-    plain, scaled = (drawn(Attention(4, attention_scale=name)) for name in ("one", "log_n_inv_sqrt_d"))
-    x = tokens(1, 6, 4)
-    logits = [attention(x, Sight.causal(x))[1][0, 0, 5].log() for attention in (plain, scaled)]
-    differences = [each - each[0] for each in logits]
-    torch.testing.assert_close(differences[1], differences[0] * math.log(6) / 2, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("n_rows", [5, 100])
 def test_an_embedding_looks_up_rows(n_rows: int) -> None:
     table, index = drawn(Embedding(n_rows, 3)), torch.tensor([[0, 4], [2, 2]])

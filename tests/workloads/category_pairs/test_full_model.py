@@ -4,7 +4,6 @@ Axes: as in full_model.
 """
 
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,18 +72,6 @@ def test_structured_attention_is_the_product_of_token_matrices(variant: str, act
     )
     for name, one, other in zip(parameters, ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9, msg=f"{name}: {{}}".format)
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [("one", 1.0), ("inv_sqrt_d", M**-0.5), ("log_n_inv_sqrt_d", math.log(M) * M**-0.5), ("learned", 2 * M**-0.5)],
-)
-def test_the_scale_is_the_one_named(name: str, wanted: float) -> None:
-    model = _random(variant="solution_3", attention_scale=name)
-    model.log_scale.data.fill_(math.log(2.0))
-    assert model.scale.item() == pytest.approx(wanted)
-    gradient = torch.autograd.grad(model.scale, model.log_scale)[0].item()
-    assert (gradient != 0.0) == (name == "learned")
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,3 @@ def test_mixtures_and_dead_blocks() -> None:
     assert list(labels) == ["mixed", "none"]
     shares = [scores[f"share_logits_{block}"][0] for block in ("cc", "cp", "pc", "pp")]
     assert shares == pytest.approx([0.5, 0.0, 0.0, 0.5])
-
-
-@pytest.mark.parametrize("name", SOLUTIONS)
-def test_variants_of_restricted_sight_are_read_like_the_combined_model(name: str) -> None:
-    logits, values = _blocks(name)
-    categories, positions = slice(0, N), slice(N, None)
-    sees, writes = (categories, positions) if name == "solution_2" else (positions, categories)
-    scores, labels = solution_scores(
-        name, logits[sees, sees].unsqueeze(0), values[writes, writes].unsqueeze(0), TARGET.unsqueeze(0)
-    )
-    assert list(labels) == [name]
-    assert scores[name][0] >= 0.5

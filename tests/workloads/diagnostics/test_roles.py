@@ -5,17 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnsweep import PATTERN_SCORE_NAMES, Lanes, TrainingParameters, score_patterns
-from attnsweep.workloads.diagnostics.roles.counts import Looks, count_roles
+from attnsweep.workloads.diagnostics.roles.counts import count_roles
 from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.vocabulary import ROLES
-from tests.workloads.diagnostics.planted_heads import PLANTED, B, T, planted_sentences
+from tests.workloads.diagnostics.planted_heads import PLANTED, B, planted_sentences
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +46,6 @@ def test_each_planted_head_gets_its_label_and_holds_no_other_role(scores: dict[s
         assert [each for each in held if held[each][index]] == ([role] if role != "none" else []), name
 
 
-def test_positional_scores(scores: dict[str, np.ndarray]) -> None:
-    for head, offset in {"identity": 0, "next": 1, "previous": -1, "three back": -3}.items():
-        found = _of(scores, head)
-        assert found["positional_offset"] == offset
-        assert found["positional_share"] == 1.0
-        assert found["positional_mass"] == pytest.approx(0.8 + 0.2 / T)
-    assert np.isnan(_of(scores, "uniform")["positional_offset"])
-    assert _of(scores, "uniform")["positional_share"] == 0.0
-
-
 def test_token_pattern_scores(scores: dict[str, np.ndarray]) -> None:
     for name, head in {
         "previous_token": "previous",
@@ -74,33 +62,6 @@ def test_the_rare_token_score_is_above_its_null_only_for_rarity(scores: dict[str
     assert _of(scores, "rarest token")["rare_token_null"] < 0.8
     liked = _of(scores, "certain tokens")
     assert liked["rare_token"] < liked["rare_token_null"]
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 1000))
-def test_the_strongest_key_is_a_counted_one(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    attention = torch.rand(2, 3, 4, 5, generator=generator, dtype=torch.float64)
-    keys = torch.rand(3, 5, generator=generator) < 0.6
-    queries = torch.rand(3, 4, generator=generator) < 0.7
-    found = Looks.of(attention, Sentences(queries=queries, keys=keys)).strongest
-    for head in range(2):
-        for b in range(3):
-            for q in range(4):
-                counted = np.flatnonzero(keys[b].numpy())
-                weights = attention[head, b, q].numpy()
-                best = -1 if not queries[b, q] or not len(counted) else counted[weights[counted].argmax()]
-                assert found[head, b, q] == best
-
-
-def test_cross_attention_has_offsets_and_no_token_patterns() -> None:
-    attention = torch.zeros(3, 4, 6, dtype=torch.float64)
-    attention[:, torch.arange(4), torch.arange(4) + 1] = 1.0
-    full = Sentences(queries=torch.ones(3, 4, dtype=torch.bool), keys=torch.ones(3, 6, dtype=torch.bool))
-    found = role_scores(count_roles(attention, full))
-    assert (float(found["positional_offset"]), float(found["positional_share"])) == (1, 1)
-    assert np.isnan([found[name] for name in ("duplicate_token", "induction", "rare_token", "syntactic_gain")]).all()
-    assert label_roles(found) == "positional"
 
 
 def test_where_two_roles_hold_the_one_that_covers_more_of_its_rest_names_the_head() -> None:

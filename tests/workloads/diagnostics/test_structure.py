@@ -66,30 +66,6 @@ def brute_force(head: Tensor, supports: list[Tensor], n_free: int = 0) -> float:
     return best
 
 
-def nearest_by_search(row: np.ndarray, support: list[int], steps: int = 40) -> float:
-    """The distance of one row, by brute force over a grid of rows with at most three nonzero places."""
-    best = float("inf")
-    for parts in itertools.product(range(steps + 1), repeat=len(support) - 1):
-        if sum(parts) <= steps:
-            member = np.zeros_like(row)
-            member[support] = np.array([*parts, steps - sum(parts)]) / steps
-            best = min(best, float(np.abs(row - member).sum()))
-    return best
-
-
-@pytest.mark.parametrize("row_sum", [1.0, 1.1, 0.7])
-def test_the_cost_of_a_row_is_the_least_over_a_grid_of_members(row_sum: float) -> None:
-    head = random_heads(1, 4, 4) * row_sum
-    support = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]], dtype=torch.float64)
-    searched = sum(
-        nearest_by_search(row.numpy(), np.flatnonzero(places.numpy()).tolist())
-        for row, places in zip(head, support, strict=True)
-    )
-    exact = distance_to_support(head, support).item()
-    assert exact <= searched + 1e-12
-    assert searched == pytest.approx(exact, abs=0.15)
-
-
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), T=st.integers(2, 10))
 def test_wider_bands_are_nearer_down_to_0(seed: int, T: int) -> None:

@@ -35,14 +35,6 @@ def test_outputs_and_gradients_are_those_of_torch(n_layers: int, n_heads: int, l
 
 
 @pytest.mark.parametrize("attention_scale", ENCODER_SCALES)
-def test_the_scale_is_the_one_named(attention_scale: str) -> None:
-    encoder = random_encoder(attention_scale, n_heads=2)
-    read = tokens("first", random_strings(5, 7), "positions")
-    expected = TorchEncoder(encoder, attention_scale, 8)(read.feature_BTF)
-    torch.testing.assert_close(encoder(read), expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("attention_scale", ENCODER_SCALES)
 @pytest.mark.parametrize("has_layer_norm", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 3, 40])
 def test_kinds_with_counts_are_the_plain_computation(attention_scale: str, has_layer_norm: bool, length: int) -> None:

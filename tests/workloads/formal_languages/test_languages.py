@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnsweep.workloads.formal_languages.languages import LANGUAGES
-from tests.workloads.formal_languages.strings import every_string, members, tokens
+from tests.workloads.formal_languages.strings import every_string, members
 
 MEMBERSHIP = {"first": lambda word: word.startswith("1"), "parity": lambda word: word.count("1") % 2 == 1}
 
@@ -22,15 +22,6 @@ def test_the_features_are_those_of_the_paper() -> None:
     assert first[:, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
     parity = LANGUAGES["parity"].position_features(torch.arange(4), torch.tensor(4))
     assert parity.T.tolist() == [[0.0, 0.25, 0.5, 0.75], [1.0, -1.0, 1.0, -1.0]]
-
-
-def test_a_string_by_positions_and_by_kinds() -> None:
-    text = torch.tensor([[True, False, True, True]])
-    plain, kinds = (tokens("first", text, which) for which in ("positions", "kinds"))
-    assert plain.feature_BTF[0].argmax(-1).tolist() == [2, 1, 0, 1, 1]
-    assert kinds.feature_BTF[0].tolist() == [[0, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0], [0, 1, 0, 0]]
-    torch.testing.assert_close(kinds.log_count_BT[0].exp(), torch.tensor([1.0, 1.0, 1.0, 2.0]).double())
-    assert kinds.log_n.exp().item() == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if language.n_marked_positions])

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -20,8 +19,6 @@ from attnsweep.orchestrator.tools.prepare_corpus.vocabulary import Unit
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.outcomes import Evidence
-from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.gpt import GPTParameters, GPTWorkload
 from attnsweep.workloads.gpt.text import END, Text, read_text
@@ -51,10 +48,6 @@ def parameters(corpus: Path, /, **values: Value) -> GPTParameters:
 
 def lanes_of(corpus: Path, n: int = 2, **values: Value) -> Lanes[GPTParameters]:
     return Lanes([Training(parameters(corpus, **values), seed) for seed in range(n)], torch.device("cpu"))
-
-
-def ended(*trainings: Training[GPTParameters]) -> PackResult:
-    return Pack(WORKLOAD, trainings).train_to_end()
 
 
 def written(text: Text, part: np.ndarray) -> list[str]:
@@ -149,14 +142,3 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, values: dict[str, Value], 
     corpus = prepared(tmp_path, RHYME[:30])
     with refused(subject, UserError):
         parameters(corpus, **values)
-
-
-def test_a_changed_file_is_refused(tmp_path: Path) -> None:
-    corpus = prepared(tmp_path)
-    table = pq.read_table(corpus)
-    pq.write_table(table.slice(1), corpus)
-    with refused("corpus", UserError):
-        read_text(corpus)
-    pq.write_table(table.replace_schema_metadata(None), corpus)
-    with refused("corpus", UserError):
-        read_text(corpus)

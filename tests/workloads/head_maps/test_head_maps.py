@@ -26,7 +26,7 @@ from attnsweep.workloads.translation.data import by_length, pairs_of, studied_co
 from attnsweep.workloads.translation.model import TranslationModel
 from tests.refusals import refused
 from tests.workloads.engine.any_module import AnyParameters, lanes_of
-from tests.workloads.models.module_kinds import KINDS, WORDS, KindWorkload
+from tests.workloads.models.module_kinds import KINDS, KindWorkload
 from tests.workloads.translation.small_translation import small
 
 
@@ -113,32 +113,7 @@ def test_a_gpts_maps_are_read_off_while_it_answers() -> None:
 
 
 TOKENS, WIDTH = 4, 8
-TOKEN = torch.arange(3 * TOKENS).view(3, TOKENS) % WORDS
 X = torch.linspace(-1, 1, 3 * TOKENS * WIDTH).view(3, TOKENS, WIDTH)
-CAUSAL = {"GPT2LMHeadModel", "LlamaForCausalLM", "TransformerBridge", "nanoGPT", "scaled_dot_product_attention"}
-OF_TOKENS = CAUSAL - {"scaled_dot_product_attention"}
-FOUND = {
-    name: kind
-    for name, kind in KINDS.items()
-    if name in CAUSAL or name in ("nn.MultiheadAttention", "nn.TransformerEncoder", "nn.TransformerDecoderLayer")
-}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if kind.needs else []) for name, kind in FOUND.items()]
-)
-def test_weights_sum_to_one_over_keys(name: str) -> None:
-    kind = KINDS[name]
-    if kind.needs:
-        pytest.importorskip(kind.needs, reason=f"{kind.needs} is in an extra of pyproject.toml")
-    module = kind.build()
-    given = {"nn.MultiheadAttention": (X, X, X), "nn.TransformerDecoderLayer": (X, X)}.get(name, (X,))
-    with torch.no_grad():
-        found = attention_weights(module.eval(), *((TOKEN,) if name in OF_TOKENS else given))
-    n_layers = 1 if name in ("nn.MultiheadAttention", "scaled_dot_product_attention") else 2
-    assert found.shape == (n_layers, 3, 2, TOKENS, TOKENS)
-    torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
-    assert (name in CAUSAL) == (not found.triu(1).any())
 
 
 class OneHead(nn.Module):

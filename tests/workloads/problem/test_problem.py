@@ -195,17 +195,6 @@ def test_each_training_has_its_own_split_of_the_table() -> None:
     assert {*map(tuple, some_rows[0].tolist())} == {*map(tuple, trained["inputs/0"][0].tolist())}
 
 
-def test_an_epoch_takes_full_batches_of_a_random_order() -> None:
-    problem, lanes = ADDING(), _lanes(ADDING, train_fraction=0.6, batch_size=5)
-    rows = [problem.batch(lanes, step)["inputs/0"] @ torch.tensor([5, 1]) for step in range(6)]
-    epochs = [torch.cat(rows[first : first + 3], 1) for first in (0, 3)]
-    trained = (problem.batch(_lanes(ADDING, train_fraction=0.6), 0)["inputs/0"] @ torch.tensor([5, 1])).sort().values
-    assert all(torch.equal(order.sort().values, trained) for order in epochs)
-    assert not torch.equal(*epochs)
-    three_of_fifteen = problem.batch(_lanes(ADDING, train_fraction=0.6, batch_size=4), 2)["inputs/0"]
-    assert len({*map(tuple, three_of_fifteen[0].tolist())}) == 4
-
-
 def test_batches_of_a_table_train_like_a_plain_loop() -> None:
     values: dict[str, Any] = {
         "n_steps": 20,
@@ -523,21 +512,6 @@ def test_a_name_that_is_taken_is_refused(changes: dict[str, Any], subject: str) 
     with pytest.raises(SpecError) as refused:
         at.problem("wrong", **settings | changes)
     assert refused.value.subject == subject
-
-
-@pytest.mark.parametrize("may_be_negative", [False, True])
-def test_a_likelihood_that_becomes_good_has_diverged_unless_losses_may_be_negative(may_be_negative: bool) -> None:
-    kind = at.problem(
-        "density",
-        model=linear,
-        data=echo,
-        loss=lambda output, target: (output - target).square().mean() - 0.5 + 0.0 * output.mean(),
-        loss_may_be_negative=may_be_negative,
-        defaults={"optimizer": "adam", "learning_rate": 0.05, "n_steps": 60},
-    )
-    result = _trained(kind)
-    assert (result.diverged_step >= 0).tolist() == [not may_be_negative] * 2
-    assert kind.loss_may_be_negative is may_be_negative
 
 
 @pytest.mark.slow

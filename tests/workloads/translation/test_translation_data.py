@@ -13,7 +13,7 @@ import torch
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation import TranslationParameters
-from attnsweep.workloads.translation.corpus import PAD, SOS, TEST, TRAIN, VALID
+from attnsweep.workloads.translation.corpus import PAD, TEST, TRAIN, VALID
 from attnsweep.workloads.translation.data import Passes, StudiedCorpus, parts_of, studied_corpus
 from tests.workloads.translation.small_translation import WORKLOAD, lanes, small
 
@@ -78,18 +78,6 @@ def test_a_training_reads_the_same_in_any_pack_and_after_any_resume(values: dict
                 if step < 150:
                     for name, value in batch.items():
                         assert torch.equal(value[2], expected[step][name][0]), (step, name)
-
-
-def test_the_decoder_reads_what_it_should_have_written_before() -> None:
-    studied = studied_corpus(small())
-    for batch in (WORKLOAD.batch(lanes(small(), small()), 3), *parts_of(WORKLOAD.eval_batch(lanes(small())))):
-        read, target = batch["read"], batch["target"]
-        assert (read[..., 0] == SOS).all()
-        expected = target[..., :-1].where(target[..., 1:] != PAD, PAD)
-        assert torch.equal(read[..., 1:], expected)
-        assert torch.equal((read == PAD), (target == PAD))
-        assert torch.equal(batch["source_rarity"], torch.as_tensor(studied.source_rarity)[batch["source"]])
-        assert torch.equal(batch["read_rarity"], torch.as_tensor(studied.target_rarity)[read])
 
 
 def test_held_out_sentences_are_not_trained_on() -> None:

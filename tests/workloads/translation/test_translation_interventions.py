@@ -77,10 +77,3 @@ def test_a_clamped_head_of_the_encoder_has_its_pattern(pattern: str, offset: int
             place = torch.arange(n) + offset
             expected = torch.where((place < 0) | (place >= n), torch.arange(n), place)
             assert torch.equal(own, torch.eye(n, dtype=own.dtype)[expected])
-
-
-def test_a_decoder_sees_no_later_word_by_a_clamp() -> None:
-    model, batch = _held("clamp 1:0 next_token 0..; clamp 1:1 uniform 0.."), batch_of(small(), np.arange(4))
-    next_BQK, uniform_BQK = model.attention(batch)["decoder_self"].unbind(1)
-    assert torch.equal(next_BQK, torch.eye(next_BQK.shape[-1], dtype=next_BQK.dtype).expand_as(next_BQK))
-    assert uniform_BQK.triu(1).eq(0).all()

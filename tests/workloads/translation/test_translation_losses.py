@@ -3,7 +3,6 @@ word."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from attnsweep.workloads.translation import TranslationParameters
 from attnsweep.workloads.translation.corpus import PAD, SOS
 from attnsweep.workloads.translation.data import parts_of, studied_corpus
 from attnsweep.workloads.translation.workload import mean_over, smoothed_loss, word_nats
-from tests.workloads.translation.small_translation import WORKLOAD, lanes, random_model, small, written_as_real_text
+from tests.workloads.translation.small_translation import WORKLOAD, lanes, random_model, small
 
 CASES: list[dict[str, Value]] = [{}, {"label_smoothing": 0.0}, {"train_on": "short", "label_smoothing": 0.3}]
 
@@ -137,18 +136,6 @@ def test_reference_laws_pay_their_levels(values: dict[str, Value]) -> None:
         model = Law(law, parameters)
         paid = WORKLOAD.evaluate(model, batch)["eval_loss"]
         assert paid.item() == pytest.approx(levels[name].item(), rel=1e-12), name
-
-
-def test_without_a_grammar_no_level_says_what_solved_is(tmp_path: Path) -> None:
-    path = written_as_real_text(studied_corpus(small()).corpus, tmp_path / "c.parquet")
-    parameters = small(corpus=path)
-    assert parameters.n_sentences == 200
-    found = WORKLOAD.levels(random_model(parameters), _eval_batch(parameters))
-    assert set(found) == {"uniform", "unigram", "bigram", "solved"}
-    assert found["solved"].isnan()
-    with_grammar = WORKLOAD.levels(random_model(small()), _eval_batch(small()))
-    for name in ("uniform", "unigram", "bigram"):
-        assert found[name].item() == with_grammar[name].item()
 
 
 @pytest.mark.parametrize("train_on", ["all", "short"])

@@ -11,7 +11,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.translation import TranslationParameters
 from attnsweep.workloads.translation.data import studied_corpus
 from tests.refusals import refused
-from tests.workloads.translation.small_translation import WORKLOAD, small, written_as_real_text
+from tests.workloads.translation.small_translation import small, written_as_real_text
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,6 @@ def test_steps_follow_epochs_where_they_are_not_given(values: dict[str, Value], 
     assert parameters.n_steps == n_steps
     # The stored values are those trained with, and resolve to themselves.
     assert TranslationParameters.resolve(parameters.values()) == parameters
-
-
-def test_probes_are_halvings_back_from_the_end() -> None:
-    assert WORKLOAD.probe_steps(small(n_steps=1000, n_probes=5)) == (0, 125, 250, 500, 1000)
-    assert WORKLOAD.probe_steps(small(n_steps=3, n_probes=32)) == (0, 1, 2, 3)
-    assert WORKLOAD.probe_steps(small(n_steps=9, n_probes=2)) == (0, 9)
 
 
 @pytest.fixture
