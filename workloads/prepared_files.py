@@ -27,8 +27,6 @@ _VERSION = "2"
 
 
 class Digested(Protocol):
-    """The content of a prepared file; two have the same `digest` if and only if they are equal."""
-
     @property
     def digest(self) -> str: ...
 

@@ -115,10 +115,8 @@ def _correlation(matrix: Tensor, pattern: Tensor, weight: Tensor) -> Tensor:
 _BLOCKS = ("cc", "cp", "pc", "pp")
 SCORE_NAMES = (
     *(f"share_{matrix}_{block}" for matrix in ("logits", "values") for block in _BLOCKS),
-    *(
-        f"match_{what}"
-        for what in ("logits_shift", "logits_target", "values_shift", "values_target", "values_identity")
-    ),
+    *("match_logits_shift", "match_logits_target"),
+    *("match_values_shift", "match_values_target", "match_values_identity"),
     *LABELS[:3],
 )
 

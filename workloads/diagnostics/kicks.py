@@ -37,8 +37,7 @@ LEAVES_BELOW = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """For each training the loss before the kicks, that after the last one and its descent, and the `smallest` of
-    `KICKS` that freed it; NaN if none did."""
+    """Each training's loss before and after the kicks, and the `smallest` of `KICKS` that freed it; NaN if none did."""
 
     before: Tensor
     after: Tensor

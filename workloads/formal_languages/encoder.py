@@ -42,14 +42,8 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What one forward pass computes once for all layers.
-
-    Attributes:
-        weight_factor_E, bias_factor_E: Factors of the projections and of their biases: the attention scale for the
-            queries, 1 for keys and values.
-        inverse_root_eps: () 1 / sqrt(layer_norm_eps).
-        log_count_B11T: Logarithms of the tokens' counts, added to the logits.
-    """
+    """What one forward pass computes once for all layers: factors of the projections and of their biases (the attention
+    scale for the queries, 1 for keys and values), 1 / sqrt(layer_norm_eps), and what counts add to the logits."""
 
     weight_factor_E: Tensor
     bias_factor_E: Tensor

@@ -49,12 +49,9 @@ class Task(ABC):
         if corpus is not None:
             fix = "remove corpus, or set task=text"
             raise SpecError("corpus", given=corpus, expected=f"corpus=null with task={self.name}", fix=fix)
-        if n_words > self.most_words:
-            expected = f"at most {self.most_words} words with task={self.name}"
-            raise SpecError("n_words", given=n_words, expected=expected, fix="lower n_words")
-        if n_words < self.least_words:
-            expected = f"at least {self.least_words} words with task={self.name}, or some tasks are trivial"
-            raise SpecError("n_words", given=n_words, expected=expected, fix="raise n_words")
+        if not self.least_words <= n_words <= self.most_words:
+            expected = f"{self.least_words} to {self.most_words} words with task={self.name}"
+            raise SpecError("n_words", given=n_words, expected=expected, fix="change n_words")
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """Draws the tensors that define each training's distribution, by name; none if they are all alike. `contrast_L`

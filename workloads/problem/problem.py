@@ -51,14 +51,10 @@ class Problem(Workload[Any]):
     def build(self, parameters: Any) -> nn.Module:
         """Builds the user's module for one training. It gets the attribute `of_problem`: the static parameters."""
         module: Any = self.model(parameters.values())
-        if not isinstance(module, nn.Module):
-            expected = "a function that returns a torch.nn.Module"
-            fix = "let the function `model` return a torch.nn.Module"
+        is_module = isinstance(module, nn.Module)
+        if not is_module or (type(module).forward is nn.Module.forward and "forward" not in vars(module)):
+            expected, fix = "a torch.nn.Module with the method `forward`", "let the function `model` return one"
             raise SpecError("model", given=type(module).__name__, expected=expected, fix=fix)
-        if type(module).forward is nn.Module.forward and "forward" not in vars(module):
-            given = f"a {type(module).__name__} without the method `forward`"
-            fix = "define `forward` in its class"
-            raise SpecError("model", given=given, expected="a module that computes the output from the inputs", fix=fix)
         module.of_problem = _static(parameters)
         return module
 
@@ -92,13 +88,13 @@ class Problem(Workload[Any]):
         at_once = BYTES_AT_ONCE // (self._bytes.get(key, BYTES_AT_ONCE) * n_lanes)
         steps = steps[: 1 if "step" in self.data.names else max(at_once, 1)]
         own = self._lane_parameters(lanes)
-        drawn = self._drawn(lanes, "train", steps) if self._draws else self._rows_of_steps(lanes, steps)
+        drawn = self._drawn(lanes, "train", steps) if "draw" in self.data.names else self._rows_of_steps(lanes, steps)
         self._bytes[key] = sum(value.nbytes for value in drawn[0].values()) // n_lanes + 1
         return [own | data for data in drawn]
 
     def eval_batch(self, lanes: Lanes[Any]) -> Batch:
         own = self._lane_parameters(lanes)
-        if self._draws:
+        if "draw" in self.data.names:
             return own | self._drawn(lanes, "eval", range(1))[0]
         n_rows, n_trained = self._n_rows(lanes)
         most = _EVAL_ROWS if self.eval_batch_size is None else self.eval_batch_size
@@ -191,14 +187,6 @@ class Problem(Workload[Any]):
             result: dict[str, Tensor] = over_lanes(template, computed)(*parted(template, state), self.eval_batch(lanes))
         return result
 
-    @property
-    def _draws(self) -> bool:
-        return "draw" in self.data.names
-
-    @property
-    def _is_own_table(self) -> bool:
-        return "fixed" in self.data.names
-
     def _values(self, module: nn.Module, batch: Batch) -> dict[str, Any]:
         """What the user's functions may take, by name; the output only if the training loss needs it."""
         values = self._known(module, batch)
@@ -261,12 +249,12 @@ class Problem(Workload[Any]):
     def _rows(self, lanes: Lanes[Any], place_LP: Tensor) -> Batch:
         """Returns the rows at the given places of each training's own order, whose first ones are for training."""
         row_LP = shuffled(lanes.streams, "problem/split", place_LP, self._n_rows(lanes)[0])
-        lane_L1 = torch.arange(len(place_LP) if self._is_own_table else 1, device=lanes.device).unsqueeze(1)
+        lane_L1 = torch.arange(len(place_LP) if "fixed" in self.data.names else 1, device=lanes.device).unsqueeze(1)
         return in_type({name: column[lane_L1, row_LP] for name, column in self._table(lanes).items()}, lanes.dtype)
 
     def _table(self, lanes: Lanes[Any]) -> Batch:
         """Returns the columns of the table of all trainings, (1, row, ...), or of those of each, (L, row, ...)."""
-        if not self._is_own_table:
+        if "fixed" not in self.data.names:
             values = _static(lanes.shared)
             return table_of(self.data, tuple((name, values[name]) for name in self.data.names), lanes.device)
         return _own_tables(self.data, lanes)

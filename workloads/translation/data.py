@@ -137,10 +137,9 @@ class Passes:
     def __init__(self, corpus: Corpus, train: NDArray[np.int64], batch_size: int, seed: int) -> None:
         n_buckets = max(1, min(_MOST_BUCKETS, len(train) // batch_size // _LEAST_BATCHES))
         self.buckets = by_length(corpus, train, n_buckets)
-        self._batch_size = batch_size
-        self._n_batches = np.array([max(1, len(bucket.pairs) // batch_size) for bucket in self.buckets])
-        self._order = Streams(torch.tensor([seed]))
-        self.steps = int(self._n_batches.sum())
+        self.n_batches = np.array([max(1, len(bucket.pairs) // batch_size) for bucket in self.buckets])
+        self.order = Streams(torch.tensor([seed]))
+        self.steps = int(self.n_batches.sum())
 
     def bucket_at(self, step: int) -> tuple[int, int]:
         """The bucket of a step, and how many earlier steps of the same pass used it."""
@@ -148,16 +147,12 @@ class Passes:
         bucket = int(sequence[place])
         return bucket, int((sequence[:place] == bucket).sum())
 
-    def sequence(self, turn: int) -> NDArray[np.int64]:
-        """The bucket of each step of pass number `turn`, in a random order of its own."""
-        drawn = self._order.uniform("translation/buckets", (self.steps,), turn)[0].numpy()
-        return np.repeat(np.arange(len(self.buckets)), self._n_batches)[np.argsort(drawn, kind="stable")]
-
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """Cached, because drawing it is slow."""
-    return passes.sequence(turn)
+    """The bucket of each step of pass number `turn`, in a random order of its own; cached, because drawing is slow."""
+    drawn = passes.order.uniform("translation/buckets", (passes.steps,), turn)[0].numpy()
+    return np.repeat(np.arange(len(passes.buckets)), passes.n_batches)[np.argsort(drawn, kind="stable")]
 
 
 TranslationLanes = Lanes[TranslationParameters]

@@ -39,13 +39,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A noun phrase with a common noun.
-
-    Attributes:
-        definite: Whether the determiner is definite; true if there is an owner.
-        owner: As in `tom 's dog`.
-        relative: `None` with an owner and within a relative clause.
-    """
+    """A noun phrase with a common noun; with an owner (`tom 's dog`) definite and without relative clause."""
 
     noun: Lexeme
     plural: bool
