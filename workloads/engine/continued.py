@@ -17,7 +17,6 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.checkpoint import Checkpoint
 from attnsweep.workloads.engine.contract import Lanes, P, Training, Workload
-from attnsweep.workloads.engine.layout import prefixed, under
 from attnsweep.workloads.engine.streams import Streams
 
 Redrawn: TypeAlias = Literal["data", "noise"]
@@ -93,17 +92,10 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
     """A checkpoint of n copies of a training from its own; batches drawn ahead are drawn again."""
-    lanes, heads = np.arange(n), under("record/heads", checkpoint)
-    if heads:
-        n_probes = len(heads["step"])
-        heads = {name: np.repeat(array, n, axis=0) for name, array in heads.items()}
-        heads["step"] = checkpoint["record/heads/step"]
-        heads |= {"lanes": np.tile(lanes, n_probes), "n_lanes": np.full(n_probes, n)}
+    places = {name for name in checkpoint if name in ("position", "drawn_for") or name.endswith("/lanes")}
     return {
         **{name: _copies(array, n) for name, array in checkpoint.items()},
-        **prefixed("record/heads", heads),
-        "position": lanes,
-        "drawn_for": lanes,
+        **{name: np.arange(n) for name in places},
         "first_drawn": checkpoint["optimizer/n_updates"],
     }
 

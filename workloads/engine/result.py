@@ -16,7 +16,7 @@ from attnsweep.workloads.vocabulary import RESERVED_METRICS
 T = TypeVar("T", bound=np.generic)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HeadProbe:
     step: int
     lanes: NDArray[np.int64]
@@ -112,7 +112,7 @@ class Record:
         return None if np.isnan(values).all() else (name, float(np.nanmean(values)))
 
     def add_heads(self, probe: int, lanes: NDArray[np.int64], heads: HeadScores) -> None:
-        self._heads.append(HeadProbe(step=int(self._steps[probe]), lanes=lanes, heads=heads))
+        self._heads.append(HeadProbe(int(self._steps[probe]), lanes, heads))
 
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
@@ -155,7 +155,11 @@ class Record:
         return {
             **{name: getattr(self, name) for name in _PROGRESS},
             **prefixed("metrics", self._metrics),
-            **prefixed("heads", _joined(self._heads)),
+            **{
+                f"heads/{probe.step}/{name}": array
+                for probe in self._heads
+                for name, array in {"lanes": probe.lanes, "role": probe.heads.role, **probe.heads.scores}.items()
+            },
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
@@ -166,34 +170,11 @@ class Record:
             setattr(self, name, arrays[name].copy())
         self.pruned_step = np.where(self.pruned_step == _NEVER, due, self.pruned_step)
         self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}
-        self._heads = _parted(under("heads", arrays))
+        self._heads = []
+        for step_of_heads in self._steps:
+            scores = {name: array.copy() for name, array in under(f"heads/{step_of_heads}", arrays).items()}
+            if scores:
+                lanes, role = scores.pop("lanes"), scores.pop("role")
+                self._heads.append(HeadProbe(int(step_of_heads), lanes, HeadScores(scores=scores, role=role)))
 
 
-def _joined(probes: list[HeadProbe]) -> dict[str, NDArray[Any]]:
-    if not probes:
-        return {}
-    scores = {name: np.concatenate([probe.heads.scores[name] for probe in probes]) for name in probes[0].heads.scores}
-    return {
-        "step": np.array([probe.step for probe in probes]),
-        "n_lanes": np.array([probe.lanes.size for probe in probes]),
-        "lanes": np.concatenate([probe.lanes for probe in probes]),
-        "role": np.concatenate([probe.heads.role for probe in probes]).astype(np.str_),
-        **prefixed("scores", scores),
-    }
-
-
-def _parted(joined: Checkpoint) -> list[HeadProbe]:
-    if not joined:
-        return []
-    ends = np.cumsum(joined["n_lanes"])
-    return [
-        HeadProbe(
-            step=int(step),
-            lanes=joined["lanes"][end - n : end],
-            heads=HeadScores(
-                scores={name: values[end - n : end] for name, values in under("scores", joined).items()},
-                role=joined["role"][end - n : end],
-            ),
-        )
-        for step, n, end in zip(joined["step"], joined["n_lanes"], ends, strict=True)
-    ]

@@ -211,16 +211,9 @@ def test_a_changed_byte_or_a_missing_end_is_noticed(place: int, mask: int, is_cu
         from_bytes(content)
 
 
-def test_an_object_is_neither_written_nor_read() -> None:
-    objects = {"rows": np.array([{"an": "object"}], dtype=object)}
-    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
-        to_bytes(objects)
-    with pytest.MonkeyPatch.context() as patch:
-        write = np.lib.format.write_array
-        patch.setattr(np.lib.format, "write_array", lambda file, array, **_: write(file, array))
-        hostile = to_bytes(objects)
+def test_an_object_is_not_read() -> None:
     with pytest.raises(CheckpointError):
-        from_bytes(hostile)
+        from_bytes(to_bytes({"rows": np.array([{"an": "object"}], dtype=object)}))
 
 
 def _others(trainings: Sequence[Training[Any]]) -> dict[str, list[Training[Any]]]:
@@ -254,6 +247,6 @@ def test_another_workload_version_or_schedule_of_probes_is_refused(monkeypatch: 
     for workload in (Renamed(), LookedAtMore()):
         with pytest.raises(CheckpointError):
             Pack.resumed(workload, trainings, from_bytes(CONTENT))
-    monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 4)
+    monkeypatch.setattr("attnsweep.workloads.engine.checkpoint.FORMAT", 5)
     with pytest.raises(CheckpointError, match="or to another version"):
         Pack.resumed(CategoryPairs(), trainings, from_bytes(CONTENT))
