@@ -1,10 +1,8 @@
 """Builds the modules of a pack, checks them, and makes the initial state. Axes: L training."""
 
 import random
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -105,49 +103,18 @@ def check_trainable(module: object) -> None:
         given = "a module without a parameter that requires gradients"
         fix = "make the trained tensor an nn.Parameter, or use layers that have parameters"
         raise SpecError("model", given=given, expected="a module with at least one parameter to train", fix=fix)
-    _check_memory(tensors)
 
 
 def _check_tensor(name: str, value: Tensor) -> None:
     if nn.parameter.is_lazy(value):
-        given, expected = (
-            "a tensor without a shape, as in nn.LazyLinear",
-            "tensors whose shapes are known once `model` returns",
-        )
+        given, expected = "a tensor without a shape, as in nn.LazyLinear", "tensors whose shapes are known"
         fix = "call the module once in `model`, on an example, or use nn.Linear"
-    elif value.requires_grad and any(
-        size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)
-    ):
-        given, expected = "entries that share memory, as made by expand", "separate memory for every entry"
-        fix = "add .clone() to the tensor"
     elif value.is_complex():
         given, expected = "complex numbers", "real parameters and buffers"
         fix = "store torch.view_as_real of the tensor, and compute with torch.view_as_complex"
     else:
         return
     raise SpecError(f"the parameter or buffer {name} of the module", given=given, expected=expected, fix=fix)
-
-
-def _check_memory(tensors: dict[str, Tensor]) -> None:
-    sharing = defaultdict[int, list[str]](list)
-    for name, value in tensors.items():
-        if value.numel() and not value.is_meta:
-            sharing[value.untyped_storage().data_ptr()].append(name)
-    for one, other in (pair for names in sharing.values() for pair in combinations(names, 2)):
-        if any(tensors[name].requires_grad for name in (one, other)) and _overlap(tensors[one], tensors[other]):
-            given = "two tensors in the same memory"
-            expected = "separate memory for every tensor"
-            fix = "replace one of the tensors by its .clone(), or use the same nn.Parameter in both places"
-            raise SpecError(f"{one} and {other} of the module", given=given, expected=expected, fix=fix)
-
-
-def _overlap(one: Tensor, other: Tensor) -> bool:
-    return max(one.data_ptr(), other.data_ptr()) < min(_end(one), _end(other))
-
-
-def _end(value: Tensor) -> int:
-    last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-    return value.data_ptr() + (last + 1) * value.element_size()
 
 
 def starting_state(

@@ -176,5 +176,3 @@ class Record:
             if scores:
                 lanes, role = scores.pop("lanes"), scores.pop("role")
                 self._heads.append(HeadProbe(int(step_of_heads), lanes, HeadScores(scores=scores, role=role)))
-
-

@@ -412,24 +412,6 @@ def test_probes_measure_as_pytorch_does(large: int, monkeypatch: pytest.MonkeyPa
             np.testing.assert_allclose(found[metric], values, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.slow
-def test_a_damaged_program_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    workload, trainings = CategoryPairs(), trainings_of("P", 1)
-    expected = ended(workload, trainings, Programs())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    Pack(workload, trainings, programs=Programs()).compile()
-    made = {program: program.stat().st_mtime_ns for program in (tmp_path / "attnsweep" / "programs").glob("*.so")}
-    Pack(workload, trainings, programs=Programs()).compile()
-    assert len(made) == 2  # of the step and of probes
-    for program, when in made.items():
-        assert program.stat().st_mtime_ns == when
-        program.unlink()
-        program.write_bytes(b"what a full disk left of it")
-    assert differing(expected, ended(workload, trainings, Programs())) == []
-    # This process has loaded the programs already, and would not read the files again.
-    assert all(program.read_bytes().startswith(b"\x7fELF") for program in made)
-
-
 def test_programs_are_kept_where_this_user_alone_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "attnsweep" / "programs").mkdir(parents=True)

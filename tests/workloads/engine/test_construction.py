@@ -218,17 +218,6 @@ def _with(**tensors: Tensor) -> nn.Module:
     return module
 
 
-def _sharing() -> nn.Module:
-    memory = torch.randn(6, 4)
-    return _with(first=nn.Parameter(memory[:4]), second=nn.Parameter(memory[3:]))
-
-
-def _snapshot() -> nn.Module:
-    module = nn.Linear(4, 4)
-    module.register_buffer("start", module.weight.detach())
-    return module
-
-
 class OptimizedModule(nn.Module):
     """Named as what torch.compile returns."""
 
@@ -240,15 +229,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "complex buffer": (lambda: _with(turn=torch.ones(2, dtype=torch.complex64)), "turn of the module: got 'complex"),
     "nothing to train": (nn.ReLU, "model: got 'a module without a parameter that requires gradients'"),
     "all frozen": (lambda: nn.Linear(4, 4).requires_grad_(False), "model: got 'a module without a parameter that"),
-    "expanded": (
-        lambda: _with(row=nn.Parameter(torch.ones(1).expand(4))),
-        "row of the module: got 'entries that share memory, as made by expand'",
-    ),
-    "parameters in one memory": (_sharing, "first and second of the module: got 'two tensors in the same memory'"),
-    "a buffer in a parameter's memory": (
-        _snapshot,
-        r"weight and start of the module: got .* replace one of the tensors by its \.clone",
-    ),
 }
 
 

@@ -1,14 +1,12 @@
 """Compiles C++ sources to libraries, once per machine."""
 
-import errno
 import fcntl
 import hashlib
 import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +21,6 @@ _OPTIONS = (
     *("-fno-ipa-pure-const", "-fno-ipa-modref"),
 )
 _VECTORS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
-_REFUSALS = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)]
 
 
 def compiled_engine() -> str:
@@ -70,43 +67,31 @@ def library_of(source: str) -> Path:
     command = [_cxx(), *_OPTIONS, *_VECTORS[_vectors().upper()]]
     key = hashlib.sha256("\n".join([source, *command[1:], compiled_engine()]).encode()).hexdigest()[:32]
     library = _folder() / f"{key}.so"
-    with _with_room(), library.with_suffix(".lock").open("a+") as lock:
-        # One process compiles, while all others of this machine that need the program wait.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.seek(0)
-        # A full disk or a power cut may have damaged a stored program, and running it would kill this process.
-        if not library.exists() or lock.read() != _digest(library):
-            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-                file, new = Path(folder, "step.cpp"), Path(folder, "step.so")
-                file.write_text(source)
-                found = subprocess.run(
-                    [*command, str(file), "-o", str(new), "-lmvec", "-lm"], capture_output=True, text=True, check=False
-                )
-                if found.returncode:
-                    raise NoCompilerError(f"{_cxx()} failed: {found.stderr[-1000:]}")
-                new.replace(library)
-            lock.truncate(0)
-            lock.write(_digest(library))
+    try:
+        with library.with_suffix(".lock").open("a") as lock:
+            # One process compiles, while all others of this machine that need the program wait.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not library.exists():
+                _compile(command, source, library)
+    except OSError as error:
+        raise NoCompilerError(
+            f"a compiled program cannot be stored ({error}): set XDG_CACHE_HOME and TMPDIR"
+        ) from error
     return library
 
 
-def _digest(library: Path) -> str:
-    return hashlib.sha256(library.read_bytes()).hexdigest()
-
-
-@contextmanager
-def _with_room() -> Iterator[None]:
-    """A context in which the errors of a full or read-only disk become `NoCompilerError`."""
-    try:
-        yield
-    except (OSError, NoCompilerError) as error:
-        refusal = next((text for text in _REFUSALS if text in str(error)), None)
-        if refusal is None:
-            raise
-        raise NoCompilerError(
-            f"compiled programs cannot be stored in {_folder()} or {tempfile.gettempdir()} ({refusal}): free disk space"
-            " there, or set XDG_CACHE_HOME and TMPDIR"
-        ) from error
+def _compile(command: Sequence[str], source: str, library: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        file, new = Path(folder, "step.cpp"), Path(folder, "step.so")
+        file.write_text(source)
+        found = subprocess.run(
+            [*command, str(file), "-o", str(new), "-lmvec", "-lm"], capture_output=True, text=True, check=False
+        )
+        if found.returncode:
+            raise NoCompilerError(f"{_cxx()} failed: {found.stderr[-1000:]}")
+        with new.open("rb") as written:  # A power cut must not leave a part of it: running it would kill this process.
+            os.fsync(written.fileno())
+        new.replace(library)
 
 
 def _folder() -> Path:
