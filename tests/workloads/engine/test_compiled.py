@@ -159,6 +159,10 @@ def test_values_and_gradients_of_operations_are_those_of_pytorch(width: int, mon
             lambda x: x if x.sum() > 0 else -x,
             r"the training step cannot be traced: it depends on the value of a tensor \(test_compiled.py, line \d+",
         ),
+        *(
+            (lambda x, divide=divide: divide(torch.arange(4), x.long()) * x, "divided by those of a tensor")
+            for divide in (torch.remainder, partial(torch.div, rounding_mode="trunc"))
+        ),
         (
             lambda x: x * ELSEWHERE.exp(),
             r"it reads a tensor that is neither in the module nor among the data",

@@ -105,6 +105,7 @@ def _of_two(name: str, to: str, x: Any, y: Any, alpha: Any = 1, rounding_mode: s
     if rounding_mode is None:
         return text
     if to not in "fd":
+        _check_divisor(y)
         return f"to<{to}>(v_floor({in_type('d', x)} / {in_type('d', y)}))" if rounding_mode == "floor" else text
     return _OF_ONE[rounding_mode].format(f"({text})")
 
@@ -121,7 +122,15 @@ def _clamp(to: str, x: Any, min: Any = None, max: Any = None) -> str:
     return text if max is None else f"smaller({text}, {in_type(to, max)})"
 
 
+def _check_divisor(y: Any) -> None:
+    """A division of whole numbers by a 0 among the data would end the process."""
+    if isinstance(y, tuple) or not y:
+        raise NoRuleError("whole numbers divided by those of a tensor cannot be compiled")
+
+
 def _remainder(to: str, x: Any, y: Any) -> str:
+    if to not in "fd":
+        _check_divisor(y)
     x, y = in_type(to, x), in_type(to, y)
     return f"({x} - {y} * v_floor({x} / {y}))" if to in "fd" else f"(({x} % {y} + {y}) % {y})"
 
