@@ -58,10 +58,7 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
         if (variant, activation, expectation) != ("categories_only", "softmax", "population")
     ),
     *((CategoryPairs(), PAIRS | {"optimizer": name}) for name in ("adam", "adamw", "lbfgs")),
-    (CategoryPairs(), PAIRS | {"optimizer": "lbfgs", "dtype": "bfloat16"}),
-    *((CategoryPairs(), FULL | {"variant": variant}) for variant in ("solution_1", "solution_2", "solution_3")),
     (CategoryPairs(), FULL | {"variant": "combined", "flavour": "lean_1"}),
-    (CategoryPairs(), FULL | {"variant": "solution_2", "skip": False, "attention_activation": "softmax"}),
     (CategoryPairs(), FULL | {"variant": "solution_3", "expectation": "sampled", "optimizer": "adam"}),
     (FormalLanguages(), LANGUAGE | {"language": "first"}),
     (FormalLanguages(), LANGUAGE | {"language": "parity", "n_heads": 2, "attention_scale": "log_n_inv_sqrt_d"}),

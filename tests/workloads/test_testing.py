@@ -48,12 +48,12 @@ def _leaking(rule: type[FirstOrder] | type[Lbfgs]):  # type: ignore[no-untyped-d
     """The rule's `advance` with gradients to which 0 times those of the other lanes is added."""
     advance = rule.advance
 
-    def leaking(self: Any, parameters: State, evaluate: Evaluate, stops: Sequence[int], most_evaluations: int) -> bool:
+    def leaking(self: Any, parameters: State, evaluate: Evaluate, stop: int, most_evaluations: int) -> bool:
         def evaluate_leaking(parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
             loss, gradients = evaluate(parameters, step, lanes)
             return loss, {name: value + 0.0 * value.sum() for name, value in gradients.items()}
 
-        return advance(self, parameters, evaluate_leaking, stops, most_evaluations)
+        return advance(self, parameters, evaluate_leaking, stop, most_evaluations)
 
     return leaking
 

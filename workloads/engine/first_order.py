@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings, State
-from attnsweep.workloads.update_rules import Hyperparameters, UpdateRule
+from attnsweep.workloads.update_rules import UpdateRule
 
 STEPS_AHEAD = 64
 """Rates, such as learning rates, are computed for this many steps together, before the first of them is taken."""
@@ -28,7 +28,6 @@ class FirstOrder(Optimizer):
     Attributes:
         constants: The rates that are the same at all steps, of hyperparameters that some training uses: one value per
             training. With frozen parameters also the mask `moves/rows`, which may change between calls of `advance`.
-        usual: Constants with their defaults in all trainings: literals in compiled programs, which read them faster.
     """
 
     def __init__(self, rule: UpdateRule, settings: Settings) -> None:
@@ -40,7 +39,6 @@ class FirstOrder(Optimizer):
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
         self.constants |= self._rule_constants()
-        self.usual = self._usual()
         self._slots = [name for name, served in rule.slots.items() if served not in unused]
         self._has_cosine = bool(settings.values["cosine_from"].isfinite().any())
         self._is_scheduled = self._has_cosine or bool(settings.values["warmup_steps"].any())
@@ -106,7 +104,7 @@ class FirstOrder(Optimizer):
     @property
     def operations(self) -> tuple[str, ...]:
         """The names of the constants: with others, other operations are computed, by another program."""
-        return (*(name for name in self.constants if not is_mask(name)), "", *self.usual)
+        return tuple(name for name in self.constants if not is_mask(name))
 
     def _note_kinds(self) -> None:
         """Groups trainings with equal hyperparameters, so that bias corrections are computed only once per group."""
@@ -128,16 +126,6 @@ class FirstOrder(Optimizer):
             name: torch.tensor([[lane[name]] for lane in constants_of_lanes], dtype=like.dtype).to(like.device)
             for name in names
         }
-
-    def _usual(self) -> dict[str, float]:
-        rule, defaults = self.rule, vars(Hyperparameters())
-        read = {name: defaults[name] for name in (*rule.reads, *rule.computed_from)}
-        usual: dict[str, float] = {
-            name: value for name, value in read.items() if self.settings.values[name].eq(value).all()
-        }
-        if all(name in usual for name in rule.computed_from):
-            usual |= rule.constants(**{name: usual[name] for name in rule.computed_from})
-        return {name: value for name, value in usual.items() if name in self.constants}
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
         """Gives each training the values of its group, (n_steps, n_trainings, 1)."""

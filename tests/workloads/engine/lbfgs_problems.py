@@ -73,19 +73,6 @@ PROBLEMS = [
 ]
 
 
-def random_problem(seed: int) -> Problem:
-    """Random scales of loss, start and learning rate, so that trainings end by different tolerances."""
-    generator = torch.Generator().manual_seed(seed)
-    size, reach, rate = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
-    problem = PROBLEMS[seed % len(PROBLEMS)]
-
-    def scaled(x: Tensor) -> Tensor:
-        factor: float = 10 ** (18 * size - 8)
-        return factor * problem.objective(x)
-
-    return Problem(scaled, 10 ** (11 * reach - 10) * problem.start, learning_rate=10 ** (6 * rate - 2))
-
-
 def run_alone(problem: Problem, n_steps: int) -> Trace:
     """One training by PyTorch's own L-BFGS."""
     x, trace = problem.start.clone().requires_grad_(), Trace()

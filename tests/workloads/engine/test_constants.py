@@ -1,6 +1,5 @@
 """What a module holds besides parameters and buffers is the same for all trainings of a program, or refused."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.constants import digest_of, first_difference, per_lane
 from attnsweep.workloads.engine.construction import starting_state
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.errors import SpecError
 from tests.refusals import refused
@@ -48,21 +45,12 @@ class Plain:
 
 MAKERS: dict[str, Callable[[float], object]] = {
     "number": lambda gain: gain,
-    "text": str,
-    "type of tensors": lambda gain: torch.float32 if gain < 2 else torch.float64,
     "tuple": lambda gain: (1, (gain,)),
-    "list": lambda gain: [1, [gain]],
-    "set": lambda gain: {"a", gain},
-    "dictionary": lambda gain: {"a": {"b": gain}},
     "dataclass": Config,
     "object": Plain,
     "array": lambda gain: np.array([1.0, gain]),
-    "texts": lambda gain: np.array(["a", str(gain)]),
-    "number of NumPy": np.float32,
     "unregistered tensor": lambda gain: torch.tensor([1.0, gain]),
     "unregistered modules": lambda gain: [nn.LayerNorm(4, eps=gain)],
-    "class": lambda gain: int if gain < 2 else float,
-    "parameters": lambda gain: AnyParameters(gain=gain),
 }
 
 
@@ -94,16 +82,6 @@ def test_a_number_of_one_training_is_not_taken_for_all() -> None:
     starting_state(workload, lanes_of(*_trainings(0.1, 0.1)))
 
 
-def test_a_shape_of_one_training_is_not_taken_for_all() -> None:
-    def build(parameters: AnyParameters) -> nn.Module:
-        module = nn.Module()
-        module.weight = nn.Parameter(torch.zeros(2, int(parameters.gain)))
-        return module
-
-    with refused("weight of the module", SpecError):
-        starting_state(AnyModule(build), lanes_of(*_trainings(3, 4)))
-
-
 class Slotted:
     __slots__ = ("gain",)
 
@@ -128,8 +106,6 @@ def _by_default(gain: float) -> Callable[[Tensor], Tensor]:
 HIDING: dict[str, Callable[[float], Callable[[Tensor], Tensor]]] = {
     "closure": _closing_over,
     "default of an argument": _by_default,
-    "partial function": lambda gain: functools.partial(torch.mul, torch.tensor(gain)),
-    "bound method": lambda gain: Slotted(gain).__call__,
     "object with slots": Slotted,
     "two functions": lambda gain: (lambda value: 2 * value) if gain < 2 else (lambda value: 3 * value),
 }
@@ -169,29 +145,3 @@ def test_a_number_per_lane_differs_between_the_trainings_of_one_program() -> Non
     assert buffers["gain"].tolist() == [0.1, 0.2]
     assert digest_of(template) == digest_of(starting_state(workload, lanes_of(*_trainings(3.0)))[2])
     check_as_plain(workload, lanes.trainings)
-
-
-class Norm(nn.Module):
-    """A layer norm of a trained vector, with an epsilon in an attribute."""
-
-    def __init__(self, parameters: AnyParameters) -> None:
-        super().__init__()
-        self.line = nn.Parameter(torch.linspace(-1, 1, 4)[None])
-        self.norm = nn.LayerNorm(4, eps=parameters.gain)
-
-    def forward(self) -> Tensor:
-        answer: Tensor = self.norm(self.line)
-        return answer
-
-
-@pytest.mark.slow
-@pytest.mark.scale
-def test_a_later_pack_of_the_shape_does_not_take_the_constants_of_the_first() -> None:
-    workload, programs = AnyModule(Norm), Programs()
-    for gain in (0.1, 2.0):
-        trainings = lanes_of(*_trainings(gain, n_steps=20, learning_rate=0.5)).trainings
-        compiled, plain = Pack(workload, trainings, programs=programs), Pack(workload, trainings)
-        for pack in (compiled, plain):
-            pack.advance(100)
-        losses = [pack.result().evidence.metrics["eval_loss"][0, -1] for pack in (compiled, plain)]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-9)

@@ -1,6 +1,5 @@
 """Continuations of a training: with its own draws each ends as it did, to the last bit; with others it has its past."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -114,17 +113,3 @@ class Teacher(CategoryPairs):
 def test_the_task_is_never_drawn_anew(step: int) -> None:
     training = Training(defaults(Teacher(), **SAMPLED), 3)
     assert _found(Teacher(), training, "data", step) == {"batch"}
-
-
-def test_the_order_of_a_pass_that_has_begun_stays() -> None:
-    training = Training(defaults(Translation(), **{**SENTENCES, "n_steps": 60}), 3)
-    redraw = Redraw("data", [1], 1)
-    store = LaneStore(Translation(), [training], "cpu", None, None, redraw)
-    anew = []
-    for step in range(1, 60):
-        redraw.found.clear()
-        store.batch_at(step)
-        anew += [step] if redraw.found else []
-    # Passes are drawn where they begin.
-    assert 1 not in anew
-    assert {second - first for first, second in pairwise([0, *anew])} == {anew[0]}

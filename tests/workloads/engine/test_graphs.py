@@ -76,36 +76,6 @@ def test_replayed_steps_are_those_of_the_pack_to_the_last_bit(name: str, n_steps
         assert (n_replays < 30, len(graphs)) == (True, 2)
 
 
-@pytest.mark.slow
-def test_graphs_are_replayed_while_lanes_leave() -> None:
-    """Trainings that end at different steps: the graphs are those of all lanes, and none is captured for those left."""
-    workload = CategoryPairs()
-    values: dict[str, Value] = {"variant": "positions_only", "n_steps": 160, "optimizer": "adam"}
-    each = [
-        {"learning_rate": rate, "init_sigma": sigma} for rate in (0.01, 0.05, 0.2) for sigma in (0.01, 0.3, 0.6, 1.0)
-    ]
-    for number, own in enumerate(each):
-        own["weight_decay"] = 1e-6 * number
-    # One lane alone may clip, and leaves early: the update of the others has fewer operations.
-    each[8]["gradient_clip_norm"] = 100.0
-    trainings = [Training(defaults(workload, **values | own), seed) for seed, own in enumerate(each)]
-    graphs: list[RecordedGraph] = []
-
-    def new_graph() -> RecordedGraph:
-        graphs.append(RecordedGraph())
-        return graphs[-1]
-
-    packs = [Pack(workload, trainings, programs=programs) for programs in (Graphs(new_graph, 4), None)]
-    for pack in packs:
-        pack.train_to_end()
-    replayed, plain = (pack.result() for pack in packs)
-    assert replayed.n_steps.tolist() == plain.n_steps.tolist()
-    assert torch.equal(packs[0]._store._ended_rows, packs[1]._store._ended_rows)
-    # Replays of four steps and of one.
-    assert len(set(plain.n_steps.tolist())) == 5
-    assert len(graphs) == 2
-
-
 class _Refusing(RecordedGraph):
     """As CUDA does where a step copies from the host."""
 

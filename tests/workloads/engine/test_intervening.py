@@ -155,14 +155,6 @@ def test_the_logits_of_a_scaled_head_are_multiplied(text: str) -> None:
     assert torch.equal(*weights)
 
 
-def test_roles_are_those_of_the_clamped_head_while_it_is_clamped() -> None:
-    pack = Pack(GPT, [_gpt("clamp 0:0 previous_token 0..12"), _gpt(None)])
-    pack.train_to_end()
-    heads = {each.step: each for each in pack.result().heads}
-    assert heads[0].heads.role[0, 0, 0] == heads[8].heads.role[0, 0, 0] == "previous_token"
-    assert heads[24].heads.role[0, 0, 0] != "previous_token" != heads[0].heads.role[1, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("text", "subject"),
     [

@@ -142,31 +142,3 @@ def test_a_negative_loss_is_no_solution() -> None:
     assert np.isnan(loss[found + 1 :]).all()
     with pytest.raises(AssertionError, match=r"eval_loss -0\.\d+ is negative.*set `loss_may_be_negative = True`"):
         check_verdicts(Shifted(), trainings)
-
-
-@pytest.mark.slow
-def test_a_loss_that_may_be_negative_may_solve() -> None:
-    trainings = _trainings(1, **SOLVING)
-    declared = type("Declared", (Shifted,), {"loss_may_be_negative": True})()
-    # Allowed, because one of the levels is negative.
-    evident = type("Evident", (Shifted,), {"by": (0.25, 0.25)})()
-    for workload in (declared, evident):
-        result = _trained(workload, trainings)
-        assert result.last("eval_loss")[0] < 0
-        assert (result.diverged_step[0], result.n_steps[0]) == (-1, 400)
-        check_verdicts(workload, trainings)
-
-
-def test_rounding_that_outweighs_the_loss_is_no_solution() -> None:
-    """In float32, terms of 1e8 turn a sum of squares into -0.4, below any level."""
-    parameters = defaults(
-        CategoryPairs(),
-        init_sigma=32.058036810444456,
-        learning_rate=1.0,
-        optimizer="lbfgs",
-        n_steps=60,
-        dtype="float32",
-    )
-    result = _trained(CategoryPairs(), [Training(parameters, 52)])
-    assert np.nanmin(result.evidence.metrics["eval_loss"]) < -0.1
-    assert result.diverged_step[0] > 0

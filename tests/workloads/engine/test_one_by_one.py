@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from torch import Tensor, nn
 
 from attnsweep.workloads.engine.contract import Batch, Lanes
-from attnsweep.workloads.engine.counting import count_numbers
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
@@ -39,12 +37,3 @@ def test_a_training_ends_alike_to_the_last_bit_in_any_pack(n_rows: int, paramete
         together, alone = (Pack(Wide(n_rows), each).train_to_end() for each in (trainings, trainings[1:2]))
     for metric, values in together.evidence.metrics.items():
         np.testing.assert_array_equal(values[1:2], alone.evidence.metrics[metric])
-
-
-def test_a_large_step_of_one_training_computes_what_plain_pytorch_computes() -> None:
-    workload, (training,) = Wide(3001), lanes_of(SETTINGS[0]).trainings
-    module, batch = workload.build(training.parameters), {"x": torch.ones(3001, 33)}
-    plain = count_numbers(lambda: workload.loss(module, batch).backward())
-    with training_settings():
-        pack = Pack(workload, [training])
-        assert plain <= pack.count_numbers() < 1.2 * plain

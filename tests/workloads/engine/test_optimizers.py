@@ -8,16 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnsweep.workloads.category_pairs import CategoryPairs
 from attnsweep.workloads.engine.captured import Graphs
 from attnsweep.workloads.engine.compiling.programs import Programs
-from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.executors import Executors
 from attnsweep.workloads.engine.lane_state import optimizer_named
 from attnsweep.workloads.engine.optimizers import Settings, State
 from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.testing import defaults
 from attnsweep.workloads.update_rules import UPDATE_RULES, Hyperparameters
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 from tests.workloads.engine.recorded_graph import RecordedGraph
@@ -160,32 +156,6 @@ def test_learning_rates_follow_their_schedule(rule: str) -> None:
             values = {"learning_rate": LEARNING_RATES[lane], "weight_decay": 0.1}
             for ours, theirs in zip(fused.values(), _alone(rule, own, values, torch_schedule), strict=True):
                 torch.testing.assert_close(ours[lane], theirs, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("engine", ["eager", "compiled", "graphs"])
-def test_beta_2_may_differ_in_a_pack(engine: str, dtype: str) -> None:
-    """Each training is the same to the last bit as alone."""
-    values: dict[str, Value] = {"variant": "positions_only", "n_categories": 3, "n_positions": 4, "n_steps": 40}
-    values |= {"optimizer": "adam", "learning_rate": 0.03, "dtype": dtype}
-    betas = (0.98, 0.999, 0.9)
-    trainings = [Training(defaults(CategoryPairs(), **values, beta_2=beta), 5) for beta in betas]
-    programs: dict[str, Callable[[], Executors | None]] = {
-        "eager": lambda: None,
-        "compiled": Programs,
-        "graphs": lambda: Graphs(RecordedGraph, 3),
-    }
-
-    def ends(some: list[Training[Any]]) -> Tensor:
-        pack = Pack(CategoryPairs(), some, programs=programs[engine]())
-        while not pack.advance(11):
-            pass
-        return pack._store._ended_rows
-
-    together = ends(trainings)
-    for lane, training in enumerate(trainings):
-        assert torch.equal(together[lane], ends([training])[0])
-    assert len(torch.unique(together, dim=0)) == len(betas)
 
 
 class Unused(nn.Module):

@@ -4,13 +4,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnsweep import AtLevel, Evidence, Rule, VerdictTable
 from attnsweep.workloads.category_pairs import CategoryPairs
-from attnsweep.workloads.engine.outcomes import at_level, has_diverged, is_moving, is_overfit, standing
-from attnsweep.workloads.engine.schedule import tail_start
+from attnsweep.workloads.engine.outcomes import standing
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.registry import check_declarations
 from attnsweep.workloads.vocabulary import Outcome
@@ -44,7 +41,6 @@ def test_a_loss_is_judged_by_the_level_at_which_it_stands() -> None:
 
 
 STEPS = np.array([0, 1, 2, 4, 7, 10])
-POSITIVE = st.floats(1e-3, 1e3)
 
 
 def _judged(loss_P: list[float], **levels: float) -> tuple[str, str]:
@@ -68,29 +64,6 @@ def test_a_negative_loss_is_judged_by_its_size() -> None:
     assert _judged([-1.5, 0.0, 0.5, 0.9, 0.9, 1.1], **levels) == ("diverged", "")
 
 
-def test_a_constant_loss_stands_still_and_is_not_overfit() -> None:
-    for constant in (-2.0, 0.0, 2.0):
-        loss_LP = np.full((1, 6), constant)
-        falling = np.linspace(1.0, 0.0, 6)[None]
-        evidence = Evidence(steps=STEPS, metrics={"eval_loss": loss_LP, "loss": falling}, levels={})
-        assert not is_moving(STEPS, loss_LP).any()
-        assert not is_overfit(evidence).any()
-    evidence = Evidence(steps=STEPS, metrics={"eval_loss": falling - 2, "loss": falling}, levels={})
-    assert not is_overfit(evidence).any()
-    risen = np.array([[-1.0, -2.0, -2.0, -2.0, -1.89, -1.91]])
-    evidence = Evidence(steps=STEPS, metrics={"eval_loss": risen, "loss": falling}, levels={})
-    assert is_overfit(evidence).tolist() == [[False, False, False, False, True, False]]
-
-
-@given(st.lists(POSITIVE, min_size=6, max_size=6), POSITIVE)
-def test_labels_of_positive_losses_are_those_of_the_plain_multiples(loss_P: list[float], zero: float) -> None:
-    loss_LP, zero_L = np.array([loss_P]), np.array([zero])
-    before = np.searchsorted(STEPS, [tail_start(int(step)) for step in STEPS], side="right") - 1
-    assert (is_moving(STEPS, loss_LP) == (loss_LP < 0.99 * loss_LP[:, before])).all()
-    assert (has_diverged(loss_LP, zero_L) == ((loss_LP > 3.0 * zero) & (loss_LP > loss_LP[:, :1]))).all()
-    assert (at_level(loss_LP, zero_L) == (np.abs(loss_LP - zero) <= 0.01 * zero)).all()
-
-
 def _stands(loss: float, **levels: float) -> list[str]:
     level = {name: np.array([value]) for name, value in levels.items()}
     outcomes = {"zero": "degenerate_zero", "mean": "marginal"}
@@ -105,28 +78,6 @@ def test_a_loss_stands_at_the_nearest_level() -> None:
     assert _stands(0.905, zero=1.0, mean=0.9) == ["marginal/mean"]
     assert _stands(0.95, zero=1.0, mean=0.9) == []
     assert _stands(1.0, zero=1.0, mean=float("nan")) == ["degenerate_zero/zero"]
-
-
-def test_a_label_does_not_depend_on_the_levels_of_other_trainings() -> None:
-    outcomes = {"zero": "degenerate_zero", "mean": "marginal", "context": "marginal"}
-    levels = {
-        "zero": np.ones(4),
-        "mean": np.array([1.0, 0.995, 0.5, np.nan]),
-        "context": np.array([0.2, 0.99, 0.505, 1.0]),
-    }
-    loss_LP = np.array([[1.0, 0.2], [1.0, 0.99], [1.0, 0.5], [1.0, 0.6]])
-
-    def labels(lanes: slice) -> list[list[str]]:
-        stands = standing(loss_LP[lanes], {name: each[lanes] for name, each in levels.items()}, outcomes)
-        return [
-            ["/".join(label) for label, holds in stands.items() for at in (0, 1) if holds[lane, at]]
-            for lane in range(len(loss_LP[lanes]))
-        ]
-
-    together = labels(slice(0, 4))
-    assert together == [found for lane in range(4) for found in labels(slice(lane, lane + 1))]
-    assert together[1] == ["degenerate_zero/zero or mean or context", "marginal/zero or mean or context"]
-    assert together[3] == ["degenerate_zero/zero or context"]
 
 
 def _rule(outcome: str, *details: str) -> Rule:

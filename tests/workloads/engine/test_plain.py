@@ -1,6 +1,5 @@
 """The engine computes of each training what plain PyTorch computes of it alone, or refuses it."""
 
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -47,29 +46,9 @@ def _counted(module: Any) -> Any:
     return module() * (1 + module.n_calls % 2)
 
 
-def _warmed_up(module: Any) -> Any:
-    module.n_calls += 1
-    return module() * (1 if module.n_calls < 100 else 2)
-
-
-def _logged(module: Any) -> Any:
-    module.seen_norms = [*getattr(module, "seen_norms", []), float(module.n_calls + 4)]
-    return module()
-
-
 def _remembered(module: Any) -> Any:
     before, module.last = module.last, module()
     return module.last if before is None else module.last + 0.1 * before.detach()
-
-
-def _averaged(module: Any) -> Any:
-    module.seen = 0.9 * module.seen + module().mean().detach()
-    return module() - module.seen
-
-
-def _in_place(module: Any) -> Any:
-    module.seen += 1
-    return module()
 
 
 def _hooked(module: Any) -> Any:
@@ -81,14 +60,7 @@ def _hooked(module: Any) -> Any:
 
 LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     "a counter": (_counted, "n_calls of the module: got 'a change from 1 to 2 while loss was computed'"),
-    "a counter that matters later": (_warmed_up, "n_calls of the module: got 'a change from"),
-    "what it has seen": (_logged, "seen_norms.1 of the module: got 'a change from nothing to 4.0"),
     "the last output": (_remembered, "the loss: got 'a loss whose value changes when it is computed again'"),
-    "an average that is assigned": (
-        _averaged,
-        "seen of the module: got 'a change of its values while loss was computed'",
-    ),
-    "a counter in place": (_in_place, "seen of the module: got 'a change of its values while loss was computed'"),
     "a parameter in a list": (
         lambda module: X @ module.held[0],
         "the gradient of line.weight: got 'other values when computed together",
@@ -103,7 +75,6 @@ LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
     ),
     "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* together with another"),
     "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'a loss whose value"),
-    "a draw of Python": (lambda module: module() * random.random(), "the loss: got 'a loss whose value"),
     "a generator of its own": (
         lambda module: module() * module.generator.random(),
         "the loss: got 'a loss whose value",

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnsweep.workloads.engine.engine_forms import without_dropout
-from attnsweep.workloads.engine.first_order import norm_per_lane
-from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root, layer_norm, outside_layer_norm
+from attnsweep.workloads.engine.plain_forms import fused_layer_norm, inverse_root, layer_norm
 
 X = torch.linspace(-1, 1, 60, dtype=torch.float64).view(3, 5, 4)
 SEEN = torch.ones(5, 5, dtype=torch.bool).tril(-1)
@@ -86,41 +85,3 @@ def test_it_is_layer_norm(dtype: torch.dtype, tolerance: float, eps: float, size
     ours, theirs = (torch.autograd.grad((each * weights).sum(), value)[0] for each in (fused, plain))
     scale = theirs.abs().max().item()
     torch.testing.assert_close(ours, theirs, rtol=100 * tolerance, atol=100 * tolerance * scale)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_has_no_variance_becomes_the_bias(dtype: torch.dtype) -> None:
-    value = torch.zeros(2, 8, dtype=dtype, requires_grad=True)
-    bias = torch.arange(8, dtype=dtype)
-    normal = fused_layer_norm(value, torch.ones(8, dtype=dtype), bias, inverse_root(torch.tensor(0.0, dtype=dtype)))
-    assert torch.equal(normal, bias.expand(2, 8))
-    (gradient,) = torch.autograd.grad((normal * bias).sum(), value)
-    assert torch.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
-@pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
-def test_epsilon_outside_the_root_is_added_to_the_deviation(dtype: torch.dtype, tolerance: float, eps: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    value = torch.randn(7, 16, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
-    gain, bias = torch.randn(2, 16, generator=generator).to(dtype)
-    found = outside_layer_norm(value, gain, bias, torch.tensor(eps, dtype=dtype))
-    rows = value.detach().double().numpy()
-    for row, normal in zip(rows, found.detach().double(), strict=True):
-        deviation = (((row - row.mean()) ** 2).sum() / 15) ** 0.5
-        assert deviation == pytest.approx(torch.std(torch.from_numpy(row)).item())
-        expected = torch.from_numpy((row - row.mean()) / (deviation + eps)) * gain.double() + bias.double()
-        torch.testing.assert_close(normal, expected, rtol=tolerance, atol=tolerance)
-    if dtype == torch.float64:
-        epsilon = torch.tensor(eps, dtype=dtype)
-        assert torch.autograd.gradcheck(lambda x: outside_layer_norm(x, gain, bias, epsilon), (value,))
-
-
-@pytest.mark.parametrize("n_lanes", [1, 2, 5])
-def test_a_norm_over_many_tensors_does_not_round_by_the_pack(n_lanes: int) -> None:
-    draw = torch.Generator().manual_seed(0)
-    state = {str(index): torch.randn(33, 4, 3, generator=draw) for index in range(12)}
-    part = norm_per_lane({name: value[:n_lanes] for name, value in state.items()})
-    assert torch.equal(part, norm_per_lane(state)[:n_lanes])
-    whole = torch.cat([value.flatten(1) for value in state.values()], dim=1)
-    torch.testing.assert_close(norm_per_lane(state), whole.norm(dim=1))

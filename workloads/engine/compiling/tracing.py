@@ -79,8 +79,8 @@ def fixed_inputs(lanes: LaneState) -> State:
     state: State = {ROWS: lanes.rows}
     if isinstance(lanes.optimizer, FirstOrder):
         optimizer = lanes.optimizer
-        varied = {n: v for n, v in optimizer.constants.items() if not (n in optimizer.usual or is_mask(n))}
-        state |= prefixed(OPTIMIZER, optimizer.state_of(state)) | prefixed(CONSTANT, varied)
+        constants = {name: value for name, value in optimizer.constants.items() if not is_mask(name)}
+        state |= prefixed(OPTIMIZER, optimizer.state_of(state)) | prefixed(CONSTANT, constants)
     return state | prefixed(BUFFER, lanes.buffers)
 
 
@@ -97,9 +97,7 @@ def step_trace(lanes: LaneState, batch: Batch) -> Trace:
         loss, gradient = _descended(lanes, inputs)
         parameters = {ROWS: inputs[ROWS].clone()}
         state = {name: value.clone() for name, value in under(OPTIMIZER, inputs).items()}
-        rates = under(RATE, inputs)
-        usual = {name: torch.full_like(rates["learning_rate"], value) for name, value in optimizer.usual.items()}
-        rates = usual | under(CONSTANT, inputs) | rates
+        rates = under(CONSTANT, inputs) | under(RATE, inputs)
         take_step(optimizer.rule, parameters, state, (loss, {ROWS: gradient}), rates)
         return parameters | prefixed(OPTIMIZER, state)
 
