@@ -1,6 +1,5 @@
 """The conformance suite finds each fault that it claims to find."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
