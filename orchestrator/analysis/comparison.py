@@ -1,9 +1,8 @@
 """Compares two sweeps. If enough trainings of both have equal configuration and seed, only these pairs are compared,
 else all trainings."""
 
-import itertools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,21 +25,12 @@ from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_coun
 from attnsweep.orchestrator.analysis.tables import table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.search_spaces.dimensions import Categorical, Scalar
+from attnsweep.search_spaces.dimensions import Categorical, Dimension, Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _ENOUGH_PAIRS = 0.5
 """The sweeps are compared on pairs if at least this share of the smaller sweep's trainings belongs to a pair."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDifference:
-    """The difference over the `n` trainings in one bin of a parameter, or in one cell of two."""
-
-    label: str
-    n: int
-    rate: RateDifference
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +41,8 @@ class SweepComparison:
         n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
         changed_parameters: Those that have one value in all of A and another in all of B. The trainings of a pair are
             equal in all others.
-        ranges: What was tried in A and in B of each parameter that the two declare otherwise.
-        n_outside: The trainings of A and of B that lie outside the other's ranges, and are left out.
-        rate: Of the ending `rate_of`.
+        spaces: The parameters that the two declare otherwise.
+        rate, groups: Of the outcome `rate_of`, over all and in the bins of `by`.
     """
 
     a: str
@@ -62,23 +51,23 @@ class SweepComparison:
     n_pairs: int
     n_configurations: int
     changed_parameters: Mapping[str, tuple[Scalar, Scalar]]
-    ranges: Mapping[str, tuple[str, str]]
+    spaces: tuple[str, ...]
     samplers: tuple[str, ...]
-    n_outside: tuple[int, int]
-    rate_of: Ending
+    rate_of: str
     rate: RateDifference
     difference_is_shown: bool
     stuck_rate: RateDifference
     outcomes: Mapping[str, RateDifference]
     by: tuple[str, ...]
-    groups: tuple[GroupDifference, ...]
+    groups: Mapping[str, RateDifference]
 
     def sentence(self) -> str:
         """The difference of the rate, and whether the data show a change."""
+        what = Ending(self.rate_of).share_label
         if self.rate.difference is None:
-            return f"{self.rate_of.share_label}: nothing to compare, every training failed in one of the sweeps"
+            return f"{what}: nothing to compare, every training failed in one of the sweeps"
         shown = "" if self.difference_is_shown else ": no difference is shown"
-        return f"{self.rate_of.share_label} changed by {difference_label(self.rate)}{shown}"
+        return f"{what} changed by {difference_label(self.rate)}{shown}"
 
     def lines(self) -> Iterator[str]:
         """What was compared, and how."""
@@ -87,10 +76,8 @@ class SweepComparison:
         if changed := self.changed_parameters:
             pairs = (f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
             yield f"differ in {', '.join(pairs)}"
-        if self.ranges:
-            a, b = map(str, self.n_outside)
-            yield f"ranges differ in {', '.join(f'{name} {old} -> {new}' for name, (old, new) in self.ranges.items())}"
-            yield f"only the common part is compared: {a} trainings of A and {b} of B lie outside and are left out"
+        if self.spaces:
+            yield f"ranges differ in {', '.join(self.spaces)}: each rate is over the trials of its own ranges"
         if self.samplers:
             yield f"samplers differ, {' -> '.join(self.samplers)}: each rate is over the trials that its sampler chose"
         if self.paired:
@@ -101,11 +88,10 @@ class SweepComparison:
 
     def table(self) -> pa.Table:
         """One row for each rate that is compared."""
-        name, numbers = self.rate_of.share_label, ("a", "b", "difference", "low", "high", "p")
+        numbers = ("a", "b", "difference", "low", "high", "p")
         compared = [("stuck rate", "", self.stuck_rate)]
         compared += [("outcome", outcome, difference) for outcome, difference in self.outcomes.items()]
-        compared += [(name, "", self.rate)] * (self.rate_of.detail is not None)
-        compared += [("group", group.label, group.rate) for group in self.groups]
+        compared += [("group", label, difference) for label, difference in self.groups.items()]
         rows = (
             {"what": what, "label": label, "a": each.a.share, "b": each.b.share}
             | {number: getattr(each, number) for number in numbers[2:]}
@@ -141,10 +127,6 @@ class _Trainings:
     seed: Sequence[int]
     parameters: Mapping[str, Sequence[Scalar]]
 
-    def at(self, rows: NDArray[np.bool_]) -> "_Trainings":
-        parameters = {name: list(itertools.compress(values, rows)) for name, values in self.parameters.items()}
-        return _Trainings(self.specs, self.ends.at(rows), list(itertools.compress(self.seed, rows)), parameters)
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
@@ -162,13 +144,12 @@ class _Compared:
         before, after = (np.array(masks, dtype=np.bool_) for masks in zip(*has, strict=True))
         return paired_differences(before, after, cluster, weight, pool)
 
-    def difference_in(self, label: str, trials: Sequence[int]) -> GroupDifference:
+    def difference_in(self, trials: Sequence[int]) -> RateDifference:
         in_a, in_b = (np.isin(ends.trial, trials) for ends in (self.a, self.b))
         configuration = None if self.configuration is None else self.configuration[in_a]
         inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
         (difference,) = inside.differences([(inside.a.ended, inside.b.ended)])
-        n = len(inside.a.trial) + (len(inside.b.trial) if configuration is None else 0)
-        return GroupDifference(label, n, difference)
+        return difference
 
 
 def compare(
@@ -177,17 +158,15 @@ def compare(
     *,
     by: str | Sequence[str] | None = None,
     outcome: str = "stuck",
-    detail: str | None = None,
 ) -> SweepComparison:
-    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). Only
-    trials that lie in the ranges of both are compared. If enough trainings have a partner of equal configuration and
+    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If
+    enough trainings have a partner of equal configuration and
     seed in the other sweep, only these pairs are compared; otherwise all trainings are.
 
     Args:
         by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two.
         outcome: The rate to compare: of an outcome such as `degenerate_zero`; `stuck` for all those that count as
             stuck.
-        detail: An `outcome_detail` such as `mean`; default any.
     """
     a, b = (sweep if isinstance(sweep, SweepData) else SweepData.open(sweep) for sweep in (a, b))
     workloads = [data.specs[0].workload for data in (a, b)]
@@ -195,14 +174,12 @@ def compare(
         expected = f"a sweep of the workload of sweep A, which is {workloads[0]}"
         fix = "give two sweeps of the same workload"
         raise UserError("B", given=f"a sweep of the workload {workloads[1]}", expected=expected, fix=fix)
-    ending = _ending(a, b, outcome, detail)
+    ending = _ending(a, b, outcome)
     before = _read(a, ending)
     # The trials of B get numbers after those of A, so that no number is that of two trials.
     after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
     changed = _changed(before, after)
     shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    ranges, inside = _common(before, after, shared)
-    before, after = before.at(inside[0]), after.at(inside[1])
     rows_a, rows_b, configuration = _pairs(before, after, shared)
     paired = len(rows_a) > 0 and len(rows_a) >= _ENOUGH_PAIRS * min(len(before.seed), len(after.seed))
     specs = (*before.specs, *after.specs)
@@ -222,7 +199,7 @@ def compare(
     groups = _groups(names_of(by, "--by"), specs, (before, after), changed)
     cells = {" × ".join(groups.label(place).values()): trials for place, trials in groups.cells().items() if place}
     samplers = tuple(", ".join(dict.fromkeys(spec.sampler for spec in side.specs)) for side in (before, after))
-    differences = (compared.difference_in(label, trials) for label, trials in cells.items())
+    differences = {label: compared.difference_in(trials) for label, trials in cells.items()}
     return SweepComparison(
         a=", ".join(sweep.sweep for sweep in a.directories),
         b=", ".join(sweep.sweep for sweep in b.directories),
@@ -230,24 +207,23 @@ def compare(
         n_pairs=len(rows_a),
         n_configurations=len(np.unique(configuration)),
         changed_parameters=changed,
-        ranges=ranges,
+        spaces=_spaces(before, after, shared),
         samplers=samplers if samplers[0] != samplers[1] else (),
-        n_outside=(int((~inside[0]).sum()), int((~inside[1]).sum())),
-        rate_of=ending,
+        rate_of=outcome,
         rate=rate,
         difference_is_shown=rate.is_shown,
         stuck_rate=stuck,
         outcomes=dict(zip(outcomes, others, strict=True)),
         by=groups.names,
-        groups=tuple(difference for difference in differences if difference.n),
+        groups={label: each for label, each in differences.items() if each.a.n + each.b.n},
     )
 
 
-def _ending(a: SweepData, b: SweepData, outcome: str, detail: str | None) -> Ending:
+def _ending(a: SweepData, b: SweepData, outcome: str) -> Ending:
     with a.reading() as connection, suppress(UserError):
-        return read_ending(connection, outcome, detail)
+        return read_ending(connection, outcome)
     with b.reading() as connection:
-        return read_ending(connection, outcome, detail)
+        return read_ending(connection, outcome)
 
 
 def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
@@ -274,48 +250,19 @@ def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, S
     return changed
 
 
-def _common(
-    before: _Trainings, after: _Trainings, shared: Sequence[str]
-) -> tuple[dict[str, tuple[str, str]], list[NDArray[np.bool_]]]:
-    """What each side has tried of the parameters that are not declared alike, and whether each training lies in what
-    the other side has tried."""
-    ranges, inside = {}, [np.ones(len(side.seed), np.bool_) for side in (before, after)]
-    for name in shared:
-        if _declared(before.specs, name) == _declared(after.specs, name):
-            continue
-        tried = [{*side.parameters[name]} for side in (before, after)]
-        ranges[name] = (_tried_label(tried[0]), _tried_label(tried[1]))
-        for rows, side, others in zip(inside, (before, after), reversed(tried), strict=True):
-            rows &= np.array([_is_among(value, others) for value in side.parameters[name]], np.bool_)
-    if len(before.seed) and len(after.seed) and not all(rows.any() for rows in inside):
-        given = ", ".join(f"{name} {new} (A: {old})" for name, (old, new) in ranges.items())
-        fix = "give sweeps whose ranges overlap; `attnsweep report A B` shows both side by side"
-        raise UserError("B", given=given, expected="ranges in which both sweeps have trials", fix=fix)
-    return ranges, inside
+def _spaces(before: _Trainings, after: _Trainings, shared: Sequence[str]) -> tuple[str, ...]:
+    """The parameters that the two sides declare otherwise."""
+    declared = [[spec.parameters() for spec in side.specs] for side in (before, after)]
+
+    def of(name: str) -> list[set[str]]:
+        return [{_declared_label(each.get(name)) for each in spaces} for spaces in declared]
+
+    return tuple(name for name in shared if of(name)[0] != of(name)[1])
 
 
-def _declared(specs: Sequence[Sweep], name: str) -> list[object]:
-    """A choice in any order."""
-    declared = [spec.parameters().get(name) for spec in specs]
-    return [{*each.choices} if isinstance(each, Categorical) else each for each in declared]
-
-
-def _numbers(values: Collection[Scalar]) -> list[float]:
-    return [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-
-
-def _is_among(value: Scalar, others: Collection[Scalar]) -> bool:
-    """Within the range of the others' numbers, or one of them."""
-    numbers = _numbers(others)
-    if isinstance(value, int | float) and not isinstance(value, bool) and numbers:
-        return min(numbers) <= value <= max(numbers)
-    return value in others
-
-
-def _tried_label(values: Collection[Scalar]) -> str:
-    numbers = _numbers(values)
-    labels = [f"{min(numbers):g}..{max(numbers):g}"] if numbers else []
-    return ", ".join([*labels, *sorted(value_label(value) for value in values if value not in numbers)])
+def _declared_label(dimension: Dimension) -> str:
+    """Equal for choices in any order."""
+    return repr(sorted(map(repr, dimension.choices)) if isinstance(dimension, Categorical) else dimension)
 
 
 def _pairs(

@@ -1,15 +1,13 @@
 """The difference between the rates of two sweeps, with a 95% interval that holds also for few or dependent trainings.
 
 A *pair* is two trainings with the same configuration and seed, one in sweep A and one in sweep B. The difference is the
-share of pairs that have the outcome only in B, minus the share that have it only in A. Pairs of one configuration are
-not independent, so a bootstrap resamples configurations. Because there may be few configurations, its percentiles are
-moved outwards (expanded): for G configurations to the level of Student's t with G - 1 degrees of freedom, times sqrt(G
-/ (G - 1)). If few pairs change, the bootstrap interval is too narrow: with no change in 20 configurations it would be
-[0, 0]. So if fewer than 10 configurations have a pair that changed, each end of the interval is the outer one of two:
-the bootstrap's, and that of the square-and-add interval. The latter combines the intervals (by `pooling`) of two rates:
-of pairs with the outcome only in B, and of pairs with the outcome only in A. In simulation (8 to 100 configurations
-with 4 to 8 pairs, changes dependent within a configuration) the interval covers the truth in 94 to 99% of cases; the
-tests repeat the simulation.
+share of pairs that have the outcome only in B, minus the share that have it only in A. A bootstrap resamples
+configurations, because their pairs are not independent; its percentiles are expanded: for G configurations to the level
+of Student's t with G - 1 degrees of freedom, times sqrt(G / (G - 1)). If fewer than 10 configurations have a pair that
+changed, each end of the interval is the outer one of the bootstrap's and that of square-and-add, which combines the
+intervals (by `pooling`) of the two shares: with no change in 20 configurations the bootstrap's would be [0, 0]. In
+simulation (8 to 100 configurations with 4 to 8 pairs, changes dependent within a configuration) the interval covers the
+truth in 94 to 99% of cases; the tests repeat the simulation.
 
 *Without pairs*, the interval is Newcombe's: the intervals of the two rates, each pooled over trials, are combined by
 square-and-add (the distances from rate to bound are squared and added).
@@ -88,15 +86,11 @@ def paired_differences(
     weight: NDArray[np.float64],
     pool: Pooling,
 ) -> tuple[RateDifference, ...]:
-    """Computes how several rates differ between two sweeps, over the same pairs of trainings (one of each sweep). The
-    bootstrap always draws the same random numbers.
+    """How several rates differ between two sweeps, over the same pairs of trainings; the bootstrap is seeded.
 
     Args:
-        before, after: (K, P) for each of K rates and P pairs, whether the pair's training in A, or in B, has the
-            property whose rate it is.
+        before, after: (K, P) for each of K rates and P pairs, whether the pair's training in A, or in B, has it.
         cluster: (P,) the number of the pair's configuration, from 0 without gaps.
-        weight: (P,) the weight of each pair.
-        pool: How to combine configurations into one rate, with the same weights: from `pooling`.
     """
     if not len(cluster):
         nothing = RateDifference(pool([]), pool([]), None, None, None)
@@ -130,8 +124,7 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """Returns McNemar's exact p-value for `n_up` pairs that changed in one direction and `n_down` in the other: how
-    likely a split at least this uneven is if both directions are equally probable."""
+    """McNemar's exact p-value for `n_up` pairs that changed in one direction and `n_down` in the other."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0

@@ -1,8 +1,7 @@
 """Formats names of parameters and outcomes, and values, for tables and figures, and checks names that users give."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Sequence
 
 from attnsweep.workloads.errors import UserError, did_you_mean
 from attnsweep.workloads.vocabulary import OUTCOMES, ROLES, UNJUDGED_OUTCOMES
@@ -10,26 +9,10 @@ from attnsweep.workloads.vocabulary import OUTCOMES, ROLES, UNJUDGED_OUTCOMES
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#595959"
 _OTHER_COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_PARAMETERS: Mapping[str, str] = MappingProxyType(
-    {
-        "init_sigma": "initialization σ",
-        "learning_rate": "learning rate η",
-        "layer_norm_eps": "layer-norm ε (inside the root)",
-        "attention_scale": "attention scale (factor of the logits)",
-        "window": "band half-width w (tokens)",
-        "num_pos": "rare-token columns",
-        "n_categories": "categories N",
-        "n_positions": "text length M (tokens)",
-        "n_steps": "optimizer steps",
-        "batch_size": "batch size (texts)",
-        "train_length": "training length n (symbols)",
-    }
-)
 
 
 def parameter_label(name: str) -> str:
-    """In words, with its usual symbol and unit."""
-    return _PARAMETERS.get(name, name.replace("_", " "))
+    return name.replace("_", " ")
 
 
 def speed_label(per_second: float) -> str:

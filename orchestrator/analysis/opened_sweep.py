@@ -73,8 +73,7 @@ class SweepData:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Opens a connection, as `connect` does, and closes it at the end of the `with` block. A damaged file causes a
-        `UserError` that names the file."""
+        """As `connect`, within a `with` block; a damaged file causes a `UserError` that names it."""
         with reading(self._ledgers, self._trials_apart) as connection:
             yield connection
 
@@ -120,21 +119,16 @@ class SweepData:
         by: str | Sequence[str] | None = None,
         *,
         outcome: str = "stuck",
-        detail: str | None = None,
         bins: int | None = None,
     ) -> pa.Table:
         """The share of stuck trainings, or of those with one outcome: over all trials in the first row, then in the
-        bins of each parameter. Raises a `UserError` for an unknown parameter, outcome or detail of an outcome.
+        bins of each parameter in `by`; by default of those that a sweep varies, or in which the sweeps differ.
 
-        Args:
-            by: A parameter or several; default those that a sweep varies, or in which the sweeps differ.
-            outcome: An outcome such as `degenerate_zero`; `stuck` for all those that count as stuck.
-            detail: An `outcome_detail` such as `mean`; default any.
-            bins: Equal parts of each range; default the more, the more trials.
+        `bins`: equal parts of each range; by default the more, the more trials.
         """
         names = [by] if isinstance(by, str) else by
         with self.reading() as connection:
-            ending = read_ending(connection, outcome, detail)
+            ending = read_ending(connection, outcome)
             counts = [(n, k) for _, n, k in counts_by_trial(connection, (), ending)]
             overall = dict.fromkeys(COLUMNS) | {"n_trials": len(counts)} | pooling(*self.specs)(counts).columns()
             rates = rates_by(connection, self.specs, ending, equal_bins(bins, fine_bins), names)
@@ -142,36 +136,24 @@ class SweepData:
 
     def outcomes(self, by: str | Sequence[str] | None = None, *, bins: int | None = None) -> pa.Table:
         """The rate of each outcome, with its interval: in each bin of a parameter, in each cell of two parameters (one
-        bin of each), or by default over all trials. `bins` as for `stuck_rates`. Raises a `UserError` for an unknown
-        parameter, or more than two."""
+        bin of each), or by default over all trials. `bins` as for `stuck_rates`."""
         with self.reading() as connection:
             names = names_of(by)
             binning = equal_bins(bins, cell_bins if len(names) > 1 else fine_bins)
             return outcome_rates(connection, self.specs, read_groups(connection, self.specs, names, binning))
 
-    def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck", detail: str | None = None) -> PhaseDiagram:
-        """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters.
-        Raises a `UserError` for an unknown parameter, outcome or detail, or a parameter whose values are not numbers.
-
-        Args:
-            x, y: Names of parameters whose values are numbers. Trials where one is null are left out.
-            outcome, detail: As for `stuck_rates`.
-        """
+    def phase_diagram(self, x: str, y: str, *, outcome: str = "stuck") -> PhaseDiagram:
+        """Fits the probability that a training ends stuck, or with one outcome, as a smooth function of two parameters
+        whose values are numbers. Trials where one is null are left out."""
         with self.reading() as connection:
-            return read_phase_diagram(connection, self.specs, x, y, read_ending(connection, outcome, detail))
+            return read_phase_diagram(connection, self.specs, x, y, read_ending(connection, outcome))
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> pa.Table:
-        """By step, the share of trainings in which a role of attention heads has emerged: one row per group, with the
-        columns of `onset`. Failed and diverged trainings are left out. Raises a `UserError` for an unknown role or
-        parameter, or more than two parameters.
+        """By step, the share of trainings in which a role of attention heads has emerged, with the columns of `onset`.
+        Failed and diverged trainings are left out.
 
-        A role emerges at the first probe at which some head of the layer has it, if some head has it at the next probe
-        too.
-
-        Args:
-            role: The role's label: `positional`, `syntactic`, `rare_token`, or a workload's own.
-            by: A parameter whose bins are the groups, or two; `layer` may be one of them. Default one group.
-            layer: The number of a layer; default any layer.
+        A role, such as `positional`, emerges at the first probe at which some head of the layer has it, if some head
+        has it at the next probe too. `layer` may be one of two names in `by`; `layer=N` takes that layer alone.
         """
         with self.reading() as connection:
             return read_emergence(connection, self.specs, role, names_of(by), layer)
@@ -182,8 +164,7 @@ class SweepData:
 
         One row per group: the bins of the parameter `by`, or of two; by default all trials. Half of the trainings that
         reach the outcome did after `median_before`, by `median_step`; half of all after `half_before`, by `half_step`,
-        and with 95% confidence after `low`, by `high`. `curve` has the share by step, with its interval. Raises a
-        `UserError` for an unknown outcome or parameter, or more than two parameters.
+        and with 95% confidence after `low`, by `high`. `curve` has the share by step, with its interval.
         """
         with self.reading() as connection:
             check_known("outcome", outcome, outcomes_of(connection), "", "see docs/outcomes.md")
@@ -191,13 +172,10 @@ class SweepData:
 
     def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> pa.Table:
         """The share of trainings in which an event has held, by step, with the columns of `onset`. Failed and pruned
-        trainings are left out. Raises a `UserError` if the event or a parameter is unknown.
+        trainings are left out.
 
-        Args:
-            by: As for `onset`.
-            after: Another event. If it is given, steps count from the step at which this other event first held (the
-                delay), and trainings in which it never held are left out. If `event` held before it, or at the same
-                probe, the delay is 0.
+        With `after`, another event, steps count from the step at which that first held (the delay), and trainings in
+        which it never held are left out. If `event` held before it, or at the same probe, the delay is 0.
         """
         with self.reading() as connection:
             for name in (event,) if after is None else (event, after):
@@ -206,11 +184,8 @@ class SweepData:
             return self._onset(connection, event_times(connection, event, after), by)
 
     def interventions(self) -> pa.Table:
-        """How much sooner trainings reach a goal with an intervention than without it, from pairs of trainings with the
-        same seed. Raises a `UserError` if no training of such a pair reaches a goal.
-
-        A goal is an outcome, an event, or a role of an attention head: see docs/interventions.md.
-        """
+        """How much sooner trainings reach a goal (an outcome, an event or a role) with an intervention than without it,
+        from pairs of trainings with the same seed."""
         with self.reading() as connection:
             found = interventions(connection, self.specs[0].workload)
         if not found.num_rows:

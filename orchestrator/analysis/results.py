@@ -20,7 +20,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
 from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts, pruned_note
-from attnsweep.orchestrator.analysis.role_emergence import role_histories, role_table, role_table_by, step_label
+from attnsweep.orchestrator.analysis.role_emergence import role_histories, role_table, step_label
 from attnsweep.orchestrator.analysis.tables import Row, markdown_table
 from attnsweep.orchestrator.ledger.trial import Told, complete_among, ended_in_turn, judging_columns
 from attnsweep.orchestrator.ledger.views import param_column
@@ -30,32 +30,8 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NEGATIVE_LOSS
 
 MOST_SHOWN = 20
-"""The most trials of a Pareto front that a printed table shows."""
+"""The most trials of a Pareto front that are told."""
 _WELL_PAST = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class BestTrial:
-    """The trial with the best value of the objective; `rate` is its stuck rate."""
-
-    trial: int
-    value: float
-    parameters: dict[str, Scalar]
-    rate: Rate
-    objective: str
-
-
-@dataclass(frozen=True, slots=True)
-class FrontTrial:
-    """A trial than which no other is better in one objective and at least as good in the others."""
-
-    trial: int
-    values: dict[str, float]
-    parameters: dict[str, Scalar]
-
-    def labels(self) -> list[str]:
-        """Objectives and parameters, for a printed table."""
-        return [*(f"{value:.4g}" for value in self.values.values()), *map(value_label, self.parameters.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +39,16 @@ class Preferred:
     """The best trial by one objective, or the Pareto front of several.
 
     Attributes:
-        best: `None` with several objectives, or if no trial is complete and meets the constraints.
-        front: Ordered by the first objective, the best first; `None` with one objective.
+        best: `trial`, `value` of the `objective`, `parameters`, and `rate`, its stuck rate. `None` with several
+            objectives, or if no trial is complete and meets the constraints.
+        front: `trial`, `values` of the objectives and `parameters` of the trials than which no other is better in one
+            objective and at least as good in the others, ordered by the first; `None` with one objective.
         n_complete: The number of complete trials, except trials whose trainings all failed.
         n_feasible: Those that meet the constraints; `None` without constraints.
     """
 
-    best: BestTrial | None
-    front: tuple[FrontTrial, ...] | None
+    best: Row | None
+    front: list[Row] | None
     n_complete: int
     n_feasible: int | None
     constraints: tuple[str, ...]
@@ -81,26 +59,17 @@ class Preferred:
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
         if self.front is not None:
-            yield f"{len(self.front):,} of {n:,} trials are on the Pareto front"
+            first = ", ".join(f"#{trial['trial']}" for trial in self.front[:MOST_SHOWN])
+            yield f"{len(self.front):,} of {n:,} trials are on the Pareto front: {first}"
         if (best := self.best) is not None:
-            values = "  ".join(f"{name}={value_label(value)}" for name, value in best.parameters.items())
-            yield f"best trial #{best.trial}: {best.objective} {best.value:.4g} at {values}"
-
-
-def complete_rows(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> pa.Table:
-    """Of complete trials, what decides on them."""
-    rows = judging_columns(connection)
-    return rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
-
-
-def values_told(rows: pa.Table, spec: Sweep) -> dict[int, Told]:
-    """By trial, what the study is told."""
-    return {trial: told for trial, ended in ended_in_turn(rows) if (told := ended.told(spec)) is not None}
+            values = "  ".join(f"{name}={value_label(value)}" for name, value in best["parameters"].items())
+            yield f"best trial #{best['trial']}: {best['objective']} {best['value']:.4g} at {values}"
 
 
 def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Preferred:
-    rows = complete_rows(connection, spec)
-    told = values_told(rows, spec)
+    rows = judging_columns(connection)
+    rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
+    told = {trial: each for trial, ended in ended_in_turn(rows) if (each := ended.told(spec)) is not None}
     feasible = {trial: trial_told for trial, trial_told in told.items() if trial_told.is_feasible}
     is_one = len(spec.objectives) == 1
     return Preferred(
@@ -124,27 +93,24 @@ def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     return is_on_front[place.reshape(-1)]
 
 
-def _best(
-    connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]
-) -> BestTrial | None:
+def _best(connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]) -> Row | None:
     if not told:
         return None
     [objective] = spec.objectives
     values = {trial: trial_told.values[0] for trial, trial_told in told.items()}
     value = min(values.values()) if objective.direction == "minimize" else max(values.values())
     equal = [trial for trial, trial_told in values.items() if trial_told == value]
-    chosen = ended_in_turn(rows.filter(pc.field("trial").isin(equal)))
-    losses = {trial: ended.value(LossQuantile()) for trial, ended in chosen}
-    trial = min(losses, key=lambda number: (losses[number], number))
-    [(_, ended)] = ended_in_turn(rows.filter(pc.field("trial") == trial))
-    judged = ended.judged
+    ended = dict(ended_in_turn(rows.filter(pc.field("trial").isin(equal))))
+    trial = min(ended, key=lambda number: (ended[number].value(LossQuantile()), number))
+    judged = ended[trial].judged
     rate = trial_rate(spec.replicates, sum(training.stuck for training in judged), len(judged))
-    return BestTrial(trial, value, _parameters(connection, [trial], spec)[trial], rate, objective.label)
+    parameters = _parameters(connection, [trial], spec)[trial]
+    return {"trial": trial, "value": value, "objective": objective.label, "parameters": parameters, "rate": rate}
 
 
-def _front(connection: duckdb.DuckDBPyConnection, spec: Sweep, told: Mapping[int, Told]) -> tuple[FrontTrial, ...]:
+def _front(connection: duckdb.DuckDBPyConnection, spec: Sweep, told: Mapping[int, Told]) -> list[Row]:
     if not told:
-        return ()
+        return []
     signs = [1.0 if objective.direction == "minimize" else -1.0 for objective in spec.objectives]
     losses = np.array([trial_told.values for trial_told in told.values()]) * signs
     names = [objective.label for objective in spec.objectives]
@@ -153,9 +119,10 @@ def _front(connection: duckdb.DuckDBPyConnection, spec: Sweep, told: Mapping[int
     )
     trials = [int(row[-1]) for row in ranked]
     parameters = _parameters(connection, trials, spec)
-    return tuple(
-        FrontTrial(trial, dict(zip(names, told[trial].values, strict=True)), parameters[trial]) for trial in trials
-    )
+    return [
+        {"trial": each, "values": dict(zip(names, told[each].values, strict=True)), "parameters": parameters[each]}
+        for each in trials
+    ]
 
 
 def _parameters(
@@ -215,7 +182,6 @@ class SweepResults:
     stuck_rate_by: list[Row]
     preferred: Preferred
     roles: list[Row] | None
-    role_rates_by: list[Row] | None
     n_negative: int
 
     def sentences(self) -> Iterator[str]:
@@ -237,9 +203,6 @@ class SweepResults:
     def _blocks(self) -> Iterator[str]:
         yield markdown_table(("outcome", "trainings"), self.outcomes.items())
         yield from map(str.capitalize, self.sentences())
-        if front := self.preferred.front:
-            names = (*front[0].values, *front[0].parameters)
-            yield markdown_table(("trial", *names), ((trial.trial, *trial.labels()) for trial in front[:MOST_SHOWN]))
         for title, bins in by_title(self.stuck_rate_by).items():
             rows = [(row["bin"], row["n_trials"], rate_label(Rate.of(row))) for row in bins]
             yield markdown_table((title, "trials", "stuck rate (95% interval)"), rows)
@@ -271,6 +234,5 @@ def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepRes
         stuck_rate_by=rates_by(connection, [spec]).to_pylist(),
         preferred=read_preferred(connection, spec),
         roles=role_table(histories, spec).drop_columns("curve").to_pylist() if histories else None,
-        role_rates_by=role_table_by(histories, connection, spec).to_pylist() if histories else None,
         n_negative=n_negative,
     )

@@ -25,7 +25,6 @@ from attnsweep.orchestrator.analysis.labels import check_known
 from attnsweep.orchestrator.analysis.onset import NUMBERS, onset_table
 from attnsweep.orchestrator.analysis.onset_times import OnsetTimes
 from attnsweep.orchestrator.analysis.rates.bins import read_groups
-from attnsweep.orchestrator.analysis.rates.by_parameter import COLUMNS, binned_rates, differing, read_values
 from attnsweep.orchestrator.analysis.rates.intervals import (
     RATE_COLUMNS,
     pooling,
@@ -224,14 +223,14 @@ def read_emergence(
     )
 
 
-def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> pa.Table:
+def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> pa.Table:
     """One row per role and layer: in which share of the trainings some head of the layer has the role at the end, which
     share of its heads have it, and when it emerges (as in `onset_table`).
 
     Failed and diverged trainings, and those without heads, are left out. `median_share` is `median_step` as a part of
     the steps that the trainings took; null if they took different numbers.
     """
-    return role_table(role_histories(connection, any_layer=any_layer), spec)
+    return role_table(role_histories(connection), spec)
 
 
 def role_table(histories: Sequence[RoleHistory], spec: Sweep) -> pa.Table:
@@ -254,23 +253,6 @@ def role_table(histories: Sequence[RoleHistory], spec: Sweep) -> pa.Table:
     columns = {**_ROLE_AND_LAYER, **RATE_COLUMNS, "head_share": float, "n_followed": int, "n_emerged": int}
     columns |= {"median_before": int, "median_step": int, "median_share": float, "curve": NUMBERS["curve"]}
     return table_of(columns, sorted(rows, key=lambda row: seen.index(row["role"])))
-
-
-def role_rates_by(connection: duckdb.DuckDBPyConnection, spec: Sweep, *, any_layer: bool = False) -> pa.Table:
-    """As `role_rates`, in the bins of each parameter that the sweep varies."""
-    return role_table_by(role_histories(connection, any_layer=any_layer), connection, spec)
-
-
-def role_table_by(histories: Sequence[RoleHistory], connection: duckdb.DuckDBPyConnection, spec: Sweep) -> pa.Table:
-    """As `role_rates_by`."""
-    values, rows = read_values(connection, [spec], differing(connection, [spec])), []
-    titles = layer_names_of(spec.workload) if histories else ()
-    for history in histories:
-        counts = history.counts()
-        of_counted = {name: {trial: of[trial] for trial in counts} for name, of in values.items()}
-        of = {"role": history.role, "layer": history.layer, "layer_name": layer_name(titles, history.layer)}
-        rows += [of | row for row in binned_rates([spec], of_counted, counts)]
-    return table_of({**_ROLE_AND_LAYER, **COLUMNS}, rows)
 
 
 def ending_note(histories: Sequence[RoleHistory]) -> str:

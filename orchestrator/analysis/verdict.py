@@ -40,8 +40,10 @@ class Evidence:
         least = -np.log(1 - confidence)
         return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
 
-    def as_json(self) -> dict[str, float]:
-        return {"for": e_value(self.pro), "against": e_value(self.contra)}
+    def __str__(self) -> str:
+        """The larger one: `evidence 31 for` is an e-value of 31 for the claim."""
+        side = "for" if self.pro >= self.contra else "against"
+        return f"evidence {e_value(max(self.pro, self.contra)):.3g} {side}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,78 +72,56 @@ class Stated:
     evidence: Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The evidence when each group had `n` trainings."""
-
-    n: int
-    evidence: Evidence
-
-
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Supported, refuted or undecided, with the evidence.
 
     Attributes:
         decision: The decision of the first evaluation (look) that decided, else `undecided`.
-        statements: The statements with their evidence at the last evaluation.
+        looks: The evidence by the number of trainings that each group had.
+        statements: With their evidence at the last evaluation.
         n_failed: The number of trainings that failed; they count as if they had not been drawn.
     """
 
     claim: Claim
     decision: Decision
-    looks: tuple[Look, ...]
+    looks: Mapping[int, Evidence]
     statements: tuple[Stated, ...]
     n_failed: int
 
     @property
     def n_trainings(self) -> int:
         """Of all groups, at the last evaluation; 0 before the first."""
-        return self.looks[-1].n * len(self.claim.groups) if self.looks else 0
+        return max(self.looks, default=0) * len(self.claim.groups)
 
     def to_json(self) -> str:
         """One line, for scripts."""
-        content = {
-            "claim": self.claim.model_dump(mode="json"),
-            "verdict": self.decision,
-            "trainings": self.n_trainings,
-            "failed": self.n_failed,
-            "statements": [
-                {"text": stated.text, "measured": stated.measured, **stated.evidence.as_json()}
-                for stated in self.statements
-            ],
-            "looks": [{"trainings_each": look.n, **look.evidence.as_json()} for look in self.looks],
-        }
-        return to_json(content)
 
-    def lines(self) -> list[str]:
+        def told(evidence: Evidence) -> dict[str, float]:
+            return {"for": e_value(evidence.pro), "against": e_value(evidence.contra)}
+
+        stated = [{"text": each.text, "measured": each.measured, **told(each.evidence)} for each in self.statements]
+        looks = [{"trainings_each": n, **told(evidence)} for n, evidence in self.looks.items()]
+        counts = {"verdict": self.decision, "trainings": self.n_trainings, "failed": self.n_failed}
+        return to_json({"claim": self.claim.model_dump(mode="json"), **counts, "statements": stated, "looks": looks})
+
+    def print(self, console: Console) -> None:
         """The decision, and for each statement its own with the evidence."""
         claim = self.claim
         lines = [f"{self.decision}: {claim.claim}", f" source: {claim.source}"]
-        for statement in self.statements:
-            decision = statement.evidence.decision(claim.confidence)
-            lines.append(
-                f" {statement.text}: {decision}; {', '.join(map(str, statement.measured))}; {said(statement.evidence)}"
-            )
+        for each in self.statements:
+            measured = ", ".join(map(str, each.measured))
+            lines.append(f" {each.text}: {each.evidence.decision(claim.confidence)}; {measured}; {each.evidence}")
         failed = f", {self.n_failed} failed" if self.n_failed else ""
-        last = f"; {said(self.looks[-1].evidence)}" if self.looks else ""
+        last = "".join(f"; {evidence}" for evidence in [*self.looks.values()][-1:])
         lines.append(f" after {self.n_trainings} trainings of a budget of {claim.budget}{failed}{last}")
-        return lines
-
-    def print(self, console: Console) -> None:
-        for line in self.lines():
+        for line in lines:
             console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def e_value(log: float) -> float:
     """Capped at 1e12, for display."""
     return float(np.exp(min(log, np.log(_MOST))))
-
-
-def said(evidence: Evidence) -> str:
-    """The larger evidence: `evidence 31 for` is an e-value of 31 for the claim."""
-    side = "for" if evidence.pro >= evidence.contra else "against"
-    return f"evidence {e_value(max(evidence.pro, evidence.contra)):.3g} {side}"
 
 
 def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
@@ -156,20 +136,19 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
     """
     rows = by_group(claim, trainings)
     n_ended = min(len(group_rows) for group_rows in rows.values())
-    looks: list[Look] = []
+    looks: dict[int, Evidence] = {}
     decision: Decision = "undecided"
     for n in sizes:
         if n > n_ended or decision != "undecided":
             break
-        evidence = together([_weighed(statement, rows, n) for statement in claim.statements])
-        looks.append(Look(n, evidence))
-        decision = evidence.decision(claim.confidence)
-    n, stated = (looks[-1].n, claim.statements) if looks else (0, ())
+        looks[n] = together([_weighed(statement, rows, n) for statement in claim.statements])
+        decision = looks[n].decision(claim.confidence)
+    n = max(looks, default=0)
     return Verdict(
         claim=claim,
         decision=decision,
-        looks=tuple(looks),
-        statements=tuple(_stated(statement, rows, n, claim.confidence) for statement in stated),
+        looks=looks,
+        statements=tuple(_stated(each, rows, n, claim.confidence) for each in claim.statements if looks),
         n_failed=sum(not is_judged(row) for group in rows.values() for row in group[:n]),
     )
 
@@ -181,19 +160,19 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
     return Evidence(min(statement.pro for statement in evidence), mean)
 
 
-def weigh(
-    statement: Statement, sample_of: Callable[[Quantity, bool], Sample], end_of: Callable[[Quantity], float]
-) -> Evidence:
-    """The evidence for one statement and against it.
+def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
+    """The evidence for one statement and against it, of the first `n` trainings of each group."""
 
-    Args:
-        sample_of: Returns the data on a side of the statement, from `sample`, at the first or last possible steps.
-    """
-    # Soonest steps make a rate the largest and a median the smallest that it may be.
-    is_rate = statement.kind == "rate"
-    pro = _weigh(statement, lambda side: sample_of(side, (side is statement.lower) == is_rate), end_of).pro
-    contra = _weigh(statement, lambda side: sample_of(side, (side is statement.lower) != is_rate), end_of).contra
-    return Evidence(pro, contra)
+    def weigh(is_pro: bool) -> Evidence:
+        # Soonest steps make a rate the largest and a median the smallest that it may be.
+        is_rate = statement.kind == "rate"
+        return _weigh(
+            statement,
+            lambda side: sample(side, rows[side.group][:n], soonest=((side is statement.lower) == is_rate) == is_pro),
+            lambda side: end(side, rows[side.group][:n]),
+        )
+
+    return Evidence(weigh(True).pro, weigh(False).contra)
 
 
 def _weigh(
@@ -225,14 +204,6 @@ def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Qu
     k, n = int(sample.sum()), sample.size
     higher, lower = float(above(k, n, bound)), float(below(k, n, bound))
     return Evidence(higher, lower) if is_above else Evidence(lower, higher)
-
-
-def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
-    return weigh(
-        statement,
-        lambda side, soonest: sample(side, rows[side.group][:n], soonest=soonest),
-        lambda side: end(side, rows[side.group][:n]),
-    )
 
 
 def _stated(statement: Statement, rows: Mapping[str, list[Row]], n: int, confidence: float) -> Stated:

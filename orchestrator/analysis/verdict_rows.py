@@ -40,20 +40,17 @@ def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
     # no columns are requested from it.
     n = ledger.trainings(columns=["replicate"]).num_rows
     rows = ledger.trainings(columns=columns(claim) if n else [])
-    measured = [each for each in quantities(claim) if each.what in ("value", "role")]
-    if not n or not measured:
+    if not n:
         return rows
     places = list(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
-    for name, values in ledger.ask(lambda connection: _columns_of(connection, claim, measured)).items():
+    for name, values in ledger.ask(lambda connection: _measured_columns(connection, claim)).items():
         rows = rows.append_column(name, pa.array(map(values.get, places), pa.float64()))
     return rows
 
 
 def columns(claim: Claim) -> list[str]:
     of = quantities(claim)
-    events = {each.name for each in of if each.what == "event"} | {
-        each.before for each in of if each.before is not None
-    }
+    events = {each.name for each in of if each.what == "event"} | {each.before for each in of if each.before}
     parameters = {f"param_{name}" for name in (*claim.parameters, "n_steps")}
     return [
         *("trial", "replicate", "outcome", "stuck", "onset_step", "before_onset_step"),
@@ -137,14 +134,12 @@ _Places: TypeAlias = dict[tuple[int, int], float]
 """Values by trial and replicate."""
 
 
-def _columns_of(
-    connection: duckdb.DuckDBPyConnection, claim: Claim, measured: Sequence[Quantity]
-) -> dict[str, _Places]:
+def _measured_columns(connection: duckdb.DuckDBPyConnection, claim: Claim) -> dict[str, _Places]:
     found: dict[str, _Places] = {}
-    for each in measured:
+    for each in quantities(claim):
         if each.what == "value":
             found[_column(each)] = _last_values(connection, each.name)
-        else:
+        elif each.what == "role":
             found |= _role_steps(connection, each, layer_number(claim.workload, each.layer))
     return found
 

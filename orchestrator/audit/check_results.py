@@ -10,7 +10,6 @@ import duckdb
 import pyarrow as pa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from attnsweep.orchestrator.analysis.machines import environments_in, types_in_words
 from attnsweep.orchestrator.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
@@ -258,9 +257,23 @@ def _links(books: Books) -> Iterator[Fault]:
     yield from books.cases("trainings that did not fail and have no curves", RESTORE, f"select trial, replicate {sql}")
 
 
+def _environments(books: Books) -> dict[str | None, int]:
+    """Trainings by the id of their environment."""
+    return dict(books.connection.sql("select environment::varchar, count(*) from trainings group by 1").fetchall())
+
+
+def _types(books: Books) -> str:
+    """Such as `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`."""
+    n_by_type: Counter[str] = Counter()
+    for name, n in _environments(books).items():
+        if name is not None and name in books.directory.environments:
+            n_by_type[books.directory.environments[name].type_in_words] += n
+    return "; ".join(f"{n:,} on {machine}" for machine, n in n_by_type.most_common())
+
+
 def _machines(books: Books) -> Iterator[Fault]:
     known = books.directory.environments
-    for name, n in environments_in(books.connection).items():
+    for name, n in _environments(books).items():
         if known and name is not None and name not in known:
             what = f"environments of trainings that {SWEEP_FILE} does not name"
             yield what, f"restore {SWEEP_FILE} from a copy of the directory", f"{name} ({n:,} trainings)"
@@ -308,7 +321,7 @@ CHECKS: Sequence[tuple[Callable[[Books], str], Callable[[Books], Iterator[Fault]
     (lambda books: f"{in_one_line(books.counts)} trials{_refused(books)}", _trials),
     (lambda books: f"{in_one_line(_wanted(books))}; parameters, seeds and ids recomputed", _trainings),
     (lambda _: "curves and heads belong to these trainings; only failed ones lack curves", _links),
-    (lambda books: f"trained {types_in_words(environments_in(books.connection), books.directory)}", _machines),
+    (lambda books: f"trained {_types(books)}", _machines),
     (lambda books: _runs(books.runs), _logged),
 )
 """What the audit says of each check, and the faults that it finds. The last one is left out without MLflow."""

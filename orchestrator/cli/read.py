@@ -71,7 +71,6 @@ def compare(
         Option(metavar="PARAM[,PARAM]", help="Also compare in the bins of a parameter, or the cells of two."),
     ] = None,
     outcome: Annotated[str, Option(help="Compare the rate of this outcome; stuck: all that count as stuck.")] = "stuck",
-    detail: Annotated[str | None, Option(help="Of this outcome, only trainings with this detail.")] = None,
     at_most: Annotated[
         float | None,
         Option(min=0, max=1, help="Exit with code 4 if the 95% interval of the change lies entirely beyond this."),
@@ -83,7 +82,7 @@ def compare(
     from attnsweep.orchestrator.analysis.tables import to_json
     from attnsweep.orchestrator.cli.screen.results import print_comparison
 
-    comparison = compare_sweeps(a, b, by=by, outcome=outcome, detail=detail)
+    comparison = compare_sweeps(a, b, by=by, outcome=outcome)
     answer(partial(print_comparison, comparison), partial(to_json, comparison), as_json=as_json, on_stderr=True)
     if at_most is not None and comparison.rate.exceeds(at_most):
         raise typer.Exit(EXIT_CHANGED)

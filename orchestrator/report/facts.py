@@ -12,7 +12,7 @@ from attnsweep.orchestrator.analysis.onset_times import event_names, event_times
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
-from attnsweep.workloads.vocabulary import NO_ROLE, ROLES, Outcome
+from attnsweep.workloads.vocabulary import Outcome
 
 UNKNOWN = Outcome("", GREY)
 """Stands for an outcome that neither this version of attnsweep nor the ledger describes."""
@@ -42,12 +42,6 @@ with failed as (
 select line, count(*) as n, arg_min(trial, place) as trial, arg_min(replicate, place) as replicate,
     arg_min(left(error, {_MOST_CHARACTERS}), place) as traceback
 from failed group by line order by n desc, line limit {MOST_ERRORS}
-"""
-_ROLES_AT_THE_END = """
-with judged as (select trial, replicate from trainings where outcome not in ('failed', 'diverged', 'pruned')),
-last as (select trial, replicate, max(step) as step from heads semi join judged using (trial, replicate) group by all),
-ended as (select trial, layer, role from heads semi join last using (trial, replicate, step))
-select layer, role, trial, count(*) from ended group by all order by all
 """
 
 
@@ -81,18 +75,6 @@ def _shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str]
         sizes[trial] = sizes.get(trial, 0) + n
         counts[label, trial] = n
     return {label: pool([(n, counts.get((label, trial), 0)) for trial, n in sizes.items()]) for label in labels}
-
-
-def role_composition(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> list[Row]:
-    """The share of each layer's heads with each role at the last probe."""
-    found = connection.execute(_ROLES_AT_THE_END).fetchall()
-    known, seen = [*ROLES], {role for _, role, _, _ in found}
-    order = sorted(seen, key=lambda role: (role == NO_ROLE, known.index(role) if role in known else len(known), role))
-    return [
-        {"layer": layer, "role": role, **rate.columns()}
-        for layer, of_layer in itertools.groupby(found, key=lambda row: row[0])
-        for role, rate in _shares_by_trial([row[1:] for row in of_layer], order, pool).items()
-    ]
 
 
 def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:

@@ -21,10 +21,8 @@ from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, Surface
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, share_label
-from attnsweep.orchestrator.analysis.results import Preferred
 from attnsweep.orchestrator.analysis.role_emergence import layer_names_of, layer_title
 from attnsweep.orchestrator.analysis.tables import Row
-from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.report.charts import (
     Axis,
     Chart,
@@ -38,10 +36,8 @@ from attnsweep.orchestrator.report.charts import (
 from attnsweep.orchestrator.report.regions import Axis as CellAxis
 from attnsweep.orchestrator.report.regions import Cell, Regions
 from attnsweep.orchestrator.report.sweep_report import SweepReport
-from attnsweep.search_spaces.measured import WORST_LOSS, LossQuantile, goal_of
-from attnsweep.search_spaces.sweep import Sweep
 
-Section = Literal["phase", "front", "rates", "curves", "metrics", "events", "heads", "sweeps"]
+Section = Literal["phase", "rates", "curves", "metrics", "events", "heads"]
 _STUCK_COLOUR = "#6a51a3"
 _LINE_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MOST_DOTS = 400
@@ -72,21 +68,10 @@ def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
     return tuple(pictures.values())
 
 
-def draw_overview(reports: Sequence[SweepReport]) -> Picture:
-    """The stuck rates of several sweeps."""
-    names = [f"{number}. {report.directory.spec.name}" for number, report in enumerate(reports, 1)]
-    chart = Chart(places_axis(names), share_axis("stuck rate"), "stuck rate by sweep", width=max(360, 60 * len(names)))
-    for at, report in enumerate(reports):
-        _interval(chart, (at, at), report.results.stuck_rate, names[at])
-    return Picture("sweeps", "stuck_rate_by_sweep", chart.svg("Stuck rate of each sweep with 95% interval"))
-
-
 def _drawn(report: SweepReport) -> Iterator[Picture]:
     outcomes, ending = report.tables["outcomes"], report.question.ending
     if not outcomes:
         return
-    if report.told:
-        yield Picture("front", "pareto_front", _front(report.results.preferred, report.told, report.directory.spec))
     colours = {row["outcome"]: row["kind"].colour for row in outcomes}
     colour = colours.get(ending.outcome, _STUCK_COLOUR)
     if report.diagram is not None and report.diagram.surface is not None:
@@ -105,14 +90,12 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         named = {row["event"]: (line, row["curve"]) for row, line in zip(rows, itertools.cycle(_LINE_COLOURS))}
         if named:
             yield Picture("events", name, _reached(name, "share of trainings", named))
-    if composition := report.tables["composition"]:
-        titles, roles = layer_names_of(report.directory.spec.workload), report.tables["roles"]
-        yield Picture("heads", "head_roles", _composition(composition, titles))
-        names = list(dict.fromkeys(row["role"] for row in roles))
-        for layer in sorted({row["layer"] for row in roles}):
-            title, inside = layer_title(titles, layer), [row for row in roles if row["layer"] == layer]
-            emerged = {row["role"]: (role_colour(row["role"], names), row["curve"]) for row in inside}
-            yield Picture("heads", f"emergence_{title}", _reached(title, "share with the role", emerged))
+    titles, roles = layer_names_of(report.directory.spec.workload), report.tables["roles"]
+    names = list(dict.fromkeys(row["role"] for row in roles))
+    for layer in sorted({row["layer"] for row in roles}):
+        title, inside = layer_title(titles, layer), [row for row in roles if row["layer"] == layer]
+        emerged = {row["role"]: (role_colour(row["role"], names), row["curve"]) for row in inside}
+        yield Picture("heads", f"emergence_{title}", _reached(title, "share with the role", emerged))
 
 
 def _interval(chart: Chart, x: tuple[float, float], rate: Rate, title: str, colour: str = BLUE) -> None:
@@ -281,39 +264,3 @@ def _reached(title: str, label: str, curves: Mapping[str, tuple[str, Sequence[Ro
         chart.band(steps, share, most, colour, 0.4)
         chart.line(steps, share, colour)
     return chart.svg(f"{title}: {label}, by step", {name: colour for name, (colour, _) in curves.items()})
-
-
-def _composition(rows: Sequence[Row], titles: Sequence[str]) -> str:
-    names, layers = list(dict.fromkeys(row["role"] for row in rows)), sorted({row["layer"] for row in rows})
-    axis = places_axis([layer_title(titles, layer) for layer in layers])
-    chart = Chart(axis, share_axis("share of heads"), "roles at the last probe")
-    for row in rows:
-        x = layers.index(row["layer"]) + 0.7 * ((names.index(row["role"]) + 0.5) / len(names) - 0.5)
-        _interval(chart, (x, x), Rate.of(row), row["role"], role_colour(row["role"], names))
-    return chart.svg(
-        "Share of heads in each role by layer at the last probe, with 95% intervals",
-        {name: role_colour(name, names) for name in names},
-    )
-
-
-def _front(preferred: Preferred, told: Mapping[int, Told], spec: Sweep) -> str:
-    """All complete trials by their first two objectives."""
-    on_front = {trial.trial for trial in preferred.front or ()}
-    worst = {trial for trial, each in told.items() if max(map(abs, each.values[:2])) >= WORST_LOSS}
-    shown = {trial: each for trial, each in told.items() if trial not in worst} or told
-    x, y = (
-        _value_axis(
-            [each.values[at] for each in shown.values()],
-            goal_of(objective),
-            10**_DECADES if isinstance(objective, LossQuantile) else math.inf,
-        )
-        for at, objective in enumerate(spec.objectives[:2])
-    )
-    chart = Chart(x, y, "Pareto front", 440, 330)
-    for trial, each in sorted(shown.items(), key=lambda pair: pair[0] in on_front):
-        colour = VERMILION if trial in on_front else "#c8c8c8" if each.is_feasible else "none"
-        chart.dot(each.values[0], each.values[1], colour, f"trial {trial}: {each.values[0]:.4g}, {each.values[1]:.4g}")
-    legend = {"on the front": VERMILION, "behind it": "#c8c8c8"}
-    if not all(each.is_feasible for each in shown.values()):
-        legend["empty: beyond a constraint"] = "none"
-    return chart.svg(f"Trials by their objectives: {'; '.join(preferred.sentences())}", legend)

@@ -23,7 +23,7 @@ from attnsweep.orchestrator.analysis.results import stuck_or_slow_sentence
 from attnsweep.orchestrator.analysis.role_emergence import step_label
 from attnsweep.orchestrator.report.charts import STYLE, alone
 from attnsweep.orchestrator.report.facts import QUANTILES
-from attnsweep.orchestrator.report.figures import Picture, Section, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.figures import Picture, Section, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.report.trials import as_script
@@ -116,18 +116,15 @@ def make_report(directories: Sequence[PlaceName], outcome: str | None = None, bi
 def draw_page(reports: Sequence[SweepReport]) -> Page:
     several = len(reports) > 1
     shown = [Shown(report, draw_sweep(report, f"{at}_" if several else "")) for at, report in enumerate(reports, 1)]
-    overview = draw_overview(reports) if several else None
-    pictures = [picture for each in shown for picture in each.pictures] + ([overview] if overview else [])
     script = (resources.files(__package__) / "templates" / "explore.js").read_text()
     text = _template().render(
         shown=shown,
-        overview=overview,
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=importlib.metadata.version("attnsweep"),
     )
-    return Page(text, pictures)
+    return Page(text, [picture for each in shown for picture in each.pictures])
 
 
 @cache

@@ -19,10 +19,9 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     read_question,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, trials_count_once
-from attnsweep.orchestrator.analysis.results import SweepResults, complete_rows, read_results, values_told
+from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories, role_table
 from attnsweep.orchestrator.analysis.tables import Row
-from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
 from attnsweep.orchestrator.report.regions import Regions, read_diagram, read_regions
@@ -45,8 +44,7 @@ class SweepReport:
         rates: The bins of each parameter, by its title; those with a figure are `drawn`: the eight that account for
             most of the spread between trials.
         tables: The rows of the other sections: `outcomes`, `curves`, `levels`, `metrics`, `measures`, `events`,
-            `roles`, `composition`, `interventions`, `certificates`, `costs` and `failures`.
-        told: With several objectives, what the study is told of each trial.
+            `roles`, `interventions`, `certificates`, `costs` and `failures`.
     """
 
     directory: SweepDirectory
@@ -59,7 +57,6 @@ class SweepReport:
     regions: Regions | None
     diagram: PhaseDiagram | None
     tables: Mapping[str, list[Row]]
-    told: Mapping[int, Told]
     trials: dict[str, Any] | None
     totals: Row
     notes: Mapping[str, str]
@@ -187,13 +184,11 @@ def read_sweep_report(
                 "measures": facts.measures(connection),
                 "events": facts.events(connection, trials_count_once(spec)),
                 "roles": role_table(histories, spec).to_pylist(),
-                "composition": facts.role_composition(connection, pool),
                 "interventions": interventions(connection, spec.workload).to_pylist() if is_intervened else [],
                 "certificates": facts.certificate_shares(connection, pool),
                 "costs": facts.pack_costs(connection),
                 "failures": facts.failures(connection),
             },
-            told=values_told(complete_rows(connection, spec), spec) if len(spec.objectives) > 1 else {},
             trials=read_trials(connection, spec),
             totals=facts.totals(connection),
             notes={

@@ -3,7 +3,7 @@
 from xml.sax.saxutils import escape
 
 from attnsweep.orchestrator.analysis.labels import value_label
-from attnsweep.orchestrator.analysis.verdict import Decision, Verdict, e_value, said
+from attnsweep.orchestrator.analysis.verdict import Decision, Verdict, e_value
 from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.storage.files import write_text
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -27,7 +27,6 @@ def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
             badge=badge,
             # The page shows the versions of the libraries with which the claim's latest trainings ran.
             versions=", ".join(f"{name} {number}" for each in latest for name, number in each.versions.items()),
-            said=said,
             e_value=e_value,
             value=value_label,
             least=1 / (1 - verdict.claim.confidence),

@@ -117,7 +117,7 @@ class Summary:
             "stuck_rate_low": stuck.low,
             "stuck_rate_high": stuck.high,
             "stuck_or_slow": results.stuck_or_slow,
-            "best_trial": preferred.best.trial if preferred.best else None,
+            "best_trial": preferred.best["trial"] if preferred.best else None,
             "pareto_front": preferred.front,
             "feasible_trials": preferred.n_feasible,
             "replays": self.replays.as_json() if self.replays else None,
@@ -155,8 +155,6 @@ class Summary:
         if results.roles is not None:
             columns = ("role", "layer", "trainings (95% interval)", "heads", "emerges at step")
             console.print(_table(columns, map(role_cells, results.roles)))
-        if front := results.preferred.front:
-            say(f"Pareto front: {', '.join(f'#{trial.trial}' for trial in front)}; --json has their values")
         if self.replays is not None and self.replays.deviations and not self.fault:
             say(str(self.replays))
         for trial, reason in islice(self.refused.items(), 1):

@@ -4,7 +4,6 @@ from .orchestrator.analysis.figures import plot_phase as plot_phase
 from .orchestrator.analysis.figures import plot_rates as plot_rates
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.role_emergence import role_rates as role_rates
-from .orchestrator.analysis.role_emergence import role_rates_by as role_rates_by
 from .orchestrator.analysis.tables import show as show
 from .orchestrator.analysis.tables import to_json as to_json
 from .orchestrator.inspection.heads import trained_heads as trained_heads

@@ -13,14 +13,16 @@ from attnsweep.orchestrator.analysis.phase.surface import (
     ResidualBin,
     Surface,
     TrialCounts,
-    fit_surface,
+    binned_residuals,
 )
 from attnsweep.orchestrator.analysis.rates.bins import is_logarithmic, values_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending, counts_by_trial
 from attnsweep.orchestrator.analysis.rates.intervals import trials_count_once
-from attnsweep.search_spaces.surface import Floats
+from attnsweep.search_spaces.surface import Floats, fit_logit
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
+
+_FEWEST_TRIALS = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,7 +96,37 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    return PhaseDiagram(x, y, trials, *fit_surface(x, y, trials, weight, ending), ending)
+    return PhaseDiagram(x, y, trials, *_fitted(x, y, trials, weight, ending), ending)
+
+
+def _fitted(
+    x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending
+) -> tuple[Surface | None, str]:
+    from scipy import special
+
+    n_trials, total, n_with = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
+    counted = f"{total:,} trainings of {n_trials:,} trials"
+    if n_with in (0, total):
+        which = "none" if n_with == 0 else "all"
+        return None, f"{which} of {counted} {ending.verb}: there is no boundary to fit"
+    if x.low == x.high or y.low == y.high:
+        same = x.name if x.low == x.high else y.name
+        return None, f"{same} is the same in {counted}: there is no plane to fit"
+    places = np.column_stack([x.scaled(trials.x), y.scaled(trials.y)])
+    if n_trials < _FEWEST_TRIALS or np.linalg.matrix_rank(np.column_stack([np.ones(n_trials), places])) < 3:
+        return None, f"too few for a model ({counted} in too few places of the plane)"
+    logit = fit_logit(places, trials.n, trials.k, weight)
+    quantile = float(special.stdtrit(max(n_trials - logit.n_effective, 1.0), 0.975))
+    surface = Surface(x, y, logit, quantile, binned_residuals(trials, logit.held_out_T, weight))
+    terms = f"{logit.n_effective:.0f} effective terms, chosen by held-out trials"
+    note = f"{counted}; logit P({ending.label}) by {terms}"
+    if not surface.fits:
+        worst = max(surface.residuals, key=lambda cell: cell.off)
+        n_off = sum(cell.is_off for cell in surface.residuals)
+        shares = f"{worst.k / worst.n:.2f} observed, {worst.expected / worst.n:.2f} expected"
+        cells = f"{n_off} of {len(surface.residuals)} cells of the residuals, at worst {shares}"
+        note = f"the surface does not fit, so no border is drawn from it ({cells}); {note}"
+    return surface, note
 
 
 def _axis(specs: Sequence[Sweep], name: str, values: Floats) -> PlaneAxis:

@@ -14,7 +14,7 @@ Axes: T trial, G grid.
 Source: Gelman et al. 2000 (binned residuals).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,8 +22,7 @@ import numpy as np
 from contourpy import contour_generator
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, Ending
-from attnsweep.search_spaces.surface import Floats, SmoothLogit, expit, fit_logit
+from attnsweep.search_spaces.surface import Floats, SmoothLogit, expit
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,56 +90,38 @@ class ResidualBin:
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
-    n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
-    cells = []
-    for x_low, x_high, in_column in _cells(trials.x, n_bins):
-        for y_low, y_high, in_row in _cells(trials.y[in_column], n_bins):
-            cells.append(((x_low, x_high, y_low, y_high), np.flatnonzero(in_column)[in_row]))
-    false_alarm = _FALSE_ALARM / len(cells)
-    return tuple(_cell(ends, trials, expected, weight, inside, false_alarm) for ends, inside in cells)
-
-
-def _cell(
-    ends: tuple[float, float, float, float],
-    trials: TrialCounts,
-    expected: Floats,
-    weight: Floats,
-    inside: NDArray[np.int64],
-    false_alarm: float,
-) -> ResidualBin:
     from scipy import special
 
-    n, k, share, weight = trials.n[inside], trials.k[inside], expected[inside], weight[inside]
-    residual = weight * (k / n - share)
-    independent = (np.square(weight) / n * share * (1 - share)).sum()
-    between = len(inside) * residual.var(ddof=1) if len(inside) > 1 else 0.0
-    spread = float(np.sqrt(max(between, independent)))
-    is_judged = len(inside) > 1 and spread > 0
-    most = float(special.stdtrit(len(inside) - 1, 1 - false_alarm / 2)) if is_judged else 0.0
-    off = (abs(residual.sum()) - most * spread) / weight.sum() if is_judged else 0.0
-    return ResidualBin(
-        *ends,
-        n_trials=len(inside),
-        n=int(n.sum()),
-        k=int(k.sum()),
-        expected=float((n * share).sum()),
-        z=float(residual.sum() / spread) if is_judged else None,
-        off=max(float(off), 0.0),
-    )
+    n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
+    cells = []
+    for x_low, x_high, in_column in _ranges(trials.x, n_bins):
+        for y_low, y_high, in_row in _ranges(trials.y[in_column], n_bins):
+            cells.append(((x_low, x_high, y_low, y_high), np.flatnonzero(in_column)[in_row]))
+    bins = []
+    for ends, inside in cells:
+        n, k, share, w = trials.n[inside], trials.k[inside], expected[inside], weight[inside]
+        residual, size = w * (k / n - share), len(inside)
+        between = size * residual.var(ddof=1) if size > 1 else 0.0
+        spread = float(np.sqrt(max(between, (np.square(w) / n * share * (1 - share)).sum())))
+        z, off = None, 0.0
+        if size > 1 and spread > 0:
+            most = float(special.stdtrit(size - 1, 1 - _FALSE_ALARM / len(cells) / 2))
+            z, off = float(residual.sum() / spread), float((abs(residual.sum()) - most * spread) / w.sum())
+        counts = size, int(n.sum()), int(k.sum()), float((n * share).sum())
+        bins.append(ResidualBin(*ends, *counts, z, max(off, 0.0)))
+    return tuple(bins)
 
 
-def _cells(values: Floats, n_bins: int) -> Sequence[tuple[float, float, NDArray[np.bool_]]]:
-    """Up to `n_bins` ranges of about equally many values."""
+def _ranges(values: Floats, n_bins: int) -> Iterator[tuple[float, float, NDArray[np.bool_]]]:
+    """Up to `n_bins` of about equally many values."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
-    if len(edges) == 1:
-        return [(float(edges[0]), float(edges[0]), np.ones(len(values), bool))]
+    edges = np.append(edges, edges) if len(edges) == 1 else edges
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    ranges = ((edges[at], edges[at + 1], place == at) for at in range(len(edges) - 1))
-    return [(float(low), float(high), inside) for low, high, inside in ranges if inside.any()]
+    for at in np.unique(place):
+        yield float(edges[at]), float(edges[at + 1]), place == at
 
 
 _GRID = 101
-_FEWEST_TRIALS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,33 +189,3 @@ class Surface:
         probability = self.grid[2]
         lines = map(np.array, contour_generator(axis, axis, probability).lines(0.5))
         return [np.column_stack([self.x.values(line[:, 0]), self.y.values(line[:, 1])]) for line in lines]
-
-
-def fit_surface(
-    x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
-) -> tuple[Surface | None, str]:
-    from scipy import special
-
-    n_trials, total, n_with = len(trials.n), int(trials.n.sum()), int(trials.k.sum())
-    counted = f"{total:,} trainings of {n_trials:,} trials"
-    if n_with in (0, total):
-        which = "none" if n_with == 0 else "all"
-        return None, f"{which} of {counted} {ending.verb}: there is no boundary to fit"
-    if x.low == x.high or y.low == y.high:
-        same = x.name if x.low == x.high else y.name
-        return None, f"{same} is the same in {counted}: there is no plane to fit"
-    places = np.column_stack([x.scaled(trials.x), y.scaled(trials.y)])
-    if n_trials < _FEWEST_TRIALS or np.linalg.matrix_rank(np.column_stack([np.ones(n_trials), places])) < 3:
-        return None, f"too few for a model ({counted} in too few places of the plane)"
-    logit = fit_logit(places, trials.n, trials.k, weight)
-    quantile = float(special.stdtrit(max(n_trials - logit.n_effective, 1.0), 0.975))
-    surface = Surface(x, y, logit, quantile, binned_residuals(trials, logit.held_out_T, weight))
-    terms = f"{logit.n_effective:.0f} effective terms, chosen by held-out trials"
-    note = f"{counted}; logit P({ending.label}) by {terms}"
-    if not surface.fits:
-        worst = max(surface.residuals, key=lambda cell: cell.off)
-        n_off = sum(cell.is_off for cell in surface.residuals)
-        shares = f"{worst.k / worst.n:.2f} observed, {worst.expected / worst.n:.2f} expected"
-        cells = f"{n_off} of {len(surface.residuals)} cells of the residuals, at worst {shares}"
-        note = f"the surface does not fit, so no border is drawn from it ({cells}); {note}"
-    return surface, note

@@ -1,9 +1,8 @@
 """Bins of a parameter's values, and groups of trials by the bins of parameters.
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
-choice. Rates have *fine* bins: all bins are halved repeatedly, on the scale of the axis, as long as they keep enough
-trials. What counts is the median, over trials, of the number of trials in the same bin. If T trials have a value, the
-median has to be at least 25, and at least
+choice. Rates have *fine* bins: each coarse one is divided into 2, 4, 8 ... equal parts on the scale of the axis. If T
+trials have a value, they would be spread evenly over no more bins than leave each at least 25 trials, and at least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
 - T^(3/4) / sqrt(2) on each axis for the cells of two parameters: about sqrt(T) / 2 trials in a cell, and an interval of
@@ -11,8 +10,7 @@ median has to be at least 25, and at least
 
 With these powers the interval of a bin and the width of the bin shrink together, which is the best that averages over
 bins can do for a rate that changes smoothly (Stone 1982). The bins depend on the trials' parameters, never on how they
-ended, so intervals keep their coverage. Halving ends where it separates no more trials, as on a grid, and at 64 bins,
-or 32 along each axis of a plane.
+ended, so intervals keep their coverage.
 
 Source: Stone 1982, The Annals of Statistics 10 (the rates of convergence).
 """
@@ -35,8 +33,7 @@ from attnsweep.workloads.errors import UserError
 
 _MOST_LINEAR_BINS = 5
 _FEWEST_TRIALS = 25
-"""Bins are halved only while a typical bin keeps this many trials: the interval of its rate is then at most +- 0.2."""
-_MOST_BINS = 64
+"""The interval of a bin's rate is then at most +- 0.2."""
 _MOST_VALUES = 8
 """Up to this many distinct numbers get a bin each."""
 _MANYFOLD = 10.0
@@ -89,7 +86,7 @@ def has_bin(dimension: Varied, value: object) -> bool:
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
     """From the range alone: decades, up to five equal parts of a linear range, or one bin per choice."""
     if isinstance(dimension, Categorical) or not dimension.log:
-        return _equal(dimension, _MOST_LINEAR_BINS)
+        return _divided(dimension, _MOST_LINEAR_BINS)
     powers = range(math.floor(math.log10(dimension.low)), math.ceil(math.log10(dimension.high)) + 1)
     decades = (float(f"1e{power}") for power in powers)
     low, high = _ends(dimension)
@@ -98,59 +95,40 @@ def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
 
 def fine_bins(dimension: Varied, values: Sequence[object]) -> Bins:
     """For a rate by one parameter: the more trials, the narrower."""
-    return _halved(dimension, values, len(values) ** (2 / 3), _MOST_BINS)
+    return _finer(dimension, values, len(values) ** (2 / 3))
 
 
 def cell_bins(dimension: Varied, values: Sequence[object]) -> Bins:
     """For one of two parameters, whose cells have rates: the more trials, the narrower."""
-    return _halved(dimension, values, len(values) ** (3 / 4) / math.sqrt(2), _MOST_BINS // 2)
+    return _finer(dimension, values, len(values) ** (3 / 4) / math.sqrt(2))
 
 
 def equal_bins(n: int | None, otherwise: Binning) -> Binning:
     """`n` equal parts of a range, on the scale of its axis; `otherwise` without `n`."""
-    return otherwise if n is None else lambda dimension, _: _equal(dimension, n)
+    return otherwise if n is None else lambda dimension, _: _divided(dimension, n)
 
 
-def _equal(dimension: Varied, n: int) -> Bins:
+def _finer(dimension: Varied, values: Sequence[object], fewest: float) -> Bins:
+    coarse = coarse_bins(dimension)
+    n_parts = len(values) / (max(fewest, _FEWEST_TRIALS) * len(coarse))
+    # Finer bins than values, as on a grid, would be empty.
+    return _divided(dimension, min(2 ** int(math.log2(max(n_parts, 1))), -(-len(set(values)) // len(coarse))), coarse)
+
+
+def _divided(dimension: Varied, n: int, coarse: Bins | None = None) -> Bins:
+    """Each of the bins, or else the range, in `n` equal parts, or fewer where it has fewer whole numbers."""
     if isinstance(dimension, Categorical):
         return Bins(dimension)
-    low, high = _ends(dimension)
-    if low == high:
-        return Bins(dimension, (low, high))
-    edges = (np.geomspace if dimension.log else np.linspace)(low, high, n + 1)
-    if isinstance(dimension, Int):
-        edges = np.unique(np.floor(edges + 1e-9))
-    return Bins(dimension, (low, *edges[1:-1].tolist(), high))
+    ends = _ends(dimension) if coarse is None else coarse.edges
+    edges = [ends[0]]
+    for low, high in itertools.pairwise(ends):
+        inner = (np.geomspace if dimension.log else np.linspace)(low, high, max(n, 1) + 1)[1:-1]
+        edges += [*(np.ceil(inner - 1e-09) if isinstance(dimension, Int) else inner).tolist(), high]
+    return Bins(dimension, tuple(dict.fromkeys(edges)) if len(set(edges)) > 1 else tuple(edges[:2]))
 
 
 def _ends(dimension: Float | Int) -> tuple[float, float]:
     return float(dimension.low), float(dimension.high + isinstance(dimension, Int))
-
-
-def _halved(dimension: Varied, values: Sequence[object], fewest: float, most: int) -> Bins:
-    bins = halves = coarse_bins(dimension)
-    if isinstance(dimension, Categorical):
-        return bins
-    n_values, n_parted = len(set(values)), len(set(bins.place(values).tolist()))
-    while n_parted < n_values and 2 * len(halves) <= most:
-        halves = Bins(dimension, _halves(dimension, halves.edges))
-        place = halves.place(values)
-        if np.median(np.bincount(place)[place]) < max(fewest, _FEWEST_TRIALS):
-            break
-        # Halves are used only if they separate more of the drawn values. If they do not, the loop goes on all the same,
-        # because bins that are halved once more may separate more.
-        if len(set(place.tolist())) > n_parted:
-            bins, n_parted = halves, len(set(place.tolist()))
-    return bins
-
-
-def _halves(dimension: Float | Int, edges: tuple[float, ...]) -> tuple[float, ...]:
-    halves = [edges[0]]
-    for low, high in itertools.pairwise(edges):
-        middle = math.sqrt(low * high) if dimension.log else (low + high) / 2
-        middle = max(math.floor(middle), low + 1) if isinstance(dimension, Int) else middle
-        halves += [middle, high] if low < middle < high else [high]
-    return tuple(halves)
 
 
 def _power_label(edge: float) -> str:

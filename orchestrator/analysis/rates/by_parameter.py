@@ -32,36 +32,29 @@ _STUCK = "stuck"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a rate counts: the trainings that end stuck in any way, or those with one outcome.
-
-    Attributes:
-        outcome: An outcome's label, or `stuck` for all outcomes that count as stuck.
-    """
+    """What a rate counts: the trainings with one outcome or, for `stuck`, with any that counts as stuck."""
 
     outcome: str = _STUCK
-    detail: str | None = None
 
     @property
     def condition(self) -> str:
         """The SQL condition that selects these trainings."""
-        outcome = _STUCK if self.outcome == _STUCK else f"outcome = {literal(self.outcome)}"
-        return outcome if self.detail is None else f"{outcome} and outcome_detail = {literal(self.detail)}"
+        return _STUCK if self == STUCK else f"outcome = {literal(self.outcome)}"
 
     @property
     def label(self) -> str:
         """Without underscores."""
-        words = self.outcome.replace("_", " ")
-        return words if self.detail is None else f"{words} ({self.detail.replace('_', ' ')})"
+        return self.outcome.replace("_", " ")
 
     @property
     def share_label(self) -> str:
-        """`stuck rate` or, for example, `share of marginal (mean)`."""
+        """`stuck rate` or, for example, `share of marginal`."""
         return "stuck rate" if self == STUCK else f"share of {self.label}"
 
     @property
     def verb(self) -> str:
-        """`end stuck`, `end as marginal (mean)`."""
-        return f"end {self.label}" if self.outcome == _STUCK else f"end as {self.label}"
+        """`end stuck`, `end as marginal`."""
+        return f"end {self.label}" if self == STUCK else f"end as {self.label}"
 
 
 STUCK = Ending()
@@ -99,19 +92,12 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
     return Question()
 
 
-def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK, detail: str | None = None) -> Ending:
-    if (outcome, detail) == (_STUCK, None):
-        return STUCK
-    seen = connection.execute(f"select distinct outcome, stuck, outcome_detail from trainings where {IS_JUDGED}")
-    rows = seen.fetchall()
+def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK) -> Ending:
+    seen = connection.execute(f"select distinct outcome from trainings where {IS_JUDGED}").fetchall()
     judged = {label for label, outcome_type in outcomes_of(connection).items() if outcome_type.is_judged}
-    known = sorted({*judged, *(row[0] for row in rows)}, key=outcome_order)
-    none, advice = "no detail: this outcome has none in this sweep", "see docs/outcomes.md"
-    check_known("outcome", outcome, [_STUCK, *known], none, advice)
-    if detail is not None:
-        inside = [row for row in rows if (row[1] if outcome == _STUCK else row[0] == outcome)]
-        check_known("detail", detail, sorted({row[2] for row in inside if row[2]}), none, advice)
-    return Ending(outcome, detail)
+    known = sorted({*judged, *(label for (label,) in seen)}, key=outcome_order)
+    check_known("outcome", outcome, [_STUCK, *known], "", "see docs/outcomes.md")
+    return Ending(outcome)
 
 
 def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:

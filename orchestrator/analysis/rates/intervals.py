@@ -196,13 +196,8 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 def rate_interval(
     share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
 ) -> tuple[float, float]:
-    """The 95% interval of a share over several trials.
-
-    Args:
-        n: The effective number of trainings.
-        trials_T2: (n_trials, 2) the number of trainings of each trial, and the number of those with the property.
-        n_once: The effective number if each trial counts once; default the number of trials.
-    """
+    """The 95% interval of a share over several trials with these (n, k), for an effective number `n` of trainings;
+    `n_once`: that number if each trial counts once, by default the number of trials."""
     n_of_trial, k_of_trial = trials_T2.T
     n_unlike = min((k_of_trial > 0).sum(), (k_of_trial < n_of_trial).sum())
     is_estimated = 0 < share < 1 and n_of_trial.max() > 1
@@ -212,7 +207,7 @@ def rate_interval(
 
 
 def exact_interval(k: int, n: int) -> tuple[float, float]:
-    """Returns the exact (Clopper-Pearson) 95% interval of a share `k / n`; one-sided if `k` is 0 or `n`."""
+    """Clopper and Pearson's of a share `k / n`; one-sided if `k` is 0 or `n`."""
     low, high = _exact(k / n, n) if 0 < k < n else (0.0, 1.0)
     last = NormalDist().cdf(-_Z) ** (1 / n)
     return (last if k == n else low, 1 - last if k == 0 else high)
@@ -226,7 +221,7 @@ def _exact(share: float, n: float) -> tuple[float, float]:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share; `n`, the number of trainings, need not be whole."""
+    """Wilson's score interval of a share; `n` need not be whole."""
     shift = _Z**2 / (2 * n)
     centre = (share + shift) / (1 + 2 * shift)
     half = math.sqrt(2 * shift * share * (1 - share) + shift**2) / (1 + 2 * shift)

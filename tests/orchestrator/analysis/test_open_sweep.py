@@ -23,17 +23,15 @@ BY = ("init_sigma", "n_categories")
 
 
 def _trials(n: int) -> list[Rows]:
-    """Marginal with the detail `mean` or `shift`; degenerate zeros only at small sigma and 4 categories."""
+    """Degenerate zeros only at small sigma and 4 categories."""
     rng, trials = np.random.default_rng(1), []
     for number in range(n):
         sigma, categories = float(10 ** rng.uniform(-4, 0)), (4, 8)[number % 2]
         zero = 0.7 if sigma < 0.01 and categories == 4 else 0.1
-        rows = trial_rows(
+        trials.append(trial_rows(
             number, rng.choice(ENDS, 4, p=[0.7 - zero, zero, 0.2, 0.1]).tolist(), param_init_sigma=sigma,
             param_n_categories=categories, param_learning_rate=0.01, param_n_steps=8, onset_step=4, before_onset_step=3,
-        )  # fmt: skip
-        details = {"marginal": ("mean", "shift")[number % 3 == 0], "degenerate_zero": "mean"}
-        trials.append([row | {"outcome_detail": details.get(row["outcome"])} for row in rows])
+        ))  # fmt: skip
     return trials
 
 
@@ -83,7 +81,6 @@ def test_rates_by_any_parameter_and_their_figure(sweep: SweepData) -> None:
     [
         ({}, "stuck"),
         ({"outcome": "solved"}, "outcome = 'solved'"),
-        ({"outcome": "marginal", "detail": "mean"}, "outcome = 'marginal' and outcome_detail = 'mean'"),
     ],
 )
 def test_the_rate_of_an_outcome_is_that_of_its_trainings(
@@ -211,9 +208,6 @@ def test_several_sweeps_are_read_as_one(tmp_path: Path, sweep: SweepData) -> Non
 MISTAKES: dict[str, Callable[[SweepData], object]] = {
     "outcome: got 'marginl', expected one of stuck, solved, .*; did you mean marginal?": (
         lambda sweep: sweep.stuck_rates(outcome="marginl")
-    ),
-    "detail: got 'men', expected one of mean, shift; did you mean mean?": (
-        lambda sweep: sweep.phase_diagram(*BY, outcome="marginal", detail="men")
     ),
     "parameter: got 'n_categores', .*; did you mean n_categories?": (
         lambda sweep: sweep.phase_diagram("init_sigma", "n_categores")

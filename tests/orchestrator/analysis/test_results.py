@@ -46,11 +46,11 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
     sweep_on_disk(tmp_path / "sweep", spec, *trials)
     with Ledger(tmp_path / "sweep").connect() as connection:
         fewest_stuck = present(read_preferred(connection, spec).best)
-        assert (fewest_stuck.trial, fewest_stuck.value) == (2, 0.0)
+        assert (fewest_stuck["trial"], fewest_stuck["value"]) == (2, 0.0)
         least_loss = present(read_preferred(connection, spec.but(objective=LossQuantile())).best)
-        assert (least_loss.trial, least_loss.value, least_loss.rate.k) == (0, 0.1, 4)
+        assert (least_loss["trial"], least_loss["value"], least_loss["rate"].k) == (0, 0.1, 4)
         most_loss = present(read_preferred(connection, spec.but(objective=LossQuantile(direction="maximize"))).best)
-        assert (most_loss.trial, most_loss.parameters["init_sigma"]) == (1, 0.5)
+        assert (most_loss["trial"], most_loss["parameters"]["init_sigma"]) == (1, 0.5)
 
 
 def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None:
@@ -112,17 +112,17 @@ def preferred(path: Path, **changes: object) -> Preferred:
 def test_trials_that_no_other_beats_are_on_the_front_the_best_in_the_first_objective_first(tmp_path: Path) -> None:
     found = preferred(tmp_path / "s", objective=OF_TWO)
     assert found.best is None
-    assert [each.trial for each in present(found.front)] == [0, 4, 1, 2]
-    assert present(found.front)[2].values == {"rate of solved": 0.5, "loss_quantile": 0.1}
-    assert present(found.front)[2].parameters["init_sigma"] == 0.2
-    assert list(found.sentences()) == ["4 of 5 trials are on the Pareto front"]
+    assert [each["trial"] for each in present(found.front)] == [0, 4, 1, 2]
+    assert present(found.front)[2]["values"] == {"rate of solved": 0.5, "loss_quantile": 0.1}
+    assert present(found.front)[2]["parameters"]["init_sigma"] == 0.2
+    assert list(found.sentences()) == ["4 of 5 trials are on the Pareto front: #0, #4, #1, #2"]
 
 
 def test_a_trial_beyond_a_constraint_is_neither_best_nor_on_the_front(tmp_path: Path) -> None:
     of_two = preferred(tmp_path / "two", objective=OF_TWO, constraints="stuck_rate <= 0.25")
-    assert [each.trial for each in present(of_two.front)] == [0, 4, 1]
+    assert [each["trial"] for each in present(of_two.front)] == [0, 4, 1]
     assert next(iter(of_two.sentences())) == "4 of 5 trials meet the constraints: stuck_rate <= 0.25"
     of_one = preferred(tmp_path / "one", objective=LossQuantile(), constraints=["stuck_rate <= 0.25"])
-    assert (present(of_one.best).trial, of_one.front, of_one.n_feasible) == (1, None, 4)
+    assert (present(of_one.best)["trial"], of_one.front, of_one.n_feasible) == (1, None, 4)
     none = preferred(tmp_path / "none", constraints=["solved_rate >= 0.5", "loss_quantile <= 0.01"])
     assert (none.best, none.n_feasible) == (None, 0)

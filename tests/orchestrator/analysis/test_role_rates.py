@@ -9,7 +9,7 @@ from scipy import stats
 
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.role_emergence import role_rates, role_rates_by
+from attnsweep.orchestrator.analysis.role_emergence import role_rates
 from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -17,14 +17,13 @@ from attnsweep.search_spaces import Sequential, Sweep
 from tests.orchestrator import head_rows as made_up
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
-from tests.present import present
 
 SPEC = small_sweep("roles", workload="translation", trials=6)
 
 
-def _rates(directory: SweepDirectory, *, any_layer: bool = False) -> dict[tuple[int | None, str], Row]:
+def _rates(directory: SweepDirectory) -> dict[tuple[int | None, str], Row]:
     with Ledger(directory.place).connect() as connection:
-        found = role_rates(connection, directory.spec, any_layer=any_layer).to_pylist()
+        found = role_rates(connection, directory.spec).to_pylist()
     return {(each["layer"], each["role"]): each for each in found}
 
 
@@ -87,34 +86,6 @@ def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -
             assert rate["head_share"] == pytest.approx(with_role / heads)
             assert 0 < n < 24
         assert {rate["k"] for (_, role), rate in rates.items() if role == "rare_token"} == {0}
-        for role in ("positional", "syntactic"):
-            anywhere = _rates(random_sweep, any_layer=True)[None, role]
-            [(n, k, heads, with_role)] = connection.execute(
-                _COUNTED.format(by="", layer="0", role=role, where="")
-            ).fetchall()
-            assert (anywhere["n"], anywhere["k"]) == (n, k)
-            assert anywhere["head_share"] == pytest.approx(with_role / heads)
-
-
-def test_rates_by_parameter_are_those_of_an_independent_query(random_sweep: SweepDirectory) -> None:
-    with Ledger(random_sweep.place).connect() as connection:
-        rows = role_rates_by(connection, SPEC).to_pylist()
-        sql = _COUNTED.format(
-            by="floor(log10(param_init_sigma)) as decade,", layer="layer", role="positional", where="and layer = 1"
-        )
-        expected = {f"1e{int(d)}..1e{int(d) + 1}": (n, k) for d, n, k, *_ in connection.execute(sql).fetchall()}
-    sigma = [row for row in rows if (row["layer"], row["role"], row["parameter"]) == (1, "positional", "init_sigma")]
-    assert {row["bin"]: (row["n"], row["k"]) for row in sigma if row["n"]} == expected
-    assert len(expected) > 1
-
-
-def test_a_trial_without_a_training_that_counts_is_in_no_bin(tmp_path: Path) -> None:
-    trainings = [trial_rows(0, ["solved"] * 2), trial_rows(1, ["diverged"] * 2), trial_rows(2, ["solved"] * 2)]
-    heads = [row for rows in trainings[:2] for each in rows for row in made_up.head_rows(each, {(0, 0): "pppp"})]
-    directory = sweep_with_heads(tmp_path / "s", SPEC, trainings, heads)
-    with Ledger(directory.place).connect() as connection:
-        rows = role_rates_by(connection, SPEC).to_pylist()
-    assert {(row["n_trials"], row["n"]) for row in rows} == {(0, 0), (1, 2)}
 
 
 def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> None:
@@ -135,8 +106,6 @@ def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_pa
     rate, mean = _rates(directory)[0, "positional"], (1 + 1 / 12) / 2
     assert (rate["n"], rate["k"]) == (14, 3)
     assert (rate["share"], rate["head_share"], rate["curve"][-1]["share"]) == pytest.approx((mean, mean, mean))
-    [by_sigma, *_] = [row for row in present(_results(directory).role_rates_by) if row["n_trials"]]
-    assert by_sigma["share"] == pytest.approx(mean)
     data = open_sweep(directory.place)
     for by in (None, "layer"):
         assert data.emergence("positional", by=by)["curve"][0].as_py()[-1]["share"] == pytest.approx(mean)

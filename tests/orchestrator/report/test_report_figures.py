@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnsweep.orchestrator.report.charts import alone, linear_axis, log_axis, share_axis, step_axis
-from attnsweep.orchestrator.report.figures import Section, draw_overview, draw_sweep
+from attnsweep.orchestrator.report.figures import Section, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.search_spaces import Categorical, Int
 from attnsweep.workloads.vocabulary import OUTCOMES
@@ -56,8 +56,8 @@ def _titles(drawing: ElementTree.Element, tag: str) -> list[tuple[ElementTree.El
 
 
 def test_each_figure_is_a_file_of_its_own_with_finite_numbers(reports: tuple[SweepReport, SweepReport]) -> None:
-    pictures = [*draw_sweep(reports[0]), *draw_sweep(reports[1]), draw_overview(reports)]
-    assert {each.section for each in pictures} == {"phase", "rates", "curves", "heads", "sweeps"}
+    pictures = [*draw_sweep(reports[0]), *draw_sweep(reports[1])]
+    assert {each.section for each in pictures} == {"phase", "rates", "curves", "heads"}
     for each in pictures:
         root = ElementTree.fromstring(alone(each.svg))
         assert root.tag == "{http://www.w3.org/2000/svg}svg"

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.report.page import make_report, write_report
-from attnsweep.orchestrator.report.sweep_report import read_sweep_report
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.search_spaces import Sequential
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.conftest import Command
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
@@ -88,7 +86,6 @@ def test_several_sweeps(tmp_path: Path) -> None:
     assert [row[4] for row in rows] == ["4", "4"]
     assert [row[5][:4] for row in rows] == ["0.50", "0.50"]
     assert {each.attributes["id"] for each in page.all("main") if "id" in each.attributes} == {"sweep-1", "sweep-2"}
-    assert (tmp_path / "both_figures" / "stuck_rate_by_sweep.svg").exists()
     assert (tmp_path / "both_figures" / "2_curves_solved.svg").exists()
 
 
@@ -105,24 +102,7 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
     assert rows["positional"][2:4] == ["4", "2"]
     assert rows["positional"][5] == "25.0%"
     assert rows["syntactic"][2:4] == ["4", "2"]
-    assert {"head_roles", "emergence_layer_0"} <= {each.name for each in made.pictures}
-
-
-@pytest.mark.slow
-def test_roles_have_one_share_of_heads_in_a_report(tmp_path: Path) -> None:
-    """Intervals agree between table and figure, also with sequential replicates."""
-    trials = [
-        trial_rows(0, ["solved"] * 2, param_init_sigma=0.05),
-        trial_rows(1, ["solved"] * 8, param_init_sigma=0.05),
-    ]
-    timelines = ({(0, 0): "...."}, {(0, 0): "..pp"})
-    heads = [row for rows in trials for each in rows for row in head_rows(each, timelines[each["trial"]])]
-    spec = small_sweep("heads", trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
-    directory = sweep_with_heads(tmp_path / "sweep", spec, trials, heads)
-    report = read_sweep_report(directory)
-    (rate,) = [row for row in report.tables["roles"] if row["role"] == "positional"]
-    (composition,) = [row for row in report.tables["composition"] if row["role"] == "positional"]
-    assert rate["head_share"] == composition["share"] == 0.5
+    assert "emergence_layer_0" in {each.name for each in made.pictures}
 
 
 @pytest.mark.slow

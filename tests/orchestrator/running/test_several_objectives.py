@@ -71,9 +71,8 @@ def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_
         assert [metrics["objective/rate of stuck"], metrics["objective/loss_quantile 0.9"]] == values
         assert metrics["constraints_met"] == (excess["loss_quantile <= 0.95"] <= 0)
     made = make_report([tmp_path / "s"])
-    page, pictures = made.text, made.pictures
+    page = made.text
     assert f"{len(stored['pareto_front'])} of 6 complete trials meet the constraints and are on the front" in page
-    assert "pareto_front" in [each.name for each in pictures]
     screen = io.StringIO()
     summary.print(Console(file=screen, width=200))
     assert f"{stored['feasible_trials']} of 6 trials meet the constraints: loss_quantile <= 0.95" in screen.getvalue()

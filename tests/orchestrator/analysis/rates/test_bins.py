@@ -63,7 +63,7 @@ def test_bins_end_where_the_range_does() -> None:
         (Categorical(choices=("a", "b")), ["a", "b"] * 3000, ["a", "b"]),
     ],
 )
-def test_halving_ends_where_it_parts_no_more_trials(dimension: Varied, values: list[object], labels: list[str]) -> None:
+def test_bins_are_no_more_than_values(dimension: Varied, values: list[object], labels: list[str]) -> None:
     bins = fine_bins(dimension, values)
     assert _labels(bins) == labels
     assert sum(_sizes(bins, values)) == len(values)
