@@ -114,11 +114,11 @@ def run(
     place = place_of(new_directory(sweep.name, directory), "--dir")
 
     code = code_for(spec, sweep)
-    from attnsweep.orchestrator.running.session import run_or_resume, run_sweep
+    from attnsweep.orchestrator.running.session import run_sweep
 
-    start = run_or_resume if or_resume else run_sweep
+    screen, earlier = console(stderr=True), warm_starts or ()
     with telling_faults(on_failure):
-        summary = start(sweep, place, resources, console(stderr=True), code, annotation, warm_starts or (), shard)
+        summary = run_sweep(sweep, place, resources, screen, code, annotation, earlier, shard, or_resume=or_resume)
     # Those that an earlier `run` named, too.
     kept = {*annotation.keep_weights, *summary.directory.keep_weights}
     conclude(summary, began, kept, on_finish, on_failure, report=not no_report, as_json=as_json)

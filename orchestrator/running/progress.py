@@ -29,7 +29,7 @@ class ProgressDisplay:
         self._n_trials, self._n_trainings = spec.trials, spec.trials * most_wanted(spec.replicates)
         self._at_most = "" if isinstance(spec.replicates, int) else "at most "
         self._complete_before = frozenset(complete_among(done, spec.replicates))
-        self._n_told, self._n_done = len(self._complete_before), done.num_rows
+        self._n_told, self._n_done = len(self._complete_before), int(done.num_rows)
         self._outcomes = Counter[str](done["outcome"].to_pylist())
         self._packs: Sequence[PackUnderWay] = ()
         self._n_before = self._work_before = float(self._n_done)

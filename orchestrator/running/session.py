@@ -76,6 +76,8 @@ def run_sweep(
     annotation: Annotation = _NOTHING_TO_REMEMBER,
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard | None = None,
+    *,
+    or_resume: bool = False,
 ) -> Summary:
     """Runs a new sweep in a new directory.
 
@@ -87,6 +89,8 @@ def run_sweep(
         annotation: A note and tags to store with the sweep.
         warm_starts: Finished sweeps whose trials the sampler gets before its first draw.
         shard: The trials that this driver owns; `None` for all.
+        or_resume: Continue the sweep if the directory holds it, so that a scheduler can repeat the same command. The
+            call then waits some minutes for the lock of a driver that was killed on another machine.
 
     Returns:
         The summary of the sweep; its `finished` is false if a signal ended the run early.
@@ -100,6 +104,10 @@ def run_sweep(
     tracking_uri()
     refuse_while_loading()
     workload = load_workload(spec.workload, code)
+    if or_resume and SweepDirectory.is_there(where):
+        found = SweepDirectory.open(where)
+        check_same(resolved(spec, workload), user_code_of(workload), shard, warm_starts, found)
+        return resume_sweep(found.place, resources, console, patience=PREDECESSOR_SECONDS)
     SweepDirectory.check_new(where)
     if shard is not None:
         check_shard(spec, shard)
@@ -129,34 +137,6 @@ def run_sweep(
         with _resumable(directory, run), _writer(directory, workload, run) as writer:
             rows = Ledger(directory.place).trainings(columns=["sweep", *JUDGING_COLUMNS])
             return _train(run, directory, directory, workload, writer, rows, start_pool)
-
-
-def run_or_resume(
-    spec: Sweep,
-    where: PlaceName,
-    resources: Resources,
-    console: Console,
-    code: UserCode | None = None,
-    annotation: Annotation = _NOTHING_TO_REMEMBER,
-    warm_starts: Sequence[PlaceName] = (),
-    shard: Shard | None = None,
-) -> Summary:
-    """Runs a sweep, or continues it if the directory holds it, so that a scheduler can repeat the same command.
-
-    If a driver that was killed on another machine still holds the sweep's lock, the call waits some minutes until the
-    lock expires.
-
-    Raises:
-        UserError: As for `run_sweep` and `resume_sweep`; also if the directory holds a sweep with another spec.
-        PoolError, SweepError: As for `run_sweep` and `resume_sweep`.
-    """
-    if not SweepDirectory.is_there(where):
-        return run_sweep(spec, where, resources, console, code, annotation, warm_starts, shard)
-    workload = load_workload(spec.workload, code)
-    check_same(
-        resolved(spec, workload), user_code_of(workload), shard, warm_starts, directory := SweepDirectory.open(where)
-    )
-    return resume_sweep(directory.place, resources, console, patience=PREDECESSOR_SECONDS)
 
 
 def resume_sweep(
@@ -247,7 +227,7 @@ def _resumable(directory: SweepDirectory, run: _Run) -> Iterator[None]:
     try:
         yield
     except (OSError, StoreError, DamagedFileError, PoolError) as error:
-        # The fault lies with the storage or the trainers. Once it is repaired, the sweep can be continued.
+        # Once the storage or the cluster is repaired, the sweep can be continued.
         raise SweepError(in_words(error), directory.place) from error
     except KeyboardInterrupt:
         # A second Ctrl-C, or one before the loop starts or after it has ended.

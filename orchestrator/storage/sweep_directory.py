@@ -46,16 +46,14 @@ class Extension(Record):
 
     def of(self, spec: Sweep) -> Sweep:
         """Raises UserError if a `Sequential` rule or a pruner has counted on the replicates that trials have."""
-        if self.replicates and not isinstance(spec.replicates, int):
-            expected = f"a sweep with a fixed number of replicates, but in this sweep a rule decides: {spec.replicates}"
-            fix = "add trials, or run a new sweep with another rule"
-            raise UserError("--replicates", given=f"+{self.replicates}", expected=expected, fix=fix)
-        if self.replicates and spec.pruner is not None:
-            expected = "a sweep without a pruner, because the pruner has judged trials by their first replicates"
+        replicates = spec.replicates
+        if self.replicates and (spec.pruner is not None or not isinstance(replicates, int)):
+            expected = "a sweep with a fixed number of replicates and no pruner: they have judged trials by theirs"
             fix = "add trials, or run a new sweep with more replicates"
             raise UserError("--replicates", given=f"+{self.replicates}", expected=expected, fix=fix)
-        more = {"replicates": spec.replicates + self.replicates} if self.replicates else {}  # type: ignore[operator]
-        return spec.but(trials=spec.trials + self.trials, **more) if self.trials or more else spec
+        if isinstance(replicates, int):
+            replicates += self.replicates
+        return spec.but(trials=spec.trials + self.trials, replicates=replicates)
 
     def retrying(self, failed: Iterable[tuple[int, int]]) -> "Extension":
         """`failed`: (trial, replicate)."""
@@ -135,8 +133,7 @@ class SweepDirectory(Record):
             fields: Further fields of the record.
 
         Raises:
-            UserError: If the directory holds another sweep, or anything else, or cannot be written. Of several
-                concurrent processes exactly one creates its sweep.
+            UserError: If the directory holds anything or cannot be written. Of concurrent processes one succeeds.
             SpecError: If the spec cannot be stored in a file.
         """
         place = place_of(where, "--dir")
@@ -150,7 +147,6 @@ class SweepDirectory(Record):
             text = _RECORD.text(directory)
             _RECORD.parse(text)
         except ValueError as error:
-            # A record that could not be read back later is refused here, before anything is written.
             expected = "a sweep whose texts and paths are UTF-8, so that it can be stored in a file"
             fix = f"correct the text, or rename the file that it names ({reason_of(error)})"
             raise SpecError("SPEC", given=spec.name, expected=expected, fix=fix) from error
@@ -167,11 +163,11 @@ class SweepDirectory(Record):
         return directory
 
     @classmethod
-    def open(cls, where: PlaceName) -> Self:
+    def open(cls, where: PlaceName) -> "SweepDirectory":
         """Raises UserError if there is no record, or it is damaged."""
         place = place_of(where)
         try:
-            return _RECORD.read(place).but(place=place)  # type: ignore[return-value]
+            return _RECORD.read(place).but(place=place)
         except (FileNotFoundError, NotADirectoryError) as error:
             expected = f"a sweep directory, which contains a file {SWEEP_FILE}"
             fix = nearest(place, SWEEP_FILE, f"give the directory that `attnsweep run` printed ({error.strerror})")
@@ -236,7 +232,7 @@ class SweepDirectory(Record):
     def stages(self) -> tuple[int, ...]:
         """Replicates per trial at the start and after each addition; empty with a `Sequential` rule.
 
-        If the sampler has already been told a trial's value, added replicates do not change this value.
+        A value that the sampler has been told stays.
         """
         first = self.given.replicates
         added = [extension.replicates for extension in self.extensions if extension.replicates]

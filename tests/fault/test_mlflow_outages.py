@@ -200,7 +200,6 @@ def test_a_server_that_dies_for_good_leaves_the_rest_to_mlflow_sync(
     assert summary.mlflow.startswith("lacks some of the sweep: --tracking-uri: got ")
     assert "ConnectionRefusedError" in summary.mlflow
     assert f"once it answers: attnsweep mlflow-sync {path}" in summary.mlflow
-    assert f"MLflow   {summary.mlflow}" in summary.next_steps(str(path))
     assert 0 < n_there < N_TRIALS
 
     store.server.start()

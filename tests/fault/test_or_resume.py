@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.session import run_or_resume
+from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.locks import Lock
@@ -27,7 +27,8 @@ pytestmark = pytest.mark.usefixtures("no_mlflow")
 
 
 def _repeat(spec: Sweep, path: PlaceName, console: Console | None = None) -> Summary:
-    return run_or_resume(spec, path, Resources(local=True, pack_size=4), console or Console(stderr=True))
+    here = Resources(local=True, pack_size=4)
+    return run_sweep(spec, path, here, console or Console(stderr=True), or_resume=True)
 
 
 @pytest.fixture(scope="module")

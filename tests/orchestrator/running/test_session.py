@@ -13,7 +13,7 @@ from rich.console import Console
 
 from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.session import resume_sweep, run_or_resume
+from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.locks import Lock
@@ -125,7 +125,7 @@ def _while_waiting(path: Path, waiting: Callable[[Console], Summary], other: Cal
 def test_trials_that_another_run_has_added_meanwhile_stay(spec: Sweep, unfinished: Path) -> None:
     summary = _while_waiting(
         unfinished,
-        lambda console: run_or_resume(spec, unfinished, HERE, console),
+        lambda console: run_sweep(spec, unfinished, HERE, console, or_resume=True),
         lambda: resume_sweep(unfinished, HERE, more_trials=3),
     )
     found = SweepDirectory.open(unfinished)

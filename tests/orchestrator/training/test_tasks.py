@@ -15,7 +15,7 @@ def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
     directory = SweepDirectory(
         place=Path("s"),
         sweep="s",
-        spec=SWEEP,
+        given=SWEEP,
         spec_sha256=SWEEP.sha256(),
         defaults={"n_categories": 7},
         provenance={},
@@ -39,7 +39,7 @@ def test_a_training_is_known_by_what_it_is() -> None:
 
 def _seeds(spec: Sweep, trial: int, **values: Value) -> list[int]:
     directory = SweepDirectory(
-        place=Path("s"), sweep="s", spec=spec, spec_sha256=spec.sha256(), defaults={}, provenance={}
+        place=Path("s"), sweep="s", given=spec, spec_sha256=spec.sha256(), defaults={}, provenance={}
     )
     return [each.training.seed for each in tasks_of(directory, CategoryPairsParameters, trial, values, range(3))]
 
