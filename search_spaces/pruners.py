@@ -18,9 +18,6 @@ Kind: TypeAlias = Literal["median", "percentile", "hyperband", "successive_halvi
 class Pruner(Positional):
     """Ends trials early that fall behind: `Pruner("median", n_startup_trials=3)`, with the arguments of Optuna's pruner
     of this name. `patient` wraps another: `Pruner("patient", patience=3, wrapped_pruner={"kind": "median"})`.
-
-    Raises:
-        SpecError: If Optuna refuses the arguments.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -70,7 +70,6 @@ class Sweep(SpecModel):
         curves_every: Keep one in this many probes of each curve; `None` for every probe in sweeps of up to 250,000
             trainings, one in 2 of up to 500,000, and so on.
         storage: An Optuna storage URL instead of the sweep directory's journal; for SQLite with an absolute path.
-        description: One line for `attnsweep specs` and MLflow.
     """
 
     name: str = Field(pattern=SWEEP_NAME)

@@ -32,6 +32,10 @@ def check_sweep(
             raise unknown_parameter(name, given, parameters)
         for value in _extremes(dimension):
             declared[name].accept(value)
+        for branch in [dimension.then, dimension.otherwise] if isinstance(dimension, Conditional) else [dimension]:
+            if isinstance(branch, Categorical) and len({*branch.choices}) < len(branch.choices):
+                expected, fix = "each choice once", "remove the repeated choice"
+                raise SpecError(f"{name}.choices", given=list(branch.choices), expected=expected, fix=fix)
     for name, condition in sweep.conditional().items():
         _refuse(_broken_conditions(name, condition, sweep))
     for name in ONLY_WITH.keys() & sweep.parameters().keys():
