@@ -238,8 +238,7 @@ def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
         for place, family in enumerate(FAMILIES[system]):
             chosen = found.family == family.name
             # Families are spread sideways: many points have the same loss.
-            label = f"{system}, {family.name}: {family.level}"
-            curves.append(Curve(label, found.index[chosen] + 0.1 * place, found.level[chosen], look=_DOTS))
+            curves.append(Curve(family.name, found.index[chosen] + 0.1 * place, found.level[chosen], look=_DOTS))
         labels = {"title": f"system {system}", "xlabel": "Hessian index", "ylabel": "level (share of the zero's)"}
         panels.append(Panel(curves=curves, axes=labels))
     return draw_curves([panels])
