@@ -73,8 +73,8 @@ class Comparison:
             console.print()
             console.print(Text(title))
             table = Table(*(Column(Text(cell)) for cell in header), box=None, header_style="bold")
-            for cells in rows:
-                table.add_row(*map(Text, cells))
+            for own_row in rows:
+                table.add_row(*map(Text, own_row))
             console.print(table)
         for note in self.notes:
             console.print(Text(f"- {note}"))

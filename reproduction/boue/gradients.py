@@ -19,7 +19,7 @@ from torch.nn.functional import gelu
 from attnsweep.reproduction.boue.backward import gradients_by_hand
 from attnsweep.reproduction.boue.counts import Kept, next_logits, random_batch, random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, value_row
-from attnsweep.workloads.attention.attention import Attention, Sight, by_head
+from attnsweep.workloads.attention.attention import Attention, Sight
 from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT, GPTShape
@@ -221,7 +221,7 @@ class MaskThatMultiplies(Attention):
     """The causal mask as equation 13 prints it: logits of later tokens times 0, not minus infinity."""
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        query_BHQC = by_head(self.query(asking_BQD) * self.factor(sight), value_BHKE.shape[1])
+        query_BHQC = self.queries(asking_BQD, sight)
         weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT * (sight.bias_BQK.unsqueeze(1) == 0), -1)
         return self.out((weight_BHQK @ value_BHKE).transpose(1, 2).flatten(2)), weight_BHQK
 

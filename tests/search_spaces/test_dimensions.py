@@ -37,7 +37,7 @@ def _sweep(**space: Any) -> Sweep:
     ("make", "subject"),
     [
         (lambda: Int(1, 2, low=0), "Int"),  # type: ignore[misc]
-        (lambda: Categorical("a", "b"), "Categorical"),  # type: ignore[call-arg,arg-type]
+        (lambda: Categorical("a", "b"), "Categorical"),  # type: ignore[call-arg]
         (lambda: Float(1, 2, step=3), "step"),  # type: ignore[call-arg]
         (lambda: Float(2, 1), "low"),
         (lambda: Float(0, 1, log=True), "low"),
