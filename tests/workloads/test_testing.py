@@ -139,6 +139,6 @@ def test_a_measure_that_draws_from_the_global_generator_is_found() -> None:
 def test_a_loss_that_is_not_one_for_many_trainings_fails_with_one_sentence() -> None:
     workload = AnyModule(STOCK["without"], lambda module: torch.nn.functional.rrelu(module(X), training=True))
     with pytest.raises(
-        AssertionError, match=r"^any_module: a check failed: test_testing\.py, line \d+: got 'a random draw, by"
+        AssertionError, match=r"^any_module: a check failed: test_testing\.py, line \d+: got 'an operation that"
     ):
         check_workload(workload, [AnyParameters()], say=lambda _: None, quick=True)

@@ -104,23 +104,20 @@ def _in_valley(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArr
 REDUCED = VerdictTable(
     (
         Rule.diverged(),
-        Rule.solved("level < `loss_level`: 0.05 (1 - 1/N)/M for system P, 0.01 under softmax, 0.01 Var Y for system C"),
+        Rule.solved(),
         Rule(
             outcome="runaway",
             details=("valley",),
             when=_in_valley,
-            says="system P without softmax: alpha beta < 0, level < 1/N, level > (1 - 1/N)/M",
         ),
         AtLevel(
             outcome="degenerate_zero",
             level="zero",
             when=lambda _, evidence: outcomes.gamma(evidence) < outcomes.STATIONARY_GAMMA,
-            says="that of the predictor 0",
-            also=f"gamma < {outcomes.STATIONARY_GAMMA:g}",
         ),
-        AtLevel(outcome="marginal", level="mean", says="that of the mean category"),
-        AtLevel(outcome="marginal", level="centred_shift", says="that of the centred shift, a saddle"),
-        AtLevel(outcome="marginal", level="marginal", says="that of E[Y given the current category]"),
+        AtLevel(outcome="marginal", level="mean"),  # that of the mean category
+        AtLevel(outcome="marginal", level="centred_shift"),  # that of the centred shift, a saddle
+        AtLevel(outcome="marginal", level="marginal"),  # that of E[Y given the current category]
         Rule.moving(),
     )
 )
@@ -185,31 +182,23 @@ FULL = VerdictTable(
         Rule(
             outcome="diverged",
             when=_diverged,
-            says=f"loss not finite, or test or training loss > {outcomes.DIVERGED_FACTOR:g} E Y^2 and above its own "
-            "start",
         ),
-        Rule.solved("test loss < 0.01 Var Y"),
+        Rule.solved(),
         Rule(
             outcome="overfit",
             when=_overfit,
-            says=f"training loss < {OVERFIT_GAP} test loss, test loss > {OVERFIT_TEST} Var Y, training loss < "
-            f"{OVERFIT_TRAIN} Var Y",
         ),
         Rule(
             outcome="degenerate_zero",
             details=MATCHED,
             which=_nearest,
             when=lambda own, evidence: (_gamma(evidence) < outcomes.STATIONARY_GAMMA) & is_dead(own, evidence),
-            says=f"gamma < {outcomes.STATIONARY_GAMMA:g}, and attention is dead: removing it moves the answers by less "
-            f"than {DEAD_ABLATION} Var Y, or (without softmax) the product of the norms of k, q and v is below "
-            f"{DEAD_PRODUCT}; the detail is the nearest f",
         ),
         Rule(
             outcome="marginal",
             details=MATCHED,
             which=_nearest,
             when=lambda _, evidence: _matches(evidence).min(axis=2) < MATCHES,
-            says=f"the smallest D_f is below {MATCHES}; the detail is the nearest f",
         ),
         Rule.moving(),
     )

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from attnsweep.workloads.conditions import holds
 from attnsweep.workloads.engine.outcomes import (
-    AT_LEVEL,
-    DIVERGED_FACTOR,
     Evidence,
     Label,
     has_diverged,
@@ -18,7 +16,6 @@ from attnsweep.workloads.engine.outcomes import (
     standing,
 )
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
 """From the first training's static parameters and the evidence: where it holds, (n_trainings, n_probes)."""
@@ -56,21 +53,14 @@ class Rule:
 
     Attributes:
         when: A function, or a text such as `accuracy >= 0.99`.
-        says: The condition in words, for the documentation; by default the text of `when`.
         details: The details that the row may give.
         which: Of several details that of each training at each probe, (n_trainings, n_probes).
     """
 
     outcome: str
     when: When
-    says: str = ""
     details: tuple[str, ...] = ("",)
     which: Callable[[Evidence], NDArray[np.str_]] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.says:
-            unnamed = "a condition of the workload's own"
-            object.__setattr__(self, "says", self.when if isinstance(self.when, str) else unnamed)
 
     @classmethod
     def diverged(cls, level: str = "zero") -> Self:
@@ -78,17 +68,12 @@ class Rule:
         return cls(
             outcome="diverged",
             when=lambda _, evidence: has_diverged(evidence.metrics["eval_loss"], evidence.levels[level]),
-            says=f"loss not finite, or above {DIVERGED_FACTOR:g} times `level_{level}` and above its own start",
         )
 
     @classmethod
-    def solved(cls, says: str = "loss below `loss_level`") -> Self:
+    def solved(cls) -> Self:
         """`solved` where the loss is below the workload's level `solved`."""
-        return cls(
-            outcome="solved",
-            when=below_solved,
-            says=says,
-        )
+        return cls(outcome="solved", when=below_solved)
 
     @classmethod
     def moving(cls) -> Self:
@@ -97,7 +82,6 @@ class Rule:
             outcome="plateau",
             details=("moving",),
             when=lambda _, evidence: is_moving(evidence.steps, evidence.metrics["eval_loss"]),
-            says=f"none of these, and the loss fell by more than {MOVING_SHARE:.0%} over the last fifth of the steps",
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
@@ -112,19 +96,12 @@ class Rule:
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
     """A row of a `VerdictTable` that gives an outcome where the loss is at a reference level, which is the detail, with
-    those that the loss does not tell from it: see `standing`.
-
-    Attributes:
-        level: Trainings that have no such level do not get this label.
-        says: The predictor that has this loss, in words, for the documentation.
-        also: The further condition of the row in words, for the documentation.
+    those that the loss does not tell from it: see `standing`. Trainings that have no such level do not get this label.
     """
 
     outcome: str
     level: str
-    says: str
     when: When | None = None
-    also: str = ""
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -161,18 +138,6 @@ class VerdictTable:
         labels, held = [*cases, ("plateau", "")], list(cases.values())
         outcome, detail = (np.select(held, names[:-1], names[-1]) for names in zip(*labels, strict=True))
         return Verdicts(outcome=outcome, detail=detail)
-
-    def markdown(self) -> str:
-        """Formats the table of rules by which trainings get their outcomes as Markdown, for the documentation."""
-        lines = ["| outcome | detail | rule |", "|---|---|---|"]
-        for row in self.rows:
-            says = row.says
-            if isinstance(row, AtLevel):
-                says = f"loss within {AT_LEVEL:.0%} of `level_{row.level}`, {says}{row.also and '; and '}{row.also}"
-            details = ", ".join(f"`{detail}`" for detail in row.details if detail)
-            lines.append(f"| `{row.outcome}` | {details} | {says} |")
-        lines.append("| `plateau` | | none of these |")
-        return "\n".join(lines).replace("|  |", "| |")
 
 
 Verdicting: TypeAlias = VerdictTable | Mapping[str, VerdictTable]

@@ -69,18 +69,14 @@ VERDICTS = VerdictTable(
         Rule(
             outcome="solved",
             when=lambda _, evidence: (evidence.metrics["accuracy"] == 1.0) & below_solved(_, evidence),
-            says=f"loss < {SOLVED_BITS} bits and every string answered correctly",
         ),
         Rule(
             outcome="degenerate_zero",
             details=("constant",),
             when=lambda _, evidence: evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
-            says=f"the standard deviation of the logit over strings is < {CONSTANT_LOGIT_STD}",
         ),
-        AtLevel(outcome="marginal", level="constant", says="the best constant's"),
-        AtLevel(
-            outcome="marginal", level="count", says="in FIRST that of the best answer that knows the number of 1s only"
-        ),
+        AtLevel(outcome="marginal", level="constant"),
+        AtLevel(outcome="marginal", level="count"),  # in FIRST that of the best answer that knows the number of 1s only
         Rule.moving(),
     )
 )

@@ -16,7 +16,7 @@ from torch.nn.functional import log_softmax
 from attnsweep.workloads.diagnostics.roles.scores import PATTERN_SCORE_NAMES, score_patterns
 from attnsweep.workloads.engine.contract import Batch, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
-from attnsweep.workloads.engine.outcomes import OVERFIT_SHARE, Evidence, is_overfit
+from attnsweep.workloads.engine.outcomes import Evidence, is_overfit
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.verdicts import AtLevel, Rule, VerdictTable
 from attnsweep.workloads.gpt.model import GPT
@@ -47,20 +47,15 @@ def _overfit(parameters: GPTParameters, evidence: Evidence) -> NDArray[np.bool_]
 VERDICTS = VerdictTable(
     (
         Rule.diverged(),
-        Rule.solved(f"at most {SOLVED_SHARE:.0%} of the way from H(Y \\| current token) to the optimum is left"),
+        Rule.solved(),
         Rule(
             outcome="overfit",
             when=_overfit,
-            says=f"`text`: loss {OVERFIT_SHARE:.0%} above its own minimum, while the training loss kept falling",
         ),
-        AtLevel(
-            outcome="marginal",
-            level="context",
-            says="in `induction` that of the law that knows the segment's tokens, but not their order",
-        ),
-        AtLevel(outcome="marginal", level="current", says="H(Y \\| current token)"),
-        AtLevel(outcome="degenerate_zero", level="constant", says="H(Y), the best constant"),
-        AtLevel(outcome="degenerate_zero", level="zero", says="log V"),
+        AtLevel(outcome="marginal", level="context"),
+        AtLevel(outcome="marginal", level="current"),  # H(Y | current token)
+        AtLevel(outcome="degenerate_zero", level="constant"),  # H(Y), the best constant
+        AtLevel(outcome="degenerate_zero", level="zero"),  # log V
         Rule.moving(),
     )
 )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from attnsweep.workloads.conditions import terms_of
 from attnsweep.workloads.declaration import parameter
-from attnsweep.workloads.engine.outcomes import DIVERGED_FACTOR, has_diverged
+from attnsweep.workloads.engine.outcomes import has_diverged
 from attnsweep.workloads.engine.verdicts import AtLevel, Condition, Rule, VerdictTable, When, below_solved
 from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.head_maps import attention_weights
@@ -176,21 +176,20 @@ def _diverged(has_table: bool) -> Rule:
     return Rule(
         outcome="diverged",
         when=lambda _, evidence: has_diverged(evidence.metrics["loss"], evidence.levels["zero"]),
-        says=f"training loss not finite, or above {DIVERGED_FACTOR:g} times `level_zero` and above its own start",
     )
 
 
 def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, ...]) -> list[Rule | AtLevel]:
     rules: list[Rule | AtLevel] = []
     if isinstance(solved, int | float):
-        rules.append(Rule(outcome="solved", when=below_solved, says=f"held-out loss below {solved:g}"))
+        rules.append(Rule(outcome="solved", when=below_solved))
     elif solved is not None:
         rules.append(Rule(outcome="solved", when=_checked(solved, "solved")))
     for label, outcome in outcomes.items():
         rules.append(Rule(outcome=label, when=_checked(outcome.when, f"the outcome {label}")))
     for level in levels:
         stuck = "degenerate_zero" if level == "zero" else "marginal"
-        rules.append(AtLevel(outcome=stuck, level=level, says="the output 0" if level == "zero" else level))
+        rules.append(AtLevel(outcome=stuck, level=level))
     return [*rules, Rule.moving()]
 
 

@@ -54,39 +54,28 @@ def _no_better_than(level: str) -> Condition:
     return holds
 
 
-_SOURCE_IS_IGNORED = f"replacing the source by another sentence's raises the loss by less than {IGNORES_SOURCE} nats"
-
 VERDICTS = VerdictTable(
     (
         Rule.diverged("uniform"),
-        Rule.solved(
-            f"loss below the grammar's own (`level_grammar`) plus {SOLVED_SHARE:.0%} of the distance from there to"
-            " `level_language_model` (the information in the source)"
-        ),
+        Rule.solved(),
         Rule(
             outcome="overfit",
             when=lambda _, evidence: outcomes.is_overfit(evidence),
-            says=f"loss {outcomes.OVERFIT_SHARE:.0%} above its own minimum, while the training loss kept falling",
         ),
         Rule(
             outcome="degenerate_zero",
             details=("unigram",),
             when=_no_better_than("unigram"),
-            says=f"{_SOURCE_IS_IGNORED}, and the loss is no better (within {outcomes.AT_LEVEL:.0%}) than predicting "
-            "words by their frequency",
         ),
         Rule(
             outcome="degenerate_zero",
             details=("bigram",),
             when=_no_better_than("bigram"),
-            says="the same, and no better than predicting words from the word before",
         ),
         Rule(
             outcome="marginal",
             details=("language_model",),
             when=_ignores_source,
-            says=f"{_SOURCE_IS_IGNORED}: the model is a language model. `level_language_model` is the grammar's own "
-            "law of the target without its source",
         ),
         Rule.moving(),
     )

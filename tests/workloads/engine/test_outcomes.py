@@ -14,8 +14,7 @@ from attnsweep.workloads.vocabulary import Outcome
 from tests.refusals import refused
 
 ZERO, CONTEXT = (
-    AtLevel(outcome=outcome, level=level, says=level)
-    for outcome, level in (("degenerate_zero", "zero"), ("marginal", "context"))
+    AtLevel(outcome=outcome, level=level) for outcome, level in (("degenerate_zero", "zero"), ("marginal", "context"))
 )
 BY_LEVELS = VerdictTable((Rule.diverged(), Rule.solved(), CONTEXT, ZERO, Rule.moving()))
 
@@ -84,7 +83,6 @@ def _rule(outcome: str, *details: str) -> Rule:
     return Rule(
         outcome=outcome,
         when=lambda _, evidence: evidence.metrics["held"] > 0,
-        says="held",
         details=details or ("",),
         which=(lambda evidence: np.where(evidence.metrics["held"] > 1, *details[::-1])) if len(details) > 1 else None,
     )
@@ -102,10 +100,8 @@ def _labels(table: VerdictTable, loss: list[float], **levels: float) -> list[tup
 
 
 def test_the_first_row_that_holds_decides() -> None:
-    zero = AtLevel(
-        outcome="degenerate_zero", level="zero", says="", when=lambda _, evidence: evidence.metrics["held"] > 1
-    )
-    mean = AtLevel(outcome="marginal", level="mean", says="")
+    zero = AtLevel(outcome="degenerate_zero", level="zero", when=lambda _, evidence: evidence.metrics["held"] > 1)
+    mean = AtLevel(outcome="marginal", level="mean")
     levels = {"zero": 1.0, "mean": 0.5, "solved": 0.1}
     runaway = _rule("runaway", "near", "far")
     first = VerdictTable((Rule.diverged(), Rule.solved(), zero, runaway, mean))
@@ -133,7 +129,6 @@ class Judged(CategoryPairs):
 @pytest.mark.parametrize(
     ("subject", "changed"),
     [
-        ("the outcome memorized of Changed", {"later": "eval_loss < 0.5"}),
         ("Changed.outcomes", {"own": {"copied": Outcome("repeats its input")}}),
         ("Changed.verdicts", {"label": "copied"}),
     ],
@@ -143,8 +138,7 @@ def test_a_table_with_an_outcome_that_cannot_occur_or_is_unknown_is_refused(
 ) -> None:
     check_declarations(Judged)
     first, later = Judged.verdicts.rows
-    assert first.says == "eval_loss <= 0.5"
-    later = Rule(outcome=changed.get("label", "memorized"), when=changed.get("later", "eval_loss < 0.6"))
+    later = Rule(outcome=changed.get("label", "memorized"), when="eval_loss < 0.6")
     own = Judged.outcomes | changed.get("own", {})
     with refused(subject, SpecError):
         check_declarations(type("Changed", (Judged,), {"outcomes": own, "verdicts": VerdictTable((first, later))}))
