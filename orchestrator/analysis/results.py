@@ -61,7 +61,9 @@ class Preferred:
         if self.front is not None:
             first = ", ".join(f"#{trial['trial']}" for trial in self.front[:MOST_SHOWN])
             yield f"{len(self.front):,} of {n:,} trials are on the Pareto front: {first}"
-        if (best := self.best) is not None:
+        if (best := self.best) is not None and best["n_equal"] > 1:
+            yield f"{best['n_equal']:,} trials are equally good: {best['objective']} {best['value']:.4g}"
+        elif best is not None:
             values = "  ".join(f"{name}={value_label(value)}" for name, value in best["parameters"].items())
             yield f"best trial #{best['trial']}: {best['objective']} {best['value']:.4g} at {values}"
 
@@ -105,7 +107,8 @@ def _best(connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, to
     judged = ended[trial].judged
     rate = trial_rate(spec.replicates, sum(training.stuck for training in judged), len(judged))
     parameters = _parameters(connection, [trial], spec)[trial]
-    return {"trial": trial, "value": value, "objective": objective.label, "parameters": parameters, "rate": rate}
+    best = {"trial": trial, "value": value, "objective": objective.label, "n_equal": len(equal)}
+    return best | {"parameters": parameters, "rate": rate}
 
 
 def _front(connection: duckdb.DuckDBPyConnection, spec: Sweep, told: Mapping[int, Told]) -> list[Row]:
@@ -186,6 +189,8 @@ class SweepResults:
 
     def sentences(self) -> Iterator[str]:
         yield f"stuck rate {rate_label(self.stuck_rate)}, 95% interval over trials"
+        if self.n_trainings and not self.outcomes.get("solved"):
+            yield "no training was solved"
         if note := pruned_note(self.outcomes):
             yield note
         if self.n_negative:

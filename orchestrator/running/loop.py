@@ -44,7 +44,7 @@ from attnsweep.orchestrator.training.messages import (
 )
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows, joined
 from attnsweep.orchestrator.training.tasks import Shape
-from attnsweep.search_spaces.replication import n_wanted
+from attnsweep.search_spaces.replication import most_wanted, n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
 HAND_BACK_SECONDS = 3.5
@@ -65,20 +65,22 @@ trials of earlier runs."""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run has found of earlier runs: trainings, trials that the study lacked, and those to train."""
+    """What a run has found of earlier runs: trainings, trials that the study lacked, and trainings drawn. All its
+    trials have `n_most` trainings at most."""
 
     n_kept: int
     n_told: int
-    n_queued: int
+    n_begun: int
     n_from_checkpoint: int
+    n_most: int
 
     def in_words(self) -> str:
         """One line; empty if there were no earlier runs."""
-        if not (self.n_kept or self.n_told or self.n_queued):
+        if not (self.n_kept or self.n_told or self.n_begun or self.n_from_checkpoint):
             return ""
         of_them = f", {self.n_from_checkpoint} of them from a checkpoint" if self.n_from_checkpoint else ""
-        queued = f"{self.n_queued} trainings to train{of_them}"
-        return f"found {self.n_kept} trainings, reported {self.n_told} trials to Optuna, {queued}"
+        left = f"up to {self.n_most - self.n_kept} trainings to train{of_them}"
+        return f"found {self.n_kept} trainings, reported {self.n_told} trials to Optuna, {left}"
 
 
 @dataclass
@@ -141,11 +143,12 @@ class SweepLoop:
         checkpoints = self._checkpoints.load()
         trained = {trial for saved in checkpoints for trial, _ in saved.lanes}
         self._inform(self._trials.restore(rows, trained))
-        n_queued = len(self._plan.backlog)
+        n_begun = len(self._plan.backlog)
         environments = self.directory.alike or {None}
         n_from_checkpoint, dropped = self._plan.restore(checkpoints, environments)
         self._do(dropped)
-        return Found(rows.num_rows, self._trials.n_told, n_queued, n_from_checkpoint)
+        n_most = self.directory.own_spec.trials * most_wanted(self.directory.spec.replicates)
+        return Found(rows.num_rows, self._trials.n_told, n_begun, n_from_checkpoint, n_most)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Trains until the budget is spent or `should_stop`, asked about twice a second; then packs are handed back.

@@ -53,6 +53,14 @@ def test_the_best_trial_follows_the_objective(tmp_path: Path) -> None:
         assert (most_loss["trial"], most_loss["parameters"]["init_sigma"]) == (1, 0.5)
 
 
+def test_no_trial_is_called_best_among_equals_and_that_nothing_was_solved_is_said(tmp_path: Path) -> None:
+    trials = [trial_rows(trial, STUCK, eval_loss=0.1 + trial) for trial in range(3)]
+    sentences = [*_results(tmp_path, *trials).sentences()]
+    assert "no training was solved" in sentences
+    assert "3 trials are equally good: stuck_rate 1" in sentences
+    assert not [each for each in sentences if each.startswith("best trial")]
+
+
 def test_a_trial_is_not_complete_by_its_failed_trainings(tmp_path: Path) -> None:
     """7 of 8 trainings failed. Counted as not stuck, they would suffice to end the trial."""
     rule = Sequential(width=0.45, at_most=24, batch=8)
