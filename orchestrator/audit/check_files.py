@@ -8,8 +8,9 @@ from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.warm_start import told_trials
+from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.errors import in_words
-from attnsweep.orchestrator.storage.files import CHECKPOINTS, digest, open_file, parquet_names
+from attnsweep.orchestrator.storage.files import digest, open_file, parquet_names
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.workloads.errors import UserError
 

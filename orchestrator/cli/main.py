@@ -15,7 +15,7 @@ from attnsweep.orchestrator.cli.app import app
 from attnsweep.orchestrator.cli.arguments import check_texts
 from attnsweep.orchestrator.running.signals import signals_as_ctrl_c
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError, in_words
+from attnsweep.orchestrator.storage.errors import PoolError, StoreError, StoreMistakeError, SweepError, in_words
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.user_state import name_unknown_user
 from attnsweep.workloads.errors import UserError
@@ -44,7 +44,8 @@ def main() -> None:
             sys.exit(code)
     except UserError as error:
         _complain(str(error))
-        sys.exit(EXIT_FAULT if isinstance(error, StoreError) else EXIT_MISTAKE)
+        is_fault = isinstance(error, StoreError) and not isinstance(error, StoreMistakeError)
+        sys.exit(EXIT_FAULT if is_fault else EXIT_MISTAKE)
     except SweepError as fault:
         _complain(f"{fault}\nonce the cause is fixed, continue with: attnsweep resume {as_argument(fault.path)}")
         sys.exit(EXIT_FAULT)

@@ -16,7 +16,8 @@ from attnsweep.orchestrator.ledger.aside import refuse_doubles
 from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, file_of, publish
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, in_order
 from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_snapshot, require_ledger
-from attnsweep.orchestrator.storage.files import CHECKPOINTS, parquet_names, remove, unfinished
+from attnsweep.orchestrator.storage.copies import CHECKPOINTS
+from attnsweep.orchestrator.storage.files import parquet_names, remove, unfinished
 from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.run_records import PROGRESS

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.files import (
-    CHECKPOINTS,
     digest,
     is_damage,
     naming,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 LOCK_FILE = ".lock"
 """Names who works on the sweep: a file in its place, and an object in the store."""
+CHECKPOINTS = "checkpoints"
+"""The folder that only drivers read."""
 
 
 def copy_of(bucket: str, prefix: str) -> Path:

@@ -25,12 +25,8 @@ _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy
 
 
 class Environment(Record):
-    """What trainings run in: versions of libraries and the type of machine.
-
-    Attributes:
-        versions: Version of each library, of `python`, and of the compiler unless the engine is `eager`; under
-            `machine`, the type of CPU or GPU that trains. That of attnsweep ends with its git commit, if it has one.
-    """
+    """What trainings run in: versions of libraries, of `python`, and under `engine` of the compiler unless that is
+    eager; under `machine` the type of CPU or GPU. The version of attnsweep ends with its git commit, if it has one."""
 
     versions: Mapping[str, str]
 
@@ -51,14 +47,10 @@ class Environment(Record):
         return self.versions.get(_MACHINE)
 
     @property
-    def torch(self) -> str:
-        """The version, without a suffix such as `+cu124`."""
-        return self.versions.get("torch", "of an unknown version").partition("+")[0]
-
-    @property
     def type_in_words(self) -> str:
         """Machine and version of PyTorch: the last bits of results depend on them."""
-        return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {self.torch}"
+        torch = self.versions.get("torch", "of an unknown version").partition("+")[0]
+        return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {torch}"
 
     @property
     def engine(self) -> Engine:

@@ -7,6 +7,10 @@ class StoreError(UserError):
     """An object store or a study's database failed, by no fault of the user."""
 
 
+class StoreMistakeError(StoreError):
+    """An object store refused a request because of the user's bucket, address or credentials."""
+
+
 class TakenError(UserError):
     """Another process works on the sweep; `holder` describes it."""
 

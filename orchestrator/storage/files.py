@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # every command imports this module, and pyarrow would be a t
 
 ASIDE = "set_aside"
 """Folder of files that were set aside: they are not read any more, and the user may delete them."""
-CHECKPOINTS = "checkpoints"
 
 
 def digest(file: "BufferedReader | NativeFile") -> str:
@@ -33,6 +32,25 @@ def check_makeable(place: Path) -> None:
     nearest = next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.is_dir())
     with TemporaryFile(dir=nearest):  # permission bits do not tell whether root may write
         pass
+
+
+def is_vacant(place: Path) -> bool:
+    """Files whose names begin with a dot are locks, or left by a process that was killed."""
+    names = sizes(place) if is_copy(place) or not place.is_dir() else [path.name for path in place.iterdir()]
+    return not place.is_file() and all(name.startswith(".") for name in names)
+
+
+def sizes(place: Path) -> dict[str, int]:
+    """Bytes of all files of a folder or an object store, by their names below the place."""
+    if is_copy(place):
+        from attnsweep.orchestrator.storage.object_store import sizes_of_objects
+
+        return sizes_of_objects(place)
+    n_bytes = {}
+    for path in (Path(folder, file) for folder, _, files in os.walk(place) for file in files):
+        with suppress(FileNotFoundError):  # a running sweep removes files
+            n_bytes[str(path.relative_to(place))] = path.lstat().st_size
+    return n_bytes
 
 
 def read_text(path: Path) -> str:

@@ -27,8 +27,8 @@ from pathlib import Path, PurePath
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from attnsweep.orchestrator.storage.copies import LOCK_FILE, bucket_and_key, name_of
-from attnsweep.orchestrator.storage.errors import StoreError, TakenError
+from attnsweep.orchestrator.storage.copies import CHECKPOINTS, LOCK_FILE, bucket_and_key, name_of
+from attnsweep.orchestrator.storage.errors import StoreError, StoreMistakeError, TakenError
 from attnsweep.workloads.errors import UserError
 
 CLAIM_SECONDS = 300.0
@@ -39,9 +39,7 @@ _RETRIES = 4
 _PART_BYTES = 16 * 2**20
 _UPLOADED_AT_ONCE = 4
 """Parts of 5 MiB. Few, because all share the network and each must arrive before the timeout."""
-_OWN_COPY = ".copy"
-_READ_BY_DRIVERS = "checkpoints"
-_UNCHANGING = ("trainings", "curves", "heads", "checkpoints", "weights", "code", "set_aside")
+_UNCHANGING = ("trainings", "curves", "heads", CHECKPOINTS, "weights", "code", "set_aside")
 """Folders of files whose names tell their content. Beside them only the files directly in the place are copied."""
 
 
@@ -56,7 +54,7 @@ def delete(paths: Collection[Path]) -> None:
             store.delete(key)
 
 
-def sizes(place: Path) -> dict[str, int]:
+def sizes_of_objects(place: Path) -> dict[str, int]:
     """Bytes of all objects, by their names below the place."""
     with _answering(place) as (store, key):
         pages = store.list(key)
@@ -65,12 +63,12 @@ def sizes(place: Path) -> dict[str, int]:
 
 def refresh(place: Path, without: Collection[str] = ()) -> None:
     """Makes a copy equal to the store, except for the folders `without`. A copy that is newer stays as it is."""
-    if _is_locked(place) or ("sweep.json" not in sizes(place) and not place.exists()):
+    if _is_locked(place) or ("sweep.json" not in sizes_of_objects(place) and not place.exists()):
         return
     with _copying(place):
         claim = _read_claim(place / LOCK_FILE)
         if claim is None or claim.copy != _own_copy(place):
-            _download(place, {*without, _READ_BY_DRIVERS})
+            _download(place, {*without, CHECKPOINTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +136,21 @@ class Claim:
                 held = _read_claim(self._path)
                 if held is None or held.copy != self._copy:
                     self._renewed = 0.0
-                    raise self._lost(held)
+                    raise self._lost(held.holder if held else "its claim is gone")
                 version = held.version  # the answer to an earlier write of ours was lost
             self._version, self._renewed = version, begun
 
-    def _lost(self, held: _Held | None) -> UserError:
+    def _lost(self, holder: str) -> UserError:
         if self._beat == 1:
-            return TakenError(name_of(self._place), "" if held is None else held.holder)
-        given = f"a sweep that another process has taken over ({held.holder if held else 'its claim is gone'})"
+            return TakenError(name_of(self._place), holder)
+        given = f"a sweep that another process has taken over ({holder})"
         fix = "the committed rows are kept, and the other process continues: let it end, or stop it"
         return StoreError(name_of(self._place), given=given, expected="one process at a time", fix=fix)
 
 
 def _own_copy(place: Path) -> str:
     """The name of this copy, which no other one has."""
-    file = place / _OWN_COPY
+    file = place / ".copy"
     if not file.exists():
         file.write_text(uuid.uuid4().hex)
     return file.read_text()
@@ -181,9 +179,9 @@ def _copying(place: Path) -> Iterator[None]:
 def _download(place: Path, without: Collection[str]) -> None:
     """Makes a copy equal to the store."""
     while True:
-        committed = {name for name in sizes(place) if _folder(name) == "trainings"}
+        committed = {name for name in sizes_of_objects(place) if _folder(name) == "trainings"}
         # What a commit needs was uploaded before it, so a later listing has it, unless the commit was merged meanwhile.
-        stored = {name: size for name, size in sizes(place).items() if _is_copied(name, without)}
+        stored = {name: size for name, size in sizes_of_objects(place).items() if _is_copied(name, without)}
         if not committed <= stored.keys():
             continue
         if "sweep.json" not in stored:
@@ -191,7 +189,8 @@ def _download(place: Path, without: Collection[str]) -> None:
         wanted = {name: stored[name] for name in stored if _folder(name) != "trainings" or name in committed}
         try:
             for name in sorted(wanted, key=lambda name: _folder(name) == "trainings"):
-                if name.endswith(".json") or not _has(place / name, wanted[name]):  # other files only grow
+                there = (place / name).stat().st_size if (place / name).is_file() else -1
+                if name.endswith(".json") or there != wanted[name]:  # other files only grow
                     _fetch(place / name, wanted[name])
         except FileNotFoundError:
             continue
@@ -203,7 +202,7 @@ def _download(place: Path, without: Collection[str]) -> None:
 
 def _complete(place: Path) -> None:
     """Uploads what the store lacks of the copy that was driven last, and downloads what was lost of it."""
-    stored = sizes(place)
+    stored = sizes_of_objects(place)
     for name in sorted(_files(place), key=lambda name: (_folder(name) == "trainings", name == "sweep.json")):
         if _is_copied(name, ()) and (_folder(name) not in _UNCHANGING or name not in stored):
             upload(place / name)
@@ -223,10 +222,6 @@ def _folder(name: str) -> str:
 def _is_copied(name: str, without: Collection[str]) -> bool:
     folder = _folder(name)
     return not PurePath(name).name.startswith(".") and folder in ("", *_UNCHANGING) and folder not in without
-
-
-def _has(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
 
 
 def _fetch(path: Path, size: int) -> None:
@@ -291,11 +286,10 @@ def _answering(path: Path) -> Iterator[tuple[S3Store, str]]:
         raise _refusal(name_of(path), str(error)) from error
 
 
-def _refusal(uri: str, said: str) -> UserError:
+def _refusal(uri: str, said: str) -> StoreError:
     """The store's own words: the error's text has the request, the answer in XML, and debugging output too."""
     words = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", said, re.DOTALL)
     given = ": ".join(filter(None, words.groups())) if words else said.partition("\n")[0]
     fix = "check the bucket, AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the network"
-    is_mistake = re.search(r"status code: 40[0134]", said) is not None
-    kind = UserError if is_mistake else StoreError
+    kind = StoreMistakeError if re.search(r"status code: 40[0134]", said) else StoreError
     return kind(uri, given=given, expected="an object store that answers, and lets you read and write", fix=fix)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from attnsweep.orchestrator.storage.copies import copy_of, name_of
 from attnsweep.orchestrator.storage.credentials import without_credentials
-from attnsweep.workloads.errors import UserError, did_you_mean
+from attnsweep.workloads.errors import UserError
 
 PlaceName: TypeAlias = str | os.PathLike[str]
 
@@ -34,10 +34,7 @@ def place_of(where: PlaceName, subject: str = "DIR", without: Collection[str] = 
         StoreError: If the store fails.
     """
     text = os.fspath(where)
-    if not text:
-        fix = "give a directory, for example . for the current folder"
-        raise UserError(subject, given=text, expected="a directory, or s3://BUCKET/PREFIX", fix=fix)
-    if not _SCHEME.match(text):
+    if text and not _SCHEME.match(text):
         return _reachable(Path(text), subject)
     if "@" in text.partition("//")[2].partition("/")[0] or "?" in text:
         expected = "s3://BUCKET/PREFIX without credentials or options in the address"
@@ -45,7 +42,7 @@ def place_of(where: PlaceName, subject: str = "DIR", without: Collection[str] = 
         raise UserError(subject, given=_bare(text), expected=expected, fix=fix)
     match = _URI.fullmatch(text.rstrip("/"))
     if match is None or {"", ".", ".."} & set(match["prefix"].split("/")):
-        fix = "write the address like s3://my-bucket/sweeps/first"
+        fix = "write a path, or an address like s3://my-bucket/sweeps/first"
         raise UserError(subject, given=_bare(text), expected="a directory, or s3://BUCKET/PREFIX", fix=fix)
     from attnsweep.orchestrator.storage.object_store import refresh
 
@@ -66,12 +63,6 @@ def local_path(text: str) -> Path:
         expected = "a directory on this machine, because figures are written to it"
         raise UserError("--dir", given=_bare(text), expected=expected, fix="choose a local directory")
     return place_of(text, "--dir")
-
-
-def nearest(place: Path, file: str, otherwise: str) -> str:
-    """Names a directory of a similar name beside the given one in which `file` exists, or returns `otherwise`."""
-    beside = [path.parent.name for path in place.absolute().parent.glob(f"*/{file}")]
-    return did_you_mean(place.name, beside, otherwise)
 
 
 def _reachable(path: Path, subject: str) -> Path:

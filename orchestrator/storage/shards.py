@@ -1,18 +1,10 @@
-"""Sweeps that several drivers train: each driver owns a part of the trials (a shard), in a sweep directory of its own.
-This module imports neither Optuna nor PyTorch."""
-
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The part of a sweep's trials that one of several drivers trains: every trial whose number mod `count` is `index`.
-
-    The driver's own Optuna study numbers its trials 0, 1, 2, ... Seeds, rows and messages use the sweep's numbers.
-
-    Attributes:
-        index: The driver's number, from 0.
-        count: The number of drivers.
+    """The part of a sweep's trials that one of several drivers trains, in a directory of its own: every trial whose
+    number mod `count` is `index`. The driver's own study numbers its trials 0, 1, 2, ...
 
     Raises:
         ValueError: If there is no such driver.
@@ -29,21 +21,21 @@ class Shard:
         return f"{self.index}/{self.count}"
 
     def trial(self, number: int) -> int:
-        """Converts a trial's number in the driver's own study to its number in the whole sweep."""
+        """From the driver's own study to the sweep's number."""
         return self.index + self.count * number
 
     def number(self, trial: int) -> int:
-        """Converts a trial's number in the whole sweep to its number in the driver's own study."""
+        """From the sweep's number to that of the driver's own study."""
         return trial // self.count
 
     def first(self, n_trials: int) -> range:
-        """Returns the numbers, in the whole sweep, of the shard's first `n_trials` trials."""
+        """The sweep's numbers of the shard's first trials."""
         return range(self.index, self.trial(n_trials), self.count)
 
     def n_of(self, n_trials: int) -> int:
-        """Returns how many of the sweep's first `n_trials` trials belong to this shard."""
+        """How many of the sweep's first trials are the shard's."""
         return len(range(self.index, n_trials, self.count))
 
 
 WHOLE = Shard(0, 1)
-"""The only shard of a sweep with a single driver. It has all trials."""
+"""All trials, of a sweep with a single driver."""

@@ -14,11 +14,9 @@ from attnsweep.search_spaces.sweep import sha256_of
 from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
-"""Offset between the trial numbers of two sweeps that are read as one. Rows of `curves` and `heads` name their training
-by trial and replicate, not by sweep. Without the offset, a join with `trainings` would mix trials of two sweeps that
-have the same number."""
-_MOST_SWEEPS = 2**31 // TRIALS_APART
-"""The largest number of sweeps that are read as one. More are not possible, because trial numbers have 32 bits."""
+"""Offset between the trial numbers of two sweeps that are read as one: rows of `curves` and `heads` name their training
+by trial and replicate, not by sweep."""
+_MOST_SWEEPS = 2**31 // TRIALS_APART  # trial numbers have 32 bits
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
@@ -34,12 +32,10 @@ def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
 
 
 class ToldTrial(Record):
-    """A trial of an earlier sweep from which the sampler of a later sweep learns.
+    """A trial of an earlier sweep, as a later one sees it.
 
     Attributes:
-        drawn: The values that were drawn for the trial, by the names in the later sweep's search space.
-        value: The value of the later sweep's objective (of the first one, if there are several) for the trial.
-        more: The values of the other objectives.
+        value: Of the later sweep's first objective; `more`: of the others.
         excess: How far the trial violates each of the later sweep's constraints.
         n_judged: Number of trainings behind the value.
     """

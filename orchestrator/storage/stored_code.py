@@ -4,8 +4,7 @@ The sha256 of each file is checked.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +42,22 @@ def code_of(directory: SweepDirectory) -> UserCode | None:
     file = user_file(directory.spec.workload)
     if file is None:
         return None
-    return _stored_code(directory, file.name)
+    texts = {}
+    for name, sha256 in directory.code.items():
+        path, given = directory.place / code_file(name, sha256), "other bytes than were written"
+        try:
+            texts[name] = read_text(path)
+            if sha256_of(name, texts[name]) == sha256:
+                continue
+        except (FileNotFoundError, ValueError) as error:  # the text may be no UTF-8 and no base64
+            given = reason_of(error)
+        expected = f"the unchanged code of {name}, which the sweep stored"
+        raise UserError(str(path), given=given, expected=expected, fix=f"restore the file from a copy of {name}")
+    return UserCode(f"{full_name(directory.place)}/code", file.name, texts, is_apart=True)
 
 
 def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
-    """For a sweep given by a JSON file, such as a `sweep.json`. Executes nothing.
-
-    Raises:
-        UserError: If a file is missing, or differs from the one that the sweep recorded.
-    """
+    """As `code_of`, for a sweep given by a JSON file, such as a `sweep.json`."""
     file = user_file(spec.workload)
     if file is None:
         return None
@@ -63,26 +69,6 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
     """Shortens the workload's path to the file's name: the folder need not exist any more after the run."""
     return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
-
-
-def _stored_code(directory: SweepDirectory, main: str) -> UserCode:
-    if main not in directory.code:
-        files = ", ".join(directory.code)
-        given = f"a sweep's record that names only the code files {files}"
-        expected = f"a sweep's record that also names {main}, the file that defines the workload"
-        fix = "restore the record from a copy"
-        raise UserError(f"{directory.place}/{SWEEP_FILE}", given=given, expected=expected, fix=fix)
-    texts = {
-        name: _stored_text(
-            directory,
-            code_file(name, sha256),
-            partial(_is_code_of, name, sha256),
-            expected=f"the unchanged code of {name}, which the sweep stored",
-            fix=f"restore the file from a copy of {name}",
-        )
-        for name, sha256 in directory.code.items()
-    }
-    return UserCode(f"{full_name(directory.place)}/code", main, texts, is_apart=True)
 
 
 def edited_since(directory: SweepDirectory) -> str:
@@ -98,27 +84,6 @@ def edited_since(directory: SweepDirectory) -> str:
     return f"{', '.join(edited)} in {folder} changed since the sweep began: {stored}" if edited else ""
 
 
-def _is_code_of(name: str, sha256: str, text: str) -> bool:
-    try:
-        return sha256_of(name, text) == sha256
-    except ValueError:  # no base64
-        return False
-
-
-def _stored_text(
-    directory: SweepDirectory, file: str, is_unchanged: Callable[[str], bool], *, expected: str, fix: str
-) -> str:
-    try:
-        text = read_text(directory.place / file)
-    except (OSError, ValueError) as error:
-        given = reason_of(error)
-    else:
-        if is_unchanged(text):
-            return text
-        given = "other bytes than were written"
-    raise UserError(f"{directory.place}/{file}", given=given, expected=expected, fix=fix)
-
-
 def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
     """The absolute paths of existing files among the values."""
     texts = [value for value in pinned.values() if isinstance(value, str)]
@@ -127,19 +92,14 @@ def named_files(pinned: Mapping[str, Value]) -> tuple[str, ...]:
 
 def sha256_of_files(pinned: Mapping[str, Value]) -> dict[str, str]:
     """By path, of `named_files`."""
-    digests = {}
-    for path in named_files(pinned):
-        with Path(path).open("rb") as file:
-            digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
-    return digests
+    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in named_files(pinned)}
 
 
 def check_unchanged(directory: SweepDirectory, pinned: Mapping[str, Value]) -> None:
     """Raises UserError if a file outside the sweep, such as a corpus, is missing or has changed."""
     digests = sha256_of_files(pinned)
-    for path, sha256 in directory.files.items():
-        if digests.get(path) != sha256:
-            given = f"the file {path}, which has changed" if path in digests else f"a missing file {path}"
-            expected = f"the file that the sweep began with, whose sha256 begins with {sha256[:12]}"
-            fix = f"restore the file and run attnsweep resume {as_argument(directory.place)}; or begin another sweep"
-            raise UserError(name_of(directory.place), given=given, expected=expected, fix=fix)
+    for path in (path for path, sha256 in directory.files.items() if digests.get(path) != sha256):
+        given = f"the file {path}, which has changed" if path in digests else f"a missing file {path}"
+        fix = f"restore the file and run attnsweep resume {as_argument(directory.place)}; or begin another sweep"
+        expected = f"the file that the sweep began with, whose sha256 begins with {directory.files[path][:12]}"
+        raise UserError(name_of(directory.place), given=given, expected=expected, fix=fix)

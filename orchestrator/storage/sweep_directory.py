@@ -1,6 +1,5 @@
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import accumulate, chain, groupby
@@ -10,12 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SkipValidation
 
-from attnsweep.orchestrator.storage.copies import is_copy, name_of
+from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.environment import Engine, Environment, current_provenance, new_identity
-from attnsweep.orchestrator.storage.files import check_makeable, read_text, write_text
+from attnsweep.orchestrator.storage.files import check_makeable, is_vacant, read_text, sizes, write_text
 from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.output_file import refusing
-from attnsweep.orchestrator.storage.place_names import BULK, PlaceName, as_argument, nearest, place_of
+from attnsweep.orchestrator.storage.place_names import BULK, PlaceName, as_argument, place_of
 from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of, unless_empty
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, Replays
 from attnsweep.orchestrator.storage.shards import WHOLE, Shard
@@ -112,8 +111,9 @@ class SweepDirectory(Record):
             resume = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
             fix = resume if subject == "--dir" else "choose another directory"
             raise UserError(subject, given=name_of(place), expected="a directory that contains no sweep yet", fix=fix)
-        if not _is_vacant(place):
-            raise _taken(place, subject)
+        if not is_vacant(place):
+            expected, fix = "a new or empty directory", "choose another directory"
+            raise UserError(subject, given=name_of(place), expected=expected, fix=fix)
         with refusing(place, subject, "directory"):
             check_makeable(place)
 
@@ -170,7 +170,7 @@ class SweepDirectory(Record):
             return _RECORD.read(place).but(place=place)
         except (FileNotFoundError, NotADirectoryError) as error:
             expected = f"a sweep directory, which contains a file {SWEEP_FILE}"
-            fix = nearest(place, SWEEP_FILE, f"give the directory that `attnsweep run` printed ({error.strerror})")
+            fix = f"give the directory that `attnsweep run` printed ({error.strerror})"
             raise UserError("DIR", given=name_of(place), expected=expected, fix=fix) from error
 
     def but(self, **changes: Any) -> Self:
@@ -319,60 +319,16 @@ def code_file(name: str, sha256: str) -> str:
     return f"code/{sha256}{'.py' if name.endswith('.py') else '.base64'}"
 
 
-def _taken(place: Path, subject: str = "--dir") -> UserError:
-    return UserError(subject, given=name_of(place), expected="a new or empty directory", fix="choose another directory")
-
-
-def _is_vacant(place: Path) -> bool:
-    """Files whose names begin with a dot are locks, or left by a process that was killed."""
-    if is_copy(place):
-        from attnsweep.orchestrator.storage.object_store import sizes
-
-        return all(name.startswith(".") for name in sizes(place))
-    return not place.exists() or (
-        place.is_dir() and all(path.name.startswith(".") and path.is_file() for path in place.iterdir())
-    )
-
-
-def sweeps_below(where: PlaceName, pass_over: Callable[[OSError], object]) -> Iterator[tuple[Path, int]]:
-    """Yields each sweep in a folder or below it, with the bytes of its files.
-
-    Reads no file. `pass_over` gets the error for each folder that cannot be read.
-
-    Raises:
-        UserError: If there is no such folder.
-    """
+def sweeps_below(where: PlaceName) -> Iterator[tuple[Path, int]]:
+    """Each sweep in a folder or below it, with the bytes of its files. Raises UserError if there is no such folder."""
     place = place_of(where, without=BULK)
-    sizes = _sizes(place, pass_over)
-    if place.is_file() or (not sizes and _is_vacant(place)):
+    n_bytes_of = sizes(place)
+    if not n_bytes_of and not place.is_dir():
         raise UserError("DIR", given=name_of(place), expected="a folder that contains sweeps", fix="check the path")
-    folders = {PurePosixPath(path).parent for path in sizes if PurePosixPath(path).name == SWEEP_FILE}
+    folders = {PurePosixPath(path).parent for path in n_bytes_of if PurePosixPath(path).name == SWEEP_FILE}
     for folder in sorted(folders):
         # Copies of a sweep's record that MLflow keeps, in folders `RUN_ID/artifacts`, are no sweeps.
         is_in_mlflow = folder.name == "artifacts" and re.fullmatch(r"[0-9a-f]{32}", folder.parent.name)
         if folders.isdisjoint(folder.parents) and not is_in_mlflow:
-            n_bytes = sum(size for path, size in sizes.items() if PurePosixPath(path).is_relative_to(folder))
+            n_bytes = sum(size for path, size in n_bytes_of.items() if PurePosixPath(path).is_relative_to(folder))
             yield place_of(f"{name_of(place)}/{folder}", without=BULK) if folder.name else place, n_bytes
-
-
-def _sizes(place: Path, pass_over: Callable[[OSError], object]) -> dict[str, int]:
-    """Bytes of all files by relative path. Links are not followed."""
-    if is_copy(place):
-        from attnsweep.orchestrator.storage.object_store import sizes
-
-        return sizes(place)
-
-    def failed(error: OSError) -> None:
-        if error.filename == str(place) and not isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise error
-        if not isinstance(error, FileNotFoundError):  # a running sweep removes files
-            pass_over(error)
-
-    n_bytes = {}
-    for folder, _, files in os.walk(place, onerror=failed):
-        for path in (Path(folder, file) for file in files):
-            try:
-                n_bytes[str(path.relative_to(place))] = path.lstat().st_size
-            except OSError as error:
-                failed(error)
-    return n_bytes

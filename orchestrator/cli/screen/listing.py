@@ -14,7 +14,6 @@ from rich.table import Column, Table
 from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
 from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, share_label
 from attnsweep.orchestrator.analysis.tables import to_json
-from attnsweep.orchestrator.cli.answers import say
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.files import parquet_names
@@ -29,11 +28,8 @@ _WIDEST = 10_000
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
     """Raises UserError if a place does not exist."""
     below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
-    passed_over: list[OSError] = []
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
-        found = [_listed(*each) for place in places for each in sweeps_below(place, passed_over.append)]
-    for error in passed_over:
-        say(f"not looked into: {error.filename} ({error.strerror})")
+        found = [_listed(*each) for place in places for each in sweeps_below(place)]
     rows = sorted(found, key=lambda row: (row["created_at"], row["place"]), reverse=True)
     if as_json:
         typer.echo(to_json(rows))

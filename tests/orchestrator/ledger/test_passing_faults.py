@@ -16,8 +16,8 @@ from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
+from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.errors import in_words
-from attnsweep.orchestrator.storage.files import CHECKPOINTS
 from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from tests.orchestrator.ledger.ledger_rows import commit, file_of, held, keys_of, open_writer

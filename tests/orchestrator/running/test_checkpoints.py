@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.running.checkpoints import Checkpoints, Saved
-from attnsweep.orchestrator.storage.files import CHECKPOINTS
+from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.training.messages import PackOrder
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairs
