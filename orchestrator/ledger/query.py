@@ -2,7 +2,6 @@ import csv
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
@@ -157,32 +156,13 @@ _TEXT_FORMATS: dict[str, Callable[[pa.Table, TextIO], None]] = {
 
 
 def _records(table: pa.Table) -> Iterator[list[Any]]:
-    for batch in _readable(table).to_batches(max_chunksize=10_000):
-        columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
+    for batch in table.to_batches(max_chunksize=10_000):
+        try:
+            columns = [[_plain(value) for value in column.to_pylist()] for column in batch.columns]
+        except (OverflowError, ValueError) as error:
+            expected = "dates of the years 1 to 9999, which Python can represent"
+            raise UserError("SQL", given=str(error), expected=expected, fix="cast the column to VARCHAR") from error
         yield from (list(record) for record in zip(*columns, strict=True))
-
-
-def _readable(table: pa.Table) -> pa.Table:
-    readable = [_is_readable(column) for column in table.columns]
-    if all(readable):
-        return table
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        relation = connection.from_arrow(table)
-        return (
-            relation.project(_columns(relation.columns, readable)).to_arrow_table().rename_columns(table.column_names)
-        )
-
-
-def _is_readable(column: pa.ChunkedArray) -> bool:
-    if not re.search("date|timestamp", str(column.type)):
-        return True
-    try:
-        for chunk in column.chunks:
-            chunk.to_pylist()
-    except (OverflowError, ValueError):
-        return False
-    return True
 
 
 def _plain(value: Any) -> Any:

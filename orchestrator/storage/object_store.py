@@ -40,7 +40,8 @@ _PART_BYTES = 16 * 2**20
 _UPLOADED_AT_ONCE = 4
 """Parts of 5 MiB. Few, because all share the network and each must arrive before the timeout."""
 _UNCHANGING = ("trainings", "curves", "heads", CHECKPOINTS, "weights", "code", "set_aside")
-"""Folders of files whose names tell their content. Beside them only the files directly in the place are copied."""
+"""Folders of files whose names tell their content. Besides them, the report and the files in the place itself are
+copied."""
 
 
 def upload(path: Path) -> None:
@@ -170,7 +171,12 @@ def _is_locked(place: Path) -> bool:
 
 @contextmanager
 def _copying(place: Path) -> Iterator[None]:
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        given, expected = f"{place} ({error.strerror})", "a folder for the local copies of sweeps in object stores"
+        fix = "set it to a folder that you can write"
+        raise UserError("XDG_STATE_HOME", given=given, expected=expected, fix=fix) from error
     with (place / ".copying").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -190,7 +196,8 @@ def _download(place: Path, without: Collection[str]) -> None:
         try:
             for name in sorted(wanted, key=lambda name: _folder(name) == "trainings"):
                 there = (place / name).stat().st_size if (place / name).is_file() else -1
-                if name.endswith(".json") or there != wanted[name]:  # other files only grow
+                may_differ = _folder(name) not in _UNCHANGING and not name.endswith(".journal")  # which only grows
+                if may_differ or there != wanted[name]:
                     _fetch(place / name, wanted[name])
         except FileNotFoundError:
             continue
@@ -204,7 +211,7 @@ def _complete(place: Path) -> None:
     """Uploads what the store lacks of the copy that was driven last, and downloads what was lost of it."""
     stored = sizes_of_objects(place)
     for name in sorted(_files(place), key=lambda name: (_folder(name) == "trainings", name == "sweep.json")):
-        if _is_copied(name, ()) and (_folder(name) not in _UNCHANGING or name not in stored):
+        if _is_copied(name, ("report",)) and (_folder(name) not in _UNCHANGING or name not in stored):
             upload(place / name)
     for name in sorted(stored, key=lambda name: _folder(name) == "trainings"):
         if _is_copied(name, ()) and not (place / name).exists():
@@ -221,7 +228,7 @@ def _folder(name: str) -> str:
 
 def _is_copied(name: str, without: Collection[str]) -> bool:
     folder = _folder(name)
-    return not PurePath(name).name.startswith(".") and folder in ("", *_UNCHANGING) and folder not in without
+    return not PurePath(name).name.startswith(".") and folder in ("", "report", *_UNCHANGING) and folder not in without
 
 
 def _fetch(path: Path, size: int) -> None:

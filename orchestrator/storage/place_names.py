@@ -19,7 +19,7 @@ from attnsweep.workloads.errors import UserError
 
 PlaceName: TypeAlias = str | os.PathLike[str]
 
-BULK = ("curves", "heads", "weights")
+BULK = ("curves", "heads", "weights", "report")
 """The folders that only some commands read."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+)")

@@ -159,14 +159,9 @@ def _with(name: str, kind: pa.DataType, values: list[Any] | None = None) -> Call
 
 HOSTILE_COLUMNS: Mapping[str, Callable[[pa.Table], pa.Table]] = {
     "a type": _with("trial", pa.string(), ["a", "b"]),
-    "a wider type": _with("trial", pa.int64(), [1, 2]),
-    "nulls": _with("trial", pa.int32()),
     "none": lambda rows: rows.drop_columns(["outcome", "stuck"]),
-    "twice": lambda rows: rows.append_column("trial", rows["trial"]),
     "a parameter": _with("param_init_sigma", pa.binary(), [b"", b""]),
-    "another parameter": _with("param_n_categories", pa.binary(), [b"", b""]),
     "a clash": _with("param_n_categories", TEXT, ["a", "b"]),
-    "a level": _with("level_zero", TEXT, ["a", "b"]),
 }
 
 
@@ -188,10 +183,9 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("replaces", value) for value in (b"", b'"abc"', b'[{"a": 1}]', b"[" * 100_000, b"\xff")),
+        ("replaces", b"[" * 100_000),
         ("digests", b'{"curves": 1}'),
         ("schema_version", b"x"),
-        ("spec_sha256", b"\xff"),
     ],
 )
 def test_hostile_metadata_is_named(key: str, value: bytes, sweep: Path) -> None:

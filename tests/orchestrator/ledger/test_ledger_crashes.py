@@ -52,30 +52,6 @@ def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
     assert {0, 3} <= left
 
 
-@pytest.mark.slow
-def test_a_recovery_that_crashes_is_recovered(tmp_path: Path) -> None:
-    """A compaction crashes while it removes the files it replaced; then each later opening crashes too."""
-    before = tmp_path / "before"
-    keys = prepare(before, 0, 1, 2)
-    first = next(
-        step
-        for step in range(200)
-        if crashes(before, compact, step) and len(list(before.glob("trainings/*.parquet"))) == 4
-    )
-    assert first > 0
-    for second in range(100):
-        root = shutil.copytree(before, tmp_path / str(second))
-        crashed = crashes(root, compact, second)
-        assert held(root) == keys
-        crashes(root, compact, second // 2)
-        assert held(root) == keys
-        with open_writer(root):
-            assert naive_keys(root) == sorted(keys)
-        if not crashed:
-            break
-    assert not crashed
-
-
 def test_a_reader_beside_a_recovery_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge was killed before its removals; the next writer makes them, between a reader's listing and opening."""
     root = tmp_path / "s"

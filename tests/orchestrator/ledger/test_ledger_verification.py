@@ -1,6 +1,5 @@
 """Every damaged byte is found; damaged packs are set aside, and the rest of the ledger stays usable."""
 
-import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -48,16 +47,6 @@ def _page(path: Path, column: int = 0) -> int:
     chunk = pq.read_metadata(path).row_group(0).column(column)
     start = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
     return int(start + chunk.total_compressed_size - 1)
-
-
-def test_a_name_attests_each_byte_of_its_fragment(root: Path) -> None:
-    compact(root)
-    assert faults_of(root) == []
-    (trainings,) = (root / "trainings").iterdir()
-    assert trainings.stem == "merged-" + hashlib.sha256(trainings.read_bytes()).hexdigest()[:32]
-    for table in ("curves", "heads"):
-        digest = hashlib.sha256((root / table / trainings.name).read_bytes()).hexdigest()[:32]
-        assert digest in pq.read_metadata(trainings).metadata[b"digests"].decode()
 
 
 @pytest.mark.slow
@@ -150,20 +139,14 @@ def test_setting_aside_that_a_crash_cut_short_is_ended_by_the_next(root: Path, m
     assert {str(path.parent.name) for path in root.glob(f"set_aside/*/{name}.parquet")} == set(TABLES)
 
 
-@pytest.mark.parametrize(
-    "ask", [lambda root: Ledger(root).curves(), lambda root: query_all([Ledger(root)], "FROM curves")]
-)
-def test_a_reader_meets_no_wrong_number(root: Path, ask: Callable[[Path], object]) -> None:
+def test_a_reader_meets_no_wrong_number(root: Path) -> None:
     path = file_of(root, "curves", "p1")
     _flip(path, _page(path, pq.read_schema(path).get_field_index("value")))
     with refused(path.name, UserError):
-        ask(root)
-    assert Ledger(root).trainings().num_rows == 6
-
-
-def test_a_mistake_in_a_query_is_no_damage(root: Path) -> None:
+        Ledger(root).curves()
     with refused("SQL", UserError):
-        query_all([Ledger(root)], "SELECT error('mine') FROM curves")
+        query_all([Ledger(root)], "FROM curves")
+    assert Ledger(root).trainings().num_rows == 6
 
 
 def test_a_file_of_a_newer_version_is_not_damaged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,7 @@ from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.errors import in_words
-from attnsweep.orchestrator.storage.run_records import PROGRESS
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.ledger.ledger_rows import commit, file_of, held, keys_of, open_writer
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.limits import may_open
@@ -97,13 +96,3 @@ def test_a_checkpoint_that_fails_to_be_read_stays(tmp_path: Path) -> None:
         Checkpoints(tmp_path).load()
     assert Checkpoints(tmp_path).load() == []
     assert not path.exists()
-
-
-def test_a_record_that_fails_to_be_read_is_not_written_anew(root: Path) -> None:
-    directory = SweepDirectory.open(root)
-    directory.record_run(finished=True, seconds=3.0)
-    with failing(root / PROGRESS.name), pytest.raises(OSError, match=r"progress\.json"):
-        directory.record_run(finished=False, seconds=1.0)
-    with failing(root / SWEEP_FILE), pytest.raises(OSError, match=r"sweep\.json"):
-        SweepDirectory.open(root)
-    assert (directory.finished, directory.seconds_spent) == (True, 3.0)

@@ -10,7 +10,6 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import trainings_schema
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
-from tests.orchestrator.commands import command
 from tests.orchestrator.ledger.ledger_rows import CURVES, WITHOUT_HEADS, open_writer, pack_rows, training_rows
 
 LANGUAGES = trainings_schema(FormalLanguagesParameters, ("chance",))
@@ -61,10 +60,3 @@ def test_a_sweep_given_twice_is_refused(roots: list[Path]) -> None:
         _ask([roots[1], roots[0], roots[1]], "FROM trials")
     says = "DIR: got 'the sweep languages, named twice', expected different sweeps; name each sweep once"
     assert str(refused.value) == says
-
-
-def test_on_the_command_line_the_last_argument_is_the_sql(roots: list[Path]) -> None:
-    sql = "select sweep, count(*) as n from trainings group by 1 order by 1"
-    for given, wanted in ((roots, "sweep,n\nit's pairs,2\nlanguages,1\n"), (roots[:1], "sweep,n\nit's pairs,2\n")):
-        ended = command("query", *given, sql, "--format", "csv")
-        assert (ended.code, ended.out) == (0, wanted)

@@ -2,12 +2,11 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings
 from attnsweep.search_spaces.measured import StuckRate
-from attnsweep.search_spaces.replication import Sequential, is_complete
+from attnsweep.search_spaces.replication import Sequential
 
 Row = tuple[int, int, str, bool, float | None]
 COLUMNS = ("trial", "replicate", "outcome", "stuck", "eval_loss")
@@ -42,10 +41,3 @@ def test_a_training_recorded_twice_counts_once(rule: int | Sequential) -> None:
     twice = [(0, 0, "solved", False, 0.0)] * 2
     assert complete_among(table(*twice), rule) == []
     assert complete_among(table(*twice, (0, 1, "marginal", True, 0.5)), rule) == [0]
-
-
-@pytest.mark.slow
-@given(rows=ROWS, rule=st.integers(1, 4) | st.builds(Sequential, batch=st.integers(1, 2), at_most=st.integers(2, 4)))
-def test_completeness_is_that_of_the_ended_trainings(rows: list[Row], rule: int | Sequential) -> None:
-    ended = ended_trainings(table(*rows))
-    assert complete_among(table(*rows), rule) == sorted(each for each in ended if is_complete(rule, ended[each].stuck))

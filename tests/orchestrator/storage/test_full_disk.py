@@ -11,7 +11,7 @@ from attnsweep.orchestrator.storage.files import write_text
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces import Float, Sweep
 from tests.fault import disks
-from tests.orchestrator.ledger.ledger_rows import Key, commit, faults_of, held, open_writer, pack_rows
+from tests.orchestrator.ledger.ledger_rows import Key, faults_of, held, open_writer, pack_rows
 from tests.orchestrator.storage.limits import largest_file
 
 SPEC_OF_STUDY = Sweep(
@@ -33,19 +33,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def _hidden(root: Path) -> list[Path]:
     return [path for path in root.rglob(".*") if path.name != ".lock"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_bytes", [300, 2000, 8000])
-def test_a_commit_without_room_leaves_nothing_and_the_next_goes_on(tmp_path: Path, n_bytes: int) -> None:
-    keys = commit(tmp_path, 0)
-    files = set(tmp_path.rglob("*"))
-    with largest_file(n_bytes), pytest.raises(OSError, match="File too large"):
-        commit(tmp_path, 1, n_steps=3000)
-    assert set(tmp_path.rglob("*")) == files
-    assert faults_of(tmp_path) == []
-    keys |= commit(tmp_path, 1)
-    assert held(tmp_path) == keys
 
 
 @pytest.mark.slow

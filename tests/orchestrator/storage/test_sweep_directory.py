@@ -3,41 +3,18 @@
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 
 from attnsweep.orchestrator.storage.errors import TakenError
 from attnsweep.orchestrator.storage.locks import Lock
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-from attnsweep.workloads.errors import UserError
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.object_store import new_prefix
 
 N_TOGETHER = 4
-
-
-@pytest.mark.slow
-def test_of_several_that_begin_at_the_same_instant_one_makes_its_sweep(tmp_path: Path) -> None:
-    """Whether two processes collide is up to chance; without the claim they do in most of these rounds."""
-
-    def create(path: Path, name: str, start: Barrier) -> str | None:
-        start.wait()
-        try:
-            return SweepDirectory.create(path, small_sweep(name), {}).sweep
-        except UserError:
-            return None
-
-    for each in range(10):
-        path, start = tmp_path / str(each), Barrier(N_TOGETHER)
-        with ThreadPoolExecutor(N_TOGETHER) as together:
-            made = list(together.map(lambda number, p=path, s=start: create(p, f"by-{number}", s), range(N_TOGETHER)))
-        assert made.count(None) == N_TOGETHER - 1
-        assert SweepDirectory.open(path).sweep in made
-        assert {file.name for file in path.iterdir()} == {SWEEP_FILE, ".lock"}
 
 
 def test_who_comes_while_another_makes_it_is_refused(tmp_path: Path) -> None:
