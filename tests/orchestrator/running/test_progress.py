@@ -1,7 +1,5 @@
 """The display of a running sweep: a live bar, plain lines, and `attnsweep status` from another terminal."""
 
-import threading
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.cli.screen.status import follow_status, print_status
+from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.trial import JUDGING_COLUMNS
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.storage.run_records import Beacon, PackUnderWay
@@ -86,22 +84,12 @@ def test_status_shows_what_a_running_sweep_has_under_way(
     assert "node7 cuda" in _status(sweep.place, capsys)[-1]
 
 
-@pytest.mark.parametrize(
-    "break_it",
-    [
-        lambda path: path.write_text('{"at": "2026'),
-        lambda path: path.write_text('{"at": "2026-01-01T00:00:00", "doing": "x", "n_asked": 1, "packs": []}'),
-        lambda path: path.write_bytes(bytes(range(256))),
-        lambda path: path.write_text("[" * 100_000),
-        lambda path: path.mkdir(),
-        lambda path: path.symlink_to(path),
-        lambda _: None,
-    ],
-)
+@pytest.mark.parametrize("content", ['{"at": "2026', "[" * 100_000, None])
 def test_status_needs_no_sign_of_life(
-    break_it: Callable[[Path], object], sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
+    content: str | None, sweep: SweepDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    break_it(sweep.place / "progress.json")
+    if content is not None:
+        (sweep.place / "progress.json").write_text(content)
     lines = _status(sweep.place, capsys)
     assert lines[:2] == [f"{sweep.sweep}: not finished", "trials      1 of 4 with trainings in the ledger"]
 
@@ -112,14 +100,3 @@ def test_a_finished_sweep_has_nothing_under_way(sweep: SweepDirectory, capsys: p
     lines = _status(sweep.place, capsys)
     assert lines[0] == f"{sweep.sweep}: finished"
     assert not any("under way" in line or "resume" in line for line in lines)
-
-
-def test_status_is_followed_until_the_run_ends(sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.cli.screen.status._LOOK_SECONDS", 0.0)
-    beacon = Beacon(sweep.place, sweep.progress)
-    beacon.show("training", 2, ())
-    followed = threading.Thread(target=follow_status, args=(sweep.place,))
-    followed.start()
-    sweep.record_run(finished=False, seconds=1.0)
-    followed.join(timeout=60)
-    assert not followed.is_alive()

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import PackOrder, RunContext
+from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.search_spaces import Sweep
 from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.registry import load_workload
@@ -60,29 +60,6 @@ def test_what_ends_otherwise_alone_is_named(directory: SweepDirectory) -> None:
     assert found.disagreeing == {chosen: ["n_steps", "eval_loss"]}
     assert found.deviations[chosen] == pytest.approx(0.5)
     assert f"{chosen} (n_steps, eval_loss)" in str(found)
-
-
-@pytest.mark.slow
-def test_more_than_two_share_packs_of_their_shape(directory: SweepDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = records(directory)
-    chosen = [row["training_id"] for row in rows if row["outcome"] != "failed"]
-    monkeypatch.setattr(self_check, "to_replay", lambda *_: chosen)
-    sizes = []
-    packed = LocalPool.train
-
-    def train(pool: LocalPool, order: PackOrder) -> None:
-        sizes.append(len(order.tasks))
-        packed(pool, order)
-
-    monkeypatch.setattr(LocalPool, "train", train)
-    found = _replayed(directory)
-    n = len(chosen)
-    assert (max(sizes), sum(sizes), sizes[-2:]) == (3, n, [1, 1])
-    assert found.deviations == dict.fromkeys(found.deviations, 0.0)
-    assert set(found.deviations) == set(chosen)
-    n_alone = sizes.count(1)
-    expected = f"replayed {n} trainings ({n_alone} alone, {n - n_alone} in other packs): they end as before"
-    assert str(found).startswith(expected)
 
 
 @pytest.mark.slow

@@ -2,21 +2,16 @@
 
 import io
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
 from optuna.trial import TrialState
 from rich.console import Console
 
 from attnsweep import LossQuantile, Rate, Sweep
 from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.trial import Told, ended_trainings
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking.content import trial_contents
@@ -36,25 +31,6 @@ def spec_of(sampler: Sampler) -> Sweep:
 def told(path: Path) -> list[tuple[dict[str, Any], TrialState, list[float], dict[str, float]]]:
     trials = read_trials(SweepDirectory.open(path))
     return [(each.params, each.state, each.values, each.constraints) for each in trials]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["nsga2", "tpe"])
-def test_an_interrupted_sweep_has_the_rows_and_the_study_of_an_undisturbed_one(
-    sampler: Sampler, tmp_path: Path, no_mlflow: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    undisturbed, disturbed, spec = tmp_path / "a", tmp_path / "b", spec_of(sampler)
-    sweeps.run(spec, undisturbed, pack_size=4)
-    with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", sweeps.after_commit(3, lambda: os.kill(os.getpid(), signal.SIGINT)))
-        assert not sweeps.run(spec, disturbed, pack_size=4).finished
-    sweeps.resume(disturbed, pack_size=4)
-    assert sweeps.outcomes(disturbed) == sweeps.outcomes(undisturbed)
-    assert told(disturbed) == told(undisturbed)
-    ended = ended_trainings(Ledger(disturbed).trainings())
-    assert [Told(tuple(values), excess) for _, _, values, excess in told(disturbed)] == [
-        ended[trial].told(spec) for trial in sorted(ended)
-    ]
 
 
 def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_mlflow: None) -> None:

@@ -1,9 +1,7 @@
 """The study: every sampler, and the same configurations whether or not a sweep was interrupted."""
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import optuna
@@ -43,10 +41,6 @@ def _directory(path: PlaceName, sampler: str, **changes: Any) -> SweepDirectory:
     spec = Sweep(name="s", workload="category_pairs", space=SPACE, trials=n_trials, seed=5)
     more = PRUNED if sampler == "pruned" else {"sampler": sampler}
     return SweepDirectory.create(path, spec.but(**more, **changes), {})
-
-
-def _configuration(study: Study, trial: int) -> tuple[int, Any]:
-    return trial, study.configuration(trial).values
 
 
 def _run(study: Study, n_trials: int, known: int = 0) -> list[Configuration]:
@@ -95,28 +89,6 @@ def _trials(directory: SweepDirectory) -> list[optuna.trial.FrozenTrial]:
     return read_trials(directory) if has_study(directory.spec) else []
 
 
-@cache
-def _undisturbed(sampler: str) -> tuple[SweepDirectory, list[Any], bytes]:
-    with TemporaryDirectory() as path:
-        directory = _directory(Path(path) / "s", sampler)
-        _run(study := open_study(directory), N_TRIALS[sampler])
-        drawn = [_configuration(study, trial) for trial in range(N_TRIALS[sampler])]
-        return directory, drawn, (Path(path) / "s" / STUDY_FILE).read_bytes()
-
-
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.55, 0.7, 0.85, 0.93, 0.98])
-@pytest.mark.parametrize("sampler", N_TRIALS)
-def test_whatever_of_the_journal_reached_the_disk_the_configurations_are_the_same(
-    sampler: str, share: float, tmp_path: Path
-) -> None:
-    directory, undisturbed, journal = _undisturbed(sampler)
-    (tmp_path / STUDY_FILE).write_bytes(journal[: round(share * len(journal))])
-    (tmp_path / f"{STUDY_FILE}.lock").symlink_to("gone")
-    study = open_study(directory.but(place=tmp_path))
-    _run(study, study.n_left)
-    assert [_configuration(study, trial) for trial in range(N_TRIALS[sampler])] == undisturbed
-
-
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_a_trial_that_was_not_told_comes_back_with_its_values(sampler: str, tmp_path: Path) -> None:
     directory = _directory(tmp_path / "a", sampler, space=SPACE | CONDITIONAL)
@@ -130,27 +102,6 @@ def test_a_trial_that_was_not_told_comes_back_with_its_values(sampler: str, tmp_
     assert [*again.restored([7], CategoryPairsParameters)] == [each.trial for each in asked]
     assert [again.configuration(each.trial) for each in asked] == asked
     assert [again.is_told(each.trial) for each in asked] == [sampler == "random"] * 8
-
-
-def test_an_ask_that_ctrl_c_ends_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    undisturbed = _run(open_study(_directory(tmp_path / "a", "tpe")), 3)
-    directory = _directory(tmp_path / "s", "tpe")
-    study = open_study(directory)
-    first = study.ask()
-    suggest, calls = optuna.Trial._suggest, iter(range(1))
-
-    def interrupted(*arguments: Any) -> Any:
-        if next(calls, None) is None:
-            raise KeyboardInterrupt
-        return suggest(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(optuna.Trial, "_suggest", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            study.ask()
-    study.save()
-    again = open_study(directory)
-    assert [first, again.ask(), again.ask()] == undisturbed
 
 
 def _beside(directory: SweepDirectory) -> optuna.Study:
