@@ -1,12 +1,10 @@
 """Registers all commands of `attnsweep`, grouped into the panels of its help."""
 
-from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
-from typer.core import TyperGroup, TyperOption
 
 from attnsweep.orchestrator.cli.answers import running_users_code
 from attnsweep.orchestrator.cli.author import new_workload, prepare_corpus, workloads
@@ -38,30 +36,8 @@ _PANELS = {
 }
 
 
-class _Group(TyperGroup):
-    """The group of all commands. Its help shows switches without a placeholder for a value, because they take none."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            _show_no_values(command.get_params(ctx))
-        return command
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)
-        _show_no_values(params)
-        return params
-
-
-def _show_no_values(params: Iterable[object]) -> None:
-    for param in params:
-        if isinstance(param, TyperOption) and param.is_flag:
-            param.metavar = ""
-
-
 app = typer.Typer(
     name="attnsweep",
-    cls=_Group,
     help="Run sweeps of small attention models, and measure how often their trainings get stuck.\n\n"
     "First steps: `attnsweep` without arguments. A tutorial: `attnsweep docs tutorial`.",
     invoke_without_command=True,
@@ -91,7 +67,8 @@ def _print_version(wanted: bool) -> None:
 def options(
     context: typer.Context,
     show_version: Annotated[
-        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Run sweeps of small attention models, and measure how often their trainings get stuck."""

@@ -22,7 +22,7 @@ TrainingId = Annotated[
 TrackingUri = Annotated[
     str | None, Option(help="MLflow store; default: MLFLOW_TRACKING_URI, or sqlite:///sweeps/mlflow.db.")
 ]
-AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout.")]
+AsJson = Annotated[bool, Option("--json", metavar="", help="Print one JSON object on stdout.")]
 
 
 def check_texts(arguments: Sequence[str]) -> None:

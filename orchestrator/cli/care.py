@@ -9,7 +9,9 @@ from typer import Option
 from attnsweep.orchestrator.cli.answers import EXIT_FAULT, answer, say
 from attnsweep.orchestrator.cli.arguments import AsJson, SweepDir, TrackingUri, opened
 
-Follow = Annotated[bool, Option("--follow", help="While the sweep runs, log its trials as they end; then the rest.")]
+Follow = Annotated[
+    bool, Option("--follow", metavar="", help="While the sweep runs, log its trials as they end; then the rest.")
+]
 
 
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
@@ -53,7 +55,7 @@ def doctor(
         str | None, Option("--dir", help="Also check that this directory, or s3://BUCKET/PREFIX, can be written.")
     ] = None,
 ) -> None:
-    """Check what sweeps need: versions, Ray's token, GPUs, clocks, MLflow, storage; exit code 1 if something fails."""
+    """Check what sweeps need: versions, Ray's token, GPUs, MLflow, storage; exit code 1 if something fails."""
     from attnsweep.orchestrator.storage.place_names import place_of
     from attnsweep.orchestrator.terminal import PlainConsole
     from attnsweep.orchestrator.tools.doctor import examine

@@ -42,7 +42,9 @@ def reproduce(
     directory: Annotated[
         str | None, Option("--dir", help="Directory for the results; default: ./sweeps/<name>-<time>.")
     ] = None,
-    full: Annotated[bool, Option("--full", help="At the size of the publication, where ours is smaller.")] = False,
+    full: Annotated[
+        bool, Option("--full", metavar="", help="At the size of the publication, where ours is smaller.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a figure or table of the literature, or of the documentation."""

@@ -17,7 +17,9 @@ Format: TypeAlias = Literal["table", "csv", "json", "parquet"]
 
 def status(
     directory: SweepDir,
-    follow: Annotated[bool, Option("--follow", help="Update every two seconds, until the run ends.")] = False,
+    follow: Annotated[
+        bool, Option("--follow", metavar="", help="Update every two seconds, until the run ends.")
+    ] = False,
 ) -> None:
     """Show the progress of a sweep."""
     from attnsweep.orchestrator.cli.screen.status import follow_status, print_status

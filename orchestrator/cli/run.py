@@ -40,7 +40,7 @@ Fixed = Annotated[
     list[str] | None, _what("--set", metavar="NAME=VALUE", help="Fix a parameter to one value; may be repeated.")
 ]
 Trials = Annotated[int | None, _what(help="Number of configurations to train.")]
-NoReport = Annotated[bool, at_the_end("--no-report", help="Draw no report when the sweep is finished.")]
+NoReport = Annotated[bool, at_the_end("--no-report", metavar="", help="Draw no report when the sweep is finished.")]
 
 
 def sweep_names() -> list[str]:
@@ -78,7 +78,10 @@ def run(
         str | None, _where("--dir", help="New sweep directory, or s3://BUCKET/PREFIX; default: ./sweeps/<name>-<time>.")
     ] = None,
     or_resume: Annotated[
-        bool, _where("--or-resume", help="Continue the sweep if --dir holds it; for schedulers that repeat commands.")
+        bool,
+        _where(
+            "--or-resume", metavar="", help="Continue the sweep if --dir holds it; for schedulers that repeat commands."
+        ),
     ] = False,
     of_shard: on.OfShard = None,
     resources: Resources = _THIS_MACHINE,
@@ -134,8 +137,10 @@ def resume(
     replicates: Annotated[
         str | None, Option(metavar="+N", help="Add this many trainings to each trial, with seeds of their own.")
     ] = None,
-    retry_failed: Annotated[bool, Option("--retry-failed", help="Train failed trainings again.")] = False,
-    accept_drift: Annotated[bool, Option("--accept-drift", help="Resume although versions have changed.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", metavar="", help="Train failed trainings again.")] = False,
+    accept_drift: Annotated[
+        bool, Option("--accept-drift", metavar="", help="Resume although versions have changed.")
+    ] = False,
     on_finish: OnFinish = None,
     on_failure: OnFailure = None,
     no_report: NoReport = False,

@@ -30,7 +30,9 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
         None,
     ),
     "local": (
-        Annotated[bool, _option("--local", help="Train in this process, without Ray; the rows are the same.")],
+        Annotated[
+            bool, _option("--local", metavar="", help="Train in this process, without Ray; the rows are the same.")
+        ],
         False,
     ),
     "trainers": (

@@ -23,7 +23,6 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.py").write_text("def sweep(:\n")
     head = "from attnsweep import Sweep\ndef sweep():\n    return Sweep(name='x', space={}, trials=1, "
     (folder / "odd.py").write_text(head + "workload='no_such_workload')\n")
-    (folder / "sampler.py").write_text(head + "workload='category_pairs', sampler='bo')\n")
     return folder
 
 
@@ -35,27 +34,17 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("quickstart --set init_sigm=1", "init_sigm"),
         ("quickstart --set init_sigma=-1", "init_sigma"),
         ("quickstart --set init_sigma", "--set"),
-        ("quickstart --set variant=both", "variant"),
         ("quickstart --sampler bo", "sampler"),
         ("lr=0.1", "SPEC"),
         ("quickstart --replicates 0", "replicates"),
-        ("quickstart --trials 0", "trials"),
         ("quickstart --engine eager --address 127.0.0.1:1", "--address"),
-        ("quickstart --engine eager --address nowhere", "--address"),
         ("quickstart --local --address auto", "--local"),
-        ("quickstart --local --trainers 2", "--local"),
         ("quickstart --trials many", "Invalid value for '--trials': Input should be a valid integer"),
-        ("quickstart --trainers 0", "--trainers"),
         ("quickstart --trainers 4..2", "--trainers"),
-        ("quickstart --trainers many", "--trainers"),
-        ("quickstart --local --wait-nodes 2", "--local"),
         ("quickstart --local --device cuda", "--device"),
-        ("quickstart --set init_sigma=NaN", "space.init_sigma.value"),
-        ("quickstart --set variant=categories_only --set attention_activation=softmax", "expectation"),
         ("missing.py", "SPEC"),
         ("broken.py", "broken.py"),
         ("odd.py", "workload"),
-        ("sampler.py", "sampler: got 'bo', expected 'tpe', 'random'"),
     ],
 )
 def test_a_mistake_in_run(
@@ -71,12 +60,8 @@ def test_a_mistake_in_run(
     assert {path for path in with_faulty_files.iterdir() if path.name != "__pycache__"} == before
 
 
-def test_a_parameter_without_set_is_told_of_it(mistake: Mistake) -> None:
-    assert "--set lr=0.1" in mistake("run", "quickstart", "lr=0.1")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["status", "resume", "compact", "mlflow-sync"])
+@pytest.mark.parametrize("name", ["status", "resume"])
 def test_a_directory_without_a_sweep(name: str, tmp_path: Path, mistake: Mistake) -> None:
     assert mistake(name, str(tmp_path)).startswith("DIR: got ")
     assert list(tmp_path.iterdir()) == []
@@ -87,14 +72,6 @@ def test_a_directory_that_holds_another_sweep(tmp_path: Path, mistake: Mistake) 
     error = mistake("run", "quickstart", "--local", "--dir", str(tmp_path))
     assert f"attnsweep resume {tmp_path}" in error
     assert (tmp_path / "sweep.json").read_text() == "{}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", [["--local"], ["--address", "127.0.0.1:1"]], ids=["local", "before Ray is asked"])
-def test_a_directory_that_cannot_be_written(where: list[str], mistake: Mistake) -> None:
-    # Not by permissions, because the tests may run as root.
-    error = mistake("run", "quickstart", *where, "--dir", "/proc/sweep")
-    assert error.startswith("--dir: got ")
 
 
 def _printed_and_imported(*words: str) -> tuple[str, set[str]]:
@@ -111,9 +88,7 @@ def _printed_and_imported(*words: str) -> tuple[str, set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [["specs"], ["status"], ["list"], ["query", "from trainings select 'quickstart' limit 1"]]
-)
+@pytest.mark.parametrize("words", [["specs"], ["status"], ["query", "from trainings select 'quickstart' limit 1"]])
 def test_light_commands_answer_without_torch_ray_or_mlflow(words: list[str]) -> None:
     command, *sql = words
     ledger = [] if command == "specs" else [str(ROOT / "docs" / "ledgers" / "quickstart")]
@@ -123,18 +98,16 @@ def test_light_commands_answer_without_torch_ray_or_mlflow(words: list[str]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"]])
-def test_the_help_is_printed_without_the_libraries_of_computing(words: list[str]) -> None:
-    printed, imported = _printed_and_imported(*words)
+def test_the_help_is_printed_without_the_libraries_of_computing() -> None:
+    printed, imported = _printed_and_imported("run", "--help")
     assert printed
     assert not {"numpy", "pyarrow", "torch", "ray", "optuna", "mlflow"} & imported
 
 
-@pytest.mark.parametrize("word", ["--version", "specs", "reproduce"])
-def test_output_that_has_no_room_is_one_line(word: str, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+def test_output_that_has_no_room_is_one_line(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w")
     monkeypatch.setattr(sys, "stdout", full)
-    code, _, error = command(word)
+    code, _, error = command("specs")
     # What is printed after it must not fail at the same place, as what is buffered for that file does.
     sys.stdout.write("the rest")
     sys.stdout.close()
