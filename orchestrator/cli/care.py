@@ -16,8 +16,8 @@ Follow = Annotated[
 
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
     """Check that trials, trainings, files and MLflow agree, and list all faults; exit code 1 if there are any."""
-    from attnsweep.orchestrator.audit.audit import audit as audit_sweep
     from attnsweep.orchestrator.storage.record import DamagedRecordError
+    from attnsweep.orchestrator.tools.audit.audit import audit as audit_sweep
 
     with suppress(DamagedRecordError):  # reported by the audit
         opened(directory)

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE
+from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError

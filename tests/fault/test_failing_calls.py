@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.audit import audit
 from tests.orchestrator.commands import Ended, command
 from tests.orchestrator.ledger.kills import STEPS
 

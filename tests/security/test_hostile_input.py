@@ -1,6 +1,6 @@
 """Mistakes of users, and hostile input: one line, exit code 2, and nothing is written.
 
-Damaged sweep directories: tests/orchestrator/audit and tests/orchestrator/ledger.
+Damaged sweep directories: tests/orchestrator/tools/audit and tests/orchestrator/ledger.
 """
 
 import os

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from attnsweep import LossQuantile, Sequential, Sweep
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.storage.sweep_directory import Extension, SweepDirectory
+from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Pruner
 from attnsweep.search_spaces.loading import load_sweep

@@ -9,11 +9,11 @@ from optuna.trial import TrialState
 from rich.console import Console
 
 from attnsweep import LossQuantile, Rate, Sweep
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.content import trial_contents
 from attnsweep.search_spaces.sweep import Sampler
 from tests.fault import sweeps

@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from attnsweep import open_sweep
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study_storage import read_trials
 from attnsweep.orchestrator.storage.shards import Shard
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError

@@ -15,7 +15,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.inspection.replay import replay
 from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -23,6 +22,7 @@ from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.loading import load_sweep

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from attnsweep import Categorical, Conditional, Float, Sweep, Zip
-from attnsweep.orchestrator.audit.check_files import check_stored
 from attnsweep.orchestrator.running.entry import check_same
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
 from attnsweep.orchestrator.storage.sources import WARM_START
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.check_files import check_stored
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.sweep import Sampler
 from attnsweep.workloads.category_pairs import CategoryPairsParameters

@@ -9,9 +9,6 @@ from typing import TypeVar
 
 from optuna.trial import FrozenTrial
 
-from attnsweep.orchestrator.audit.check_files import check_files
-from attnsweep.orchestrator.audit.check_results import Books, check_results, numbered_trials
-from attnsweep.orchestrator.audit.problems import RESTORE, RESUME, Audit, Check, Problem, in_one_line
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
 from attnsweep.orchestrator.running.study_storage import has_study, read_trials
@@ -23,6 +20,9 @@ from attnsweep.orchestrator.storage.record import DamagedRecordError
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.tools.audit.check_files import check_files
+from attnsweep.orchestrator.tools.audit.check_results import Books, check_results, numbered_trials
+from attnsweep.orchestrator.tools.audit.problems import RESTORE, RESUME, Audit, Check, Problem, in_one_line
 from attnsweep.orchestrator.tracking.runs import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri

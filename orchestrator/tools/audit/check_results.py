@@ -10,11 +10,11 @@ import duckdb
 import pyarrow as pa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from attnsweep.orchestrator.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
 from attnsweep.orchestrator.running.study import pruned_at
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
+from attnsweep.orchestrator.tools.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
 from attnsweep.orchestrator.tracking.content import has_runs_of_trials
 from attnsweep.orchestrator.tracking.runs import Logged
 from attnsweep.orchestrator.training.tasks import Task, tasks_of, training_id

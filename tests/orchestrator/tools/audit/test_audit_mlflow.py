@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from tests.orchestrator.audit.damages import problems_of
+from attnsweep.orchestrator.tools.audit.audit import audit
+from tests.orchestrator.tools.audit.damages import problems_of
 from tests.present import present
 
 

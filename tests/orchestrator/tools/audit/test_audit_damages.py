@@ -2,9 +2,9 @@
 
 import pytest
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from tests.orchestrator.audit.damages import DAMAGES, problems_of
+from attnsweep.orchestrator.tools.audit.audit import audit
+from tests.orchestrator.tools.audit.damages import DAMAGES, problems_of
 
 WITHOUT_DIGEST = {"report", ".lock", "study.journal"}
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from attnsweep.orchestrator.audit.audit import audit
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study_storage import check_storage, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.sync import sync
 from attnsweep.search_spaces import Float, LossQuantile, Sequential, Sweep
 from attnsweep.search_spaces.loading import load_sweep
-from tests.orchestrator.audit.conftest import IN_A_STUDY
-from tests.orchestrator.audit.damages import drop, lines_of, problems_of, set_values
 from tests.orchestrator.commands import command
+from tests.orchestrator.tools.audit.conftest import IN_A_STUDY
+from tests.orchestrator.tools.audit.damages import drop, lines_of, problems_of, set_values
 from tests.orchestrator.trained_sweep import records, trained_sweep
 
 
@@ -67,7 +67,7 @@ def test_a_trial_asked_for_during_the_audit_is_no_fault(
     directory = trained_sweep(tmp_path / "running", load_sweep(str(home / "fragile.py")).but(**IN_A_STUDY))
     directory.record_run(finished=False, seconds=1.0)
     readings = iter([7, 10])
-    asked_so_far = "attnsweep.orchestrator.audit.audit.read_trials"
+    asked_so_far = "attnsweep.orchestrator.tools.audit.audit.read_trials"
     monkeypatch.setattr(asked_so_far, lambda directory: read_trials(directory)[: next(readings)])
     assert problems_of(audit(directory.place)) == []
     readings = iter([7, 7])

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from optuna.trial import TrialState
 
-from attnsweep.orchestrator.audit.problems import Audit
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
+from attnsweep.orchestrator.tools.audit.problems import Audit
 from tests.orchestrator.trained_sweep import edit, edit_row, records
 
 Damage = Callable[[SweepDirectory], None]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnsweep.orchestrator.audit.problems import COPIED, RESUME, Check, Problem
 from attnsweep.orchestrator.inspection.kept_weights import FOLDER as WEIGHTS
 from attnsweep.orchestrator.ledger.fragments import TABLES
 from attnsweep.orchestrator.ledger.snapshot import examine
@@ -12,6 +11,7 @@ from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.errors import in_words
 from attnsweep.orchestrator.storage.files import digest, open_file, parquet_names
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.problems import COPIED, RESUME, Check, Problem
 from attnsweep.workloads.errors import UserError
 
 _NAMED_BY_DIGEST = {
