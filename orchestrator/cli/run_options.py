@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from typer import Option
 
 from attnsweep.orchestrator.storage.shards import Shard
-from attnsweep.orchestrator.training.nodes import Device
-from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.orchestrator.training.resources import Device, Resources
 from attnsweep.workloads.errors import UserError
 
 Engine: TypeAlias = Literal["auto", "compiled", "eager"]

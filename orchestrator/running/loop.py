@@ -85,7 +85,7 @@ class Found:
 
 @dataclass
 class _UnderWay:
-    accelerator: str
+    machine: str
     reached: Progress | Probed | None = None
 
     def shown(self, order: PackOrder) -> PackUnderWay:
@@ -216,11 +216,11 @@ class SweepLoop:
 
     def _hand_out(self) -> bool:
         until = time.monotonic() + _ASK_SECONDS
-        while self._pool.has_idle:
-            accelerator = self._pool.idle[0].accelerator
+        while self._pool.idle:
+            first = self._pool.idle[0]
             order = self._plan.pack_to_continue()
             if order is None:
-                sizer = partial(self._sizer, accelerator)
+                sizer = partial(self._sizer, first)
                 # A sampler that learns draws a whole group before any of its trials is trained, so that the draws do
                 # not depend on which of them end first.
                 is_enough = partial(self._has_full_pack, sizer) if not self._study.learns else lambda: False
@@ -234,7 +234,7 @@ class SweepLoop:
             state = self._checkpoints.latest(order.pack, environment)
             order = replace(order, checkpoint=state, machine=machine, environment=environment)
             self._plan.n_under_way += len(order.tasks)
-            self._under_way[order.pack] = _UnderWay(accelerator)
+            self._under_way[order.pack] = _UnderWay(first)
             self._pool.train(self._pruning.prepared(order))
         return False
 
@@ -243,8 +243,7 @@ class SweepLoop:
 
     def _machine_for(self, pack: str) -> str:
         begun = self.directory.machine_of(self._checkpoints.environment_of(pack))
-        idle = [hardware.machine for hardware in self._pool.idle]
-        return begun if begun is not None and begun in idle else idle[0]
+        return begun if begun is not None and begun in self._pool.idle else self._pool.idle[0]
 
     def _environment_on(self, machine: str) -> str | None:
         if machine not in self._environments:
@@ -266,14 +265,14 @@ class SweepLoop:
                 return False
         return True
 
-    def _sizer(self, accelerator: str, shape: Shape) -> PackSizer:
-        sizer = self._sizers.get((accelerator, shape))
+    def _sizer(self, machine: str, shape: Shape) -> PackSizer:
+        sizer = self._sizers.get((machine, shape))
         if sizer is None:
-            sizer = self._sizers[accelerator, shape] = PackSizer(self._pack_size)
+            sizer = self._sizers[machine, shape] = PackSizer(self._pack_size)
         return sizer
 
     def _sizer_of(self, order: PackOrder) -> PackSizer:
-        return self._sizer(self._under_way[order.pack].accelerator, order.shape)
+        return self._sizer(self._under_way[order.pack].machine, order.shape)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
         if isinstance(report, Progress | Probed):

@@ -59,7 +59,7 @@ def replay_some(
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)
             left_out[order.machine or ""] += len(order.tasks)
-        while pool.has_idle and (fitting := _fitting(waiting, pool)) is not None:
+        while pool.idle and (fitting := _fitting(waiting, pool)) is not None:
             waiting.remove(fitting)
             pool.train(fitting)
         for order, report in pool.reports(_WAIT_SECONDS):
@@ -84,8 +84,7 @@ def replay_some(
 
 
 def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    idle = [hardware.machine for hardware in pool.idle]
-    return next((order for order in waiting if order.machine in (None, *idle)), None)
+    return next((order for order in waiting if order.machine in (None, *pool.idle)), None)
 
 
 def _packs(

@@ -7,7 +7,6 @@ from typing import Any
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
-    Hardware,
     PackOrder,
     Probed,
     Progress,
@@ -16,7 +15,7 @@ from attnsweep.orchestrator.training.messages import (
     Reports,
     RunContext,
 )
-from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.orchestrator.training.trainer import Trainer, machine_of
 from attnsweep.workloads.engine.contract import Workload
 
 
@@ -32,21 +31,17 @@ class LocalPool:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         self._trainer = Trainer(workload, run, device, checkpoint_seconds)
-        self.hardware = Hardware(self._trainer.accelerator, self._trainer.machine)
+        self.machine = machine_of(device)
         self._order: PackOrder | None = None
         self._train_slice: Callable[[], Report] = self._trainer.proceed
 
     @property
-    def has_idle(self) -> bool:
-        return self._order is None
-
-    @property
-    def idle(self) -> list[Hardware]:
-        return [self.hardware] if self.has_idle else []
+    def idle(self) -> list[str]:
+        return [self.machine] if self._order is None else []
 
     @property
     def machines(self) -> frozenset[str]:
-        return frozenset((self.hardware.machine,))
+        return frozenset((self.machine,))
 
     @property
     def running(self) -> list[PackOrder]:
@@ -57,7 +52,7 @@ class LocalPool:
 
     def train(self, order: PackOrder) -> None:
         """The next call of `reports` begins to train it."""
-        assert self.has_idle
+        assert self.idle
         self._order, self._train_slice = order.without_state(), partial(self._trainer.start, order)
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
@@ -90,8 +85,7 @@ class LocalPool:
         try:
             return self._train_slice()
         except SystemExit as error:
-            # The training raised this SystemExit, so it is reported like any other error of a training. In a trainer
-            # actor it would end only the actor's process, but here it would end the whole sweep.
+            # The training's own. In a trainer actor it would end the actor's process, here the whole sweep.
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:

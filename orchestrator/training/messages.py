@@ -6,7 +6,7 @@ The module imports neither torch nor ray.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,8 +71,7 @@ class Progress:
 
     Attributes:
         checkpoint: The pack's state, at intervals.
-        n_running: Number of trainings in the pack that have not ended; `None` if unknown.
-        where: The host and the device that train the pack.
+        where: The host and the device.
         metric: The workload's first metric at the last probe: its name, and its mean over the pack.
         probe_share: The share of the pack's time that probes take, if it goes on as so far.
     """
@@ -97,8 +96,6 @@ class Probed:
         reached: For each training, the result that it would have if it ended at this probe, or the result with which it
             ended earlier.
         running: The lanes that have not ended.
-        checkpoint: The pack's state, at intervals.
-        where, metric: As in `Progress`.
     """
 
     step: int
@@ -151,8 +148,7 @@ class Raised:
     @property
     def has_lost_its_gpu(self) -> bool:
         """Whether the process cannot use its GPU any more, because the context is broken."""
-        # If the GPU context is broken, PyTorch's error text contains "AcceleratorError", "CUDA error" or "HIP error".
-        # "CUDA out of memory" does not match, because the context still works.
+        # Not "CUDA out of memory", after which the context still works.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
 
 
@@ -174,11 +170,6 @@ Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 """The reports that a pool has received, in order."""
 
 
-class Hardware(NamedTuple):
-    accelerator: str
-    machine: str
-
-
 class Pool(Protocol):
     """The trainers that train one sweep, each one pack at a time.
 
@@ -197,11 +188,9 @@ class Pool(Protocol):
         """What has to happen before training can begin, in words; empty once a trainer can train."""
 
     @property
-    def has_idle(self) -> bool: ...
-
-    @property
-    def idle(self) -> "Sequence[Hardware]":
-        """The hardware of idle trainers. The first gets the next pack, unless that names another type of machine."""
+    def idle(self) -> Sequence[str]:
+        """The machines of idle trainers, by type: GPU or processor. The first gets the next pack, unless that names
+        another."""
 
     @property
     def machines(self) -> frozenset[str]:

@@ -2,15 +2,14 @@
 no Ray, no clock."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal, NamedTuple
 
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
-    Hardware,
     PackOrder,
     Probed,
     Progress,
@@ -18,26 +17,48 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.nodes import Node, NodeRecord, TrainerShare, Wanted, allot
+from attnsweep.orchestrator.training.resources import Device, TrainerCount
 
-_UNKNOWN = Hardware("", "")
+MAX_FAILED_STARTS = 3
+"""How many trainers in a row may fail to start before the sweep ends."""
+_MOST_CHARACTERS = 300
+_RAISED = re.compile(
+    r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$|^The actor is dead because .*?(?=\. |$)", re.M
+)
+
+
+class TrainerShare(NamedTuple):
+    """What Ray gives to each trainer. Trainers with a fraction of a GPU share it."""
+
+    device: str
+    num_cpus: float
+    num_gpus: float
+
+    @classmethod
+    def of(cls, n_gpus: float, wanted: TrainerCount, device: Device) -> "TrainerShare":
+        """An exact number of trainers shares the GPUs that are there, if it is larger than theirs."""
+        if device == "cpu" or (device == "auto" and n_gpus < 1):
+            return cls("cpu", 1.0, 0.0)
+        n_sharing = ceil(wanted / n_gpus) if isinstance(wanted, int) and n_gpus >= 1 else 1
+        return cls("cuda", 0.0, 1.0 / n_sharing)
+
+    def n_places(self, n_cpus: float, n_gpus: float) -> int:
+        return int(n_cpus) if self.device == "cpu" else round(n_gpus // 1 / self.num_gpus)
 
 
 @dataclass
 class Trainer:
-    """One trainer, from its request to its end.
+    """One trainer, from its request to its end. Once Ray has placed it, its node's id, its host and type of machine are
+    known."""
 
-    Attributes:
-        node: The node on which the trainer is or must be; `None` while Ray has not chosen one yet.
-        is_leaving: Whether the trainer ends as soon as it has handed back its pack.
-    """
-
-    share: TrainerShare
-    node: str | None
-    hardware: Hardware = _UNKNOWN
+    node: str = ""
+    host: str = ""
+    machine: str = ""
     order: PackOrder | None = None
-    is_up: bool = False
-    is_leaving: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self.machine)
 
 
 class Action(NamedTuple):
@@ -51,43 +72,38 @@ class PoolPlan:
     """Decides which trainers start, train on, hand back and end.
 
     Args:
-        n_nodes: Number of nodes that must be up before the first trainer starts.
+        wanted: With a least and a most number, the most are requested, and the first pack waits for the least.
 
     Attributes:
-        n_awaited: Number of nodes that must be up before any trainer starts; 0 once they have been.
+        n_awaited: Number of trainers that must be up before the first pack is handed out; 0 once they have been.
         is_closing: Whether all packs are being handed back, so no trainer starts any more.
     """
 
-    def __init__(self, wanted: Wanted, n_nodes: int = 0) -> None:
+    def __init__(self, wanted: TrainerCount = None) -> None:
         self.trainers: dict[int, Trainer] = {}
-        self.nodes: Mapping[str, Node] = {}
-        self.record = NodeRecord()
-        self.n_awaited = n_nodes
+        self.n_awaited = wanted[0] if isinstance(wanted, tuple) else 1
         self.is_closing = False
-        self._wanted = wanted
-        self._n_started = 0
+        self._most = wanted[1] if isinstance(wanted, tuple) else wanted
+        self._n_places = self._n_started = self._n_failed = 0
         self._idle: list[int] = []
         self._at_probe: dict[str, int] = {}
+        self._notices: list[str] = []
 
     @property
     def n_trainers(self) -> int:
-        return sum(trainer.node is not None for trainer in self.trainers.values()) or max(len(self.trainers), 1)
+        return max(min(len(self.trainers), self._n_places), self.n_up, 1)
 
     @property
-    def n_placed(self) -> int:
+    def n_up(self) -> int:
         return sum(trainer.is_up for trainer in self.trainers.values())
 
     @property
-    def has_idle(self) -> bool:
-        return bool(self._idle)
-
-    @property
-    def idle(self) -> list[Hardware]:
-        return [self.trainers[number].hardware for number in self._idle]
+    def idle(self) -> list[str]:
+        return [] if self.n_awaited else [self.trainers[number].machine for number in self._idle]
 
     @property
     def machines(self) -> frozenset[str]:
-        return frozenset(trainer.hardware.machine for trainer in self.trainers.values() if trainer.is_up)
+        return frozenset(trainer.machine for trainer in self.trainers.values() if trainer.is_up)
 
     @property
     def running(self) -> list[PackOrder]:
@@ -97,76 +113,47 @@ class PoolPlan:
     def is_training(self) -> bool:
         return len(self.running) > len(self._at_probe)
 
-    def see(self, nodes: Iterable[Node]) -> bool:
-        self.nodes = {node.id: node for node in nodes}
-        self.record.seen(self.nodes)
-        if len(self.nodes) >= self.n_awaited:
-            self.n_awaited = 0
-        return not self.n_awaited and not self.is_closing
+    def notices(self) -> list[str]:
+        notices, self._notices = self._notices, []
+        return notices
 
-    def follow(self) -> list[Action]:
-        """Starts trainers where there is room, and ends those without. One that is training first hands back.
+    def follow(self, nodes: Collection[str], n_places: int) -> list[Action]:
+        """Requests the trainers that are missing on these nodes, which have `n_places`, and takes back requests
+        beyond what is wanted. Of idle trainers, nothing but the loss of their node is heard."""
+        gone = [self._end(number) for number in [*self._idle] if self.trainers[number].node not in nodes]
+        self._n_places = n_places
+        n_wanted = max(n_places, 1) if self._most is None else self._most
+        n_missing = 0 if self.is_closing else n_wanted - len(self.trainers)
+        waiting = [number for number, trainer in self.trainers.items() if not trainer.is_up]
+        surplus = [self._end(number) for number in waiting[: max(-n_missing, 0)]]
+        return [*gone, *surplus, *(self._start() for _ in range(n_missing))]
 
-        Raises:
-            PoolError: If no node can train.
-        """
-        shares = self._allotted()
-        actions: list[Action] = []
-        # Running trainers come before those that wait for a node, so that the running ones are kept if there are too
-        # many trainers.
-        for number, trainer in sorted(self.trainers.items(), key=lambda item: not item[1].is_up):
-            places = shares.get(trainer.node, Counter())
-            if trainer.is_leaving:
-                continue
-            if places[trainer.share] > 0:
-                places[trainer.share] -= 1
-            elif trainer.order is not None:
-                trainer.is_leaving = True
-            else:
-                actions.append(self._end(number))
-        missing = [(share, node_id) for node_id, places in shares.items() for share in places.elements()]
-        return actions + [self._start(share, node_id) for share, node_id in missing]
-
-    def _allotted(self) -> dict[str | None, Counter[TrainerShare]]:
-        """Those that fit on no node yet are under `None`."""
-        usable = [node for node in self.nodes.values() if node.id not in self.record.refused]
-        staying = [trainer for trainer in self.trainers.values() if not trainer.is_leaving]
-        n_up_by_node = Counter(trainer.node for trainer in staying if trainer.node is not None)
-        allotment = allot(usable, self._wanted, n_up_by_node)
-        limits = self.record.limits
-        shares: dict[str | None, Counter[TrainerShare]] = {
-            node_id: Counter(lot[: limits.get(node_id, len(lot))]) for node_id, lot in allotment.by_node.items()
-        }
-        if self.record.refused and not any(shares.values()):
-            raise PoolError(f"no node of the cluster can train: {self.record.in_words()}")
-        self.record.wait_for(len(allotment.pending))
-        return {**shares, None: Counter(allotment.pending)}
-
-    def settled(self, number: int, node_id: str, host: str, hardware: Hardware, changes: Sequence[str]) -> list[Action]:
+    def settled(self, number: int, node: str, host: str, machine: str, changes: Sequence[str]) -> list[Action]:
         if changes:
-            self.record.give_up(node_id, host, f"its versions differ from the driver's: {'; '.join(changes)}")
-            return [self._end(number)]
-        trainer = self.trainers[number]
-        trainer.node, trainer.hardware, trainer.is_up = node_id, hardware, True
-        self.record.started(node_id)
+            return self.not_started(
+                number, f"the versions of host {host} differ from the driver's: {'; '.join(changes)}"
+            )
+        self.trainers[number] = Trainer(node, host, machine)
         self._idle.append(number)
+        if self.n_up >= self.n_awaited:
+            self.n_awaited = 0
         return []
 
-    def not_started(self, number: int, why: str, *, has_lost_its_node: bool) -> list[Action]:
-        trainer, end = self.trainers[number], self._end(number)
-        node = self.nodes.get(trainer.node) if trainer.node is not None else self._node_named_in(why)
-        if node is not None and not has_lost_its_node:
-            n_up = sum(other.is_up and other.node == node.id for other in self.trainers.values())
-            self.record.failed(node, n_up, why)
-        return [end]
+    def not_started(self, number: int, why: str) -> list[Action]:
+        """The next `follow` requests another.
 
-    def _node_named_in(self, text: str) -> Node | None:
-        named = (node for node in self.nodes.values() if re.search(rf"ip[=:] ?{re.escape(node.address)}\b", text))
-        return next(named, None)
+        Raises:
+            PoolError: If it is one too many in a row.
+        """
+        self._n_failed += 1
+        if self._n_failed >= MAX_FAILED_STARTS:
+            raise PoolError(f"{self._n_failed} trainers in a row did not start; the last: {_cause_of(why)}")
+        self._notices.append(f"a trainer did not start: {_cause_of(why)}")
+        return [self._end(number)]
 
     def hand_out(self, order: PackOrder) -> int:
         """Takes the trainer that has been idle longest, if possible on the machine that the order names."""
-        fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].hardware.machine))
+        fitting = (number for number in self._idle if order.machine in (None, self.trainers[number].machine))
         number = next(fitting, self._idle[0])
         self._idle.remove(number)
         self.trainers[number].order = order
@@ -178,34 +165,28 @@ class PoolPlan:
     def reported(self, number: int, report: Report) -> tuple[Report | TrainerLost, list[Action]]:
         trainer = self.trainers[number]
         assert trainer.order is not None
-        is_leaving = self.is_closing or trainer.is_leaving
-        if isinstance(report, Probed) and not is_leaving:
+        if isinstance(report, Raised) and report.cannot_compile:
+            return TrainerLost(report.error, out_of_memory=False), self.not_started(number, report.error)
+        self._n_failed = 0
+        if isinstance(report, Probed) and not self.is_closing:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # This trainer has to end. It hands its trainings over at once, and does not wait until the driver has
-            # decided, from this measurement, which of them to prune. The trainer that continues them reports the
-            # measurement again, so here only their progress is reported.
+            # The pack is handed back undecided. The trainer that continues it reports the measurement again, so here
+            # only the progress is reported.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where, report.metric)
         if isinstance(report, Progress):
-            return report, [Action("hand back" if is_leaving else "go on", number)]
+            return report, [Action("hand back" if self.is_closing else "go on", number)]
         trainer.order = None
-        match report:
-            case Raised(cannot_compile=True):
-                if trainer.node is not None:
-                    self.record.give_up(trainer.node, report.host, report.error)
-                return TrainerLost(report.error, out_of_memory=False), [self._end(number)]
-            case HandedBack() if not self.is_closing:
-                return report, [self._end(number)]
-            case Raised(has_lost_its_gpu=True):
-                return report, [self._end(number)]
-            case _ if trainer.is_leaving:
-                return report, [self._end(number)]
+        is_leaving = isinstance(report, HandedBack) and not self.is_closing
+        if is_leaving or (isinstance(report, Raised) and report.has_lost_its_gpu):
+            return report, [self._end(number)]
         self._idle.append(number)
         return report, []
 
     def lost(self, number: int) -> list[Action]:
-        """The next `follow` replaces it if it is still wanted."""
+        """The next `follow` replaces it."""
+        self._notices.append(f"lost a trainer on host {self.trainers[number].host}, and requested another")
         return [self._end(number)]
 
     def forget(self) -> None:
@@ -214,9 +195,9 @@ class PoolPlan:
         self._idle.clear()
         self._at_probe.clear()
 
-    def _start(self, share: TrainerShare, node_id: str | None) -> Action:
+    def _start(self) -> Action:
         self._n_started += 1
-        self.trainers[self._n_started] = Trainer(share, node_id)
+        self.trainers[self._n_started] = Trainer()
         return Action("start", self._n_started)
 
     def _end(self, number: int) -> Action:
@@ -224,3 +205,8 @@ class PoolPlan:
         if number in self._idle:
             self._idle.remove(number)
         return Action("end", number)
+
+
+def _cause_of(why: str) -> str:
+    """The end of its traceback, or how its process ended."""
+    return (_RAISED.findall(why) or [" ".join(why.split())])[-1][:_MOST_CHARACTERS]

@@ -5,78 +5,57 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnschedulableError, OutOfMemoryError, RayError, RayTaskError
-from ray.util.scheduling_strategies import (
-    NodeAffinitySchedulingStrategy,
-    NodeLabelSchedulingStrategy,
-    NotIn,
-)
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from attnsweep.orchestrator.storage.environment import Environment, versions
 from attnsweep.orchestrator.storage.errors import PoolError
-from attnsweep.orchestrator.training.cluster import usable_nodes
+from attnsweep.orchestrator.training.cluster import Cluster
 from attnsweep.orchestrator.training.messages import (
-    CHECKPOINT_SECONDS,
-    Hardware,
     PackOrder,
     Report,
     Reports,
     RunContext,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.nodes import Wanted
-from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
-from attnsweep.orchestrator.training.ray_internals import dead_process
+from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan, TrainerShare
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
 
 _LOOK_SECONDS = 1.0
-"""Seconds between two requests for the nodes that are up, and for those that Ray is about to remove."""
+"""Seconds between two looks at the cluster."""
 _HEAD_SECONDS = 40.0
 """How long a cluster's head may be silent. After 60 s, Ray ends the driver's process without an exception."""
-_NODE_LABEL = "ray.io/node-id"
 _NODE_IS_GONE = "its node has died"
 
 
 class TrainerPool:
     """Gives packs to idle trainers and collects their reports. A trainer that dies is replaced.
 
-    The pool follows the cluster: new nodes are used at the next look, and trainers on nodes that are about to leave
-    (Ray drains the node, or the process gets a SIGTERM) hand back their packs. A trainer is idle as soon as Ray has
-    placed it: while other programs hold some cores or GPUs, the placed trainers work. A trainer whose GPU context is
-    broken is replaced. Nodes on which no trainer starts, or other code would train, are given up.
+    Ray places the trainers, and asks an autoscaler for nodes where they do not fit. By default the pool grows and
+    shrinks with the cluster.
 
     Args:
         workload: Sent to each trainer once.
-        at_close: Called once the trainers have ended.
 
     Raises:
-        PoolError: From `reports`, if Ray is gone, or all nodes are given up.
+        PoolError: From `reports`, if Ray is gone, or trainers do not start.
     """
 
-    def __init__(
-        self,
-        workload: Workload[Any],
-        run: RunContext,
-        wanted: Wanted,
-        *,
-        n_nodes: int = 0,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
-        at_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._at_close = at_close
+    def __init__(self, workload: Workload[Any], run: RunContext, resources: Resources, cluster: Cluster) -> None:
+        self._resources, self._cluster = resources, cluster
         self._environment = Environment(versions=versions(run.engine))
         self._shipment, self._run = ray.put(Shipment(workload, run.files)), run
-        self._checkpoint_seconds = checkpoint_seconds
-        self._plan = PoolPlan(wanted, n_nodes)
+        self._plan = PoolPlan(resources.n_trainers)
+        self._n_nodes = 0
+        self._share: TrainerShare | None = None
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        # Maps each unanswered call of a Ray actor (the start of a trainer, or a request for its progress) to the
-        # trainer's number.
+        # The trainers of the unanswered calls.
         self._calls: dict[ray.ObjectRef[Any], int] = {}
         self._looked, self._answered = float("-inf"), time.monotonic()
         self._look()
@@ -86,23 +65,15 @@ class TrainerPool:
         return self._plan.n_trainers
 
     @property
-    def n_placed(self) -> int:
-        return self._plan.n_placed
-
-    @property
     def waiting_for(self) -> str:
+        if self._share is None:
+            return f"{self._resources.n_nodes} nodes; {self._n_nodes} are up"
         if self._plan.n_awaited:
-            return f"{self._plan.n_awaited} nodes; {len(self._plan.nodes)} are up"
-        if self.n_placed:
-            return ""
-        return f"Ray to start {self.n_trainers} trainers"
+            return f"Ray to start {self._plan.n_awaited} of {len(self._plan.trainers)} trainers"
+        return ""
 
     @property
-    def has_idle(self) -> bool:
-        return self._plan.has_idle
-
-    @property
-    def idle(self) -> list[Hardware]:
+    def idle(self) -> list[str]:
         return self._plan.idle
 
     @property
@@ -114,7 +85,7 @@ class TrainerPool:
         return self._plan.running
 
     def notices(self) -> list[str]:
-        return self._plan.record.notices()
+        return self._plan.notices()
 
     def train(self, order: PackOrder) -> None:
         number = self._plan.hand_out(order.without_state())
@@ -141,7 +112,10 @@ class TrainerPool:
         while self._actors:
             ray.kill(self._actors.popitem()[1])
         self._forget()
-        self._at_close()
+        if self._cluster.is_ours:
+            # Here, and not only where the connection ends: in another thread than the pool's, a shutdown could end the
+            # process, if an object reference is freed at the same time.
+            ray.shutdown()
 
     def _forget(self) -> None:
         self._actors.clear()
@@ -151,13 +125,11 @@ class TrainerPool:
     def _collect_within(self, timeout: float) -> Reports:
         waited_for = [*self._calls]
         if not waited_for:
-            # No trainer is up yet, so the pool sleeps before it looks for a free node again.
             time.sleep(timeout)
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:
-            # After the first report, more trainers may have reported. So all reports that have arrived are taken at
-            # once.
+            # All that have arrived by now are taken at once.
             ready, _ = ray.wait(waited_for, num_returns=len(waited_for), timeout=0)
         reports: Reports = []
         for reference in ready:
@@ -170,33 +142,35 @@ class TrainerPool:
 
     def _look(self) -> None:
         self._looked = time.monotonic()
-        if (process := dead_process()) is not None:
-            self._lose(f"Ray's process {process} has died")
-        nodes = usable_nodes()
-        if nodes is None:
+        if not self._cluster.answers():
             if self._looked - self._answered > _HEAD_SECONDS:
                 self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
             return
         self._answered = self._looked
-        if self._plan.see(nodes):
-            self._do(self._plan.follow())
+        nodes = self._cluster.nodes()
+        if ray.get_runtime_context().get_node_id() not in nodes:
+            self._lose("Ray's node on this machine has died")
+        self._n_nodes = len(nodes)
+        n_cpus, n_gpus = places_in(nodes)
+        if self._share is None and self._n_nodes >= self._resources.n_nodes:
+            self._share = TrainerShare.of(n_gpus, self._resources.n_trainers, self._resources.device)
+        if self._share is not None:
+            self._do(self._plan.follow(nodes, self._share.n_places(n_cpus, n_gpus)))
 
     def _lose(self, reason: str) -> NoReturn:
-        # The connection to Ray is lost, so `close` could not end any actor any more. Therefore the references to the
-        # actors are dropped.
+        # `close` can end no actor any more.
         self._forget()
         raise PoolError(reason)
 
     def _welcome(self, number: int, reference: "ray.ObjectRef[Settled]") -> None:
         try:
-            settled: Settled = ray.get(reference)
+            node, host, machine, its_versions = ray.get(reference)
         except RayError as error:
-            is_gone = isinstance(error, ActorUnschedulableError) or _NODE_IS_GONE in str(error)
-            self._do(self._plan.not_started(number, str(error), has_lost_its_node=is_gone))
+            is_lost = _NODE_IS_GONE in str(error)
+            self._do(self._plan.lost(number) if is_lost else self._plan.not_started(number, str(error)))
             return
-        changes = self._environment.changes(Environment(versions=settled.versions))
-        hardware = Hardware(settled.accelerator, settled.machine)
-        self._do(self._plan.settled(number, settled.node, settled.host, hardware, changes))
+        changes = self._environment.changes(Environment(versions=its_versions))
+        self._do(self._plan.settled(number, node, host, machine, changes))
 
     def _collect(
         self, number: int, reference: "ray.ObjectRef[tuple[Report, str]]"
@@ -206,8 +180,7 @@ class TrainerPool:
         try:
             report, printed = ray.get(reference)
         except RayTaskError:
-            # A RayTaskError means that the trainer's own code raised an error outside of any training. This is a fault
-            # of attnsweep and not of the machine, so the error is raised again.
+            # The trainer's own code raised outside of any training: a fault of attnsweep, not of the machine.
             raise
         except RayError as error:
             self._do(self._plan.lost(number))
@@ -227,29 +200,29 @@ class TrainerPool:
                 case "hand back":
                     self._calls[self._actors[number].do.remote("hand_back")] = number
                 case "end":
-                    # A trainer that does not answer may still be alive and use its CPU core. Therefore its actor is
-                    # killed.
+                    # A trainer that does not answer may still be alive and use its core.
                     ray.kill(self._actors.pop(number))
                     self._calls = {reference: other for reference, other in self._calls.items() if other != number}
-                    # The next check of the cluster replaces the ended trainer, if one is still wanted. The time of the
-                    # last check is set to minus infinity, so that the next one happens at once.
+                    # The next look, at once, replaces it if it is still wanted.
                     self._looked = float("-inf")
 
     def _start(self, number: int) -> None:
-        trainer, given_up = self._plan.trainers[number], self._plan.record.refused
-        options: dict[str, Any] = {"num_cpus": trainer.share.num_cpus, "num_gpus": trainer.share.num_gpus}
-        if trainer.node is not None:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(trainer.node, soft=False)
-        elif given_up:
-            options["scheduling_strategy"] = NodeLabelSchedulingStrategy({_NODE_LABEL: NotIn(*given_up)})
-        actor_class = ray.remote(**options)(TrainerActor)
+        assert self._share is not None
+        device, num_cpus, num_gpus = self._share
+        actor_class = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, scheduling_strategy="SPREAD")(TrainerActor)
         self._actors[number] = actor = cast(
             "ActorHandle[TrainerActor]",
-            actor_class.remote(self._shipment, self._run, trainer.share.device, self._checkpoint_seconds),
+            actor_class.remote(self._shipment, self._run, device, self._resources.checkpoint_seconds),
         )
         self._calls[actor.settle.remote()] = number
 
 
+def places_in(nodes: Mapping[str, Mapping[str, float]]) -> tuple[int, int]:
+    """The cores and the GPUs."""
+    n_cpus, n_gpus = (sum(int(node.get(kind, 0)) for node in nodes.values()) for kind in ("CPU", "GPU"))
+    return n_cpus, n_gpus
+
+
 def _is_out_of_memory(error: RayError) -> bool:
-    # Ray names the cause of an actor's death only in the error's text, so the text is searched.
+    # Ray names the cause of an actor's death only in the error's text.
     return isinstance(error, OutOfMemoryError) or "OutOfMemory" in str(error) or "OUT_OF_MEMORY" in str(error)

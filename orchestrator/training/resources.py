@@ -5,13 +5,14 @@ from os import environ
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS, Pool, RunContext
-from attnsweep.orchestrator.training.nodes import Device, Wanted
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
     from attnsweep.orchestrator.storage.environment import Engine
     from attnsweep.workloads.engine.contract import Workload
 
+Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+TrainerCount: TypeAlias = int | tuple[int, int] | None
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 """The type of functions that start the trainers of a workload for one run."""
 
@@ -28,10 +29,10 @@ class Resources:
 
     Attributes:
         address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
-        n_trainers: A number, or the least and the most; `None` for as many as fit: one per GPU, and one per core of
-            machines without GPUs. If fewer fit, the rest are requested from Ray, whose autoscaler may add machines.
+        n_trainers: A number, or the least with which to begin and the most; `None` for one per GPU or core. If fewer
+            fit, the rest are requested from Ray, whose autoscaler may add machines.
         n_nodes: Machines of the cluster that must be up before training begins.
-        device: `cpu` or `cuda`; `auto` uses the GPUs of machines that have some.
+        device: `cpu` or `cuda`; `auto` uses the GPUs if the cluster has some.
         engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `compiled` where
             compiling pays.
         pack_size: Trainings in a pack; `None` searches for the fastest size.
@@ -45,7 +46,7 @@ class Resources:
 
     address: str | None = None
     local: bool = False
-    n_trainers: int | tuple[int, int] | None = None
+    n_trainers: TrainerCount = None
     n_nodes: int = 0
     device: Device = "auto"
     engine: "Engine | Literal['auto']" = "auto"
@@ -65,21 +66,6 @@ class Resources:
                 fix = f"leave out --local, or leave out {given}"
                 raise UserError("--local", given=given, expected=expected, fix=fix)
 
-    @property
-    def starts_ray(self) -> bool:
-        """Rather than joining a cluster."""
-        return not self.local and cluster_address(self.address) is None
-
-    @property
-    def wanted(self) -> Wanted:
-        match self.n_trainers:
-            case None:
-                return Wanted(device=self.device)
-            case int(number):
-                return Wanted(number, number, self.device)
-            case least, most:
-                return Wanted(least, most, self.device)
-
 
 @contextmanager
 def open_resources(resources: Resources) -> Iterator[StartPool]:
@@ -97,24 +83,13 @@ def open_resources(resources: Resources) -> Iterator[StartPool]:
         device = _device_here(resources.device)
         yield lambda workload, run: LocalPool(workload, run, device, resources.checkpoint_seconds)
         return
-    import ray
+    from attnsweep.orchestrator.training.cluster import connection
+    from attnsweep.orchestrator.training.ray_pool import TrainerPool, places_in
 
-    from attnsweep.orchestrator.training import cluster
-    from attnsweep.orchestrator.training.ray_pool import TrainerPool
-
-    with cluster.connection(cluster_address(resources.address)) as is_only_here:
-        if is_only_here:
-            _check_fits(resources)
-        yield lambda workload, run: TrainerPool(
-            workload,
-            run,
-            resources.wanted,
-            n_nodes=resources.n_nodes,
-            checkpoint_seconds=resources.checkpoint_seconds,
-            # The pool shuts Ray down when it is closed, in the same thread. A shutdown in another thread could end the
-            # process, if an object reference is freed at the same time.
-            at_close=ray.shutdown if is_only_here else lambda: None,
-        )
+    with connection(cluster_address(resources.address)) as cluster:
+        if cluster.is_ours:
+            _check_fits(resources, *places_in(cluster.nodes()))
+        yield lambda workload, run: TrainerPool(workload, run, resources, cluster)
 
 
 def _device_here(device: Device) -> str:
@@ -127,19 +102,16 @@ def _device_here(device: Device) -> str:
     return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def _check_fits(resources: Resources) -> None:
-    from attnsweep.orchestrator.training.cluster import usable_nodes
-
-    nodes = usable_nodes() or []
-    n_cpus, n_gpus = (int(sum(counts)) for counts in zip(*((node.n_cpus, node.n_gpus) for node in nodes), strict=True))
-    wanted = resources.wanted
-    if wanted.device == "cuda" and n_gpus == 0:
+def _check_fits(resources: Resources, n_cpus: int, n_gpus: int) -> None:
+    wanted, device = resources.n_trainers, resources.device
+    least = wanted[0] if isinstance(wanted, tuple) else wanted or 1
+    if device == "cuda" and n_gpus == 0:
         fix = "leave out --device"
         raise UserError("--device", given="cuda", expected="the device cpu or auto, because Ray finds no GPU", fix=fix)
-    if (wanted.device == "cpu" or n_gpus == 0) and wanted.least > n_cpus:
+    if (device == "cpu" or n_gpus == 0) and least > n_cpus:
         expected = f"1 to {n_cpus} trainers, because this machine has {n_cpus} CPU cores"
         fix = "give a lower number: each trainer needs a CPU core"
-        raise UserError("--trainers", given=wanted.least, expected=expected, fix=fix)
+        raise UserError("--trainers", given=least, expected=expected, fix=fix)
     if resources.n_nodes > 1:
         expected = "--wait-nodes 1, because Ray runs only on this machine"
         fix = "give a cluster's address with --address"

@@ -46,15 +46,8 @@ SLICE_SECONDS = 1.0
 _MANY_TRAINERS = 1000
 """With more trainers, slices grow with the number of trainers: a report costs the driver a fraction of a
 millisecond."""
-_SHARE_OF_SAVING = 0.05
-"""The largest part of a pack's time that saving its state may take, if checkpoints have the default interval."""
 _LOOKS_PER_SLICE = 8
 """Reads of the clock per slice. One evaluation takes from half a millisecond to several seconds."""
-
-
-def slice_seconds(n_trainers: int) -> float:
-    """Seconds between two reports: more with many trainers, so that the driver keeps up."""
-    return SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
 
 
 class Trainer:
@@ -73,18 +66,9 @@ class Trainer:
         self._told_step = 0
         self._evaluations_per_look = 1
         self._slice_seconds = SLICE_SECONDS
-        self._started = self._saves_at = 0.0
-        self._saving_since: float | None = None
+        self._started = 0.0
+        self._saves_at: float | None = None
         self._is_leaving = False
-
-    @property
-    def accelerator(self) -> str:
-        return _model_of(self._device) or "cpu"
-
-    @property
-    def machine(self) -> str:
-        """The last bits of results depend on it."""
-        return machine_of(self._device)
 
     @property
     def has_pack(self) -> bool:
@@ -97,9 +81,9 @@ class Trainer:
     def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
         """Begins or resumes a pack, and trains its first slice. `n_trainers` report to the same driver."""
         self._order, self._pack = order, None
-        self._slice_seconds = slice_seconds(n_trainers)
+        self._slice_seconds = SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
         self._started = time.perf_counter()
-        self._saves_at, self._saving_since = self._started + self._checkpoint_seconds, None
+        self._saves_at = None
         return self.proceed()
 
     @training_settings()
@@ -127,7 +111,9 @@ class Trainer:
 
     def _proceed(self, pruned: Sequence[int]) -> Report:
         assert self._order is not None
-        self._note_saving()
+        if self._saves_at is None:
+            # The pack has begun, or its last checkpoint has reached the driver.
+            self._saves_at = time.perf_counter() + self._checkpoint_seconds
         if self._pack is None:
             self._pack = self._begun(self._order)
             self._order = self._order.without_state()
@@ -165,21 +151,10 @@ class Trainer:
         return self._order is not None and self._order.waits
 
     def _checkpoint_if_due(self, pack: Pack[Any]) -> bytes | None:
-        started = time.perf_counter()
-        if started < self._saves_at:
+        if self._saves_at is None or time.perf_counter() < self._saves_at:
             return None
-        self._saving_since = started
+        self._saves_at = None
         return to_bytes(pack.checkpoint())
-
-    def _note_saving(self) -> None:
-        """Called when the last checkpoint has reached the driver."""
-        if self._saving_since is None:
-            return
-        now = time.perf_counter()
-        # If the state of the trainings is large, checkpoints are saved less often, because saving gigabytes takes
-        # seconds.
-        rarer = max(1.0, (now - self._saving_since) / (_SHARE_OF_SAVING * CHECKPOINT_SECONDS))
-        self._saves_at, self._saving_since = now + rarer * self._checkpoint_seconds, None
 
     def _hand_back(self) -> HandedBack:
         pack, self._order, self._pack = self._pack, None, None
@@ -258,7 +233,7 @@ def _is_out_of_memory(error: BaseException, text: str) -> bool:
 
 
 def machine_of(device: str) -> str:
-    """The model of the GPU, or the type of processor."""
+    """The model of the GPU, or the type of processor. The last bits of results depend on it."""
     return _model_of(device) or processor()
 
 

@@ -5,16 +5,15 @@ import platform
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import ray
 
 from attnsweep.orchestrator.storage.environment import versions
 from attnsweep.orchestrator.training.messages import Report, RunContext
-from attnsweep.orchestrator.training.trainer import Trainer
+from attnsweep.orchestrator.training.trainer import Trainer, machine_of
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.files import given_file, take_over
@@ -54,15 +53,13 @@ def _unloaded(code: UserCode | None, files: Mapping[str, bytes]) -> Shipment:
     return Shipment.__new__(Shipment)
 
 
-@dataclass(frozen=True)
-class Settled:
-    """What a trainer that has started reports; `node` is Ray's id, `machine` the type as environments name it."""
+class Settled(NamedTuple):
+    """What a trainer that has started reports; `node` is Ray's id."""
 
     node: str
     host: str
-    accelerator: str
+    machine: str
     versions: Mapping[str, str]
-    machine: str = ""
 
 
 class TrainerActor(Trainer):
@@ -96,4 +93,4 @@ class TrainerActor(Trainer):
         except UserError as error:
             # The engine cannot run on this machine. The driver gets the reason in place of the engine's version.
             versions_here = {**versions(), "engine": str(error)}
-        return Settled(node, platform.node(), self.accelerator, versions_here, self.machine)
+        return Settled(node, platform.node(), machine_of(self._device), versions_here)

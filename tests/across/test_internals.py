@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("library", "file", "name"),
     [
-        ("ray", "orchestrator/training/ray_internals.py", "ray._private.services.get_node"),
+        ("ray", "orchestrator/training/ray_internals.py", "ray._private.ray_constants.ENABLE_RAY_CLUSTER"),
         ("optuna", "search_spaces/optuna_internals.py", "optuna.study._constrained_optimization._CONSTRAINTS_KEY"),
     ],
 )

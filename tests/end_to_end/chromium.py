@@ -51,9 +51,6 @@ class Browser:
             text = self.driver.execute_script("return document.body.innerText")
             pytest.fail(f"{xpath} did not appear; the page says:\n{text}")
 
-    def click(self, xpath: str) -> None:
-        self.find(xpath).click()
-
     def evaluate(self, script: str, xpath: str) -> Any:
         """The value of a JavaScript expression of `element`, the first that matches."""
         return self.driver.execute_script(f"const element = arguments[0]; return {script}", self.find(xpath))

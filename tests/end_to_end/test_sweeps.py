@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Categorical, Float, Sequential, Sweep
 from attnsweep.search_spaces.replication import is_complete
@@ -78,46 +77,16 @@ def test_a_training_does_not_depend_on_pack_or_trainer(trainers: dict[str, Any],
 
 
 @pytest.mark.scale
-def test_an_interrupted_sweep_is_resumed_to_the_same_ledger(tmp_path: Path) -> None:
-    spec = _sweep(trials=12)
-    sweeps.run(spec, tmp_path / "undisturbed")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(2))
-        first = sweeps.run(spec, tmp_path / "disturbed", pack_size=16)
-    assert not first.finished
-    assert 0 < first.n_trainings < 96
-    resumed = sweeps.resume(tmp_path / "disturbed")
-    assert resumed.finished
-    columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
-    disturbed, undisturbed = (_rows(tmp_path / name).select(columns) for name in ("disturbed", "undisturbed"))
-    assert disturbed.to_pylist() == undisturbed.to_pylist()
-    again = sweeps.resume(tmp_path / "disturbed")
-    assert again.n_trainings == 96
-
-
-@pytest.mark.scale
-def test_trials_get_the_seeds_that_their_rates_need_also_when_interrupted(tmp_path: Path) -> None:
+def test_trials_get_the_seeds_that_their_rates_need(tmp_path: Path) -> None:
     rule = Sequential(width=0.45, at_most=20, batch=8)
     spec = _sweep(space={**SPACE, "n_steps": 120}, trials=12, replicates=rule)
-    whole = sweeps.run(spec, tmp_path / "undisturbed", pack_size=48)
-    undisturbed = _rows(tmp_path / "undisturbed")
+    whole = sweeps.run(spec, tmp_path / "s", pack_size=48)
     ended: dict[int, dict[int, bool | None]] = {trial: {} for trial in range(12)}
-    for row in undisturbed.to_pylist():
+    for row in _rows(tmp_path / "s").to_pylist():
         ended[row["trial"]][row["replicate"]] = row["stuck"]
     assert whole.finished
     assert all(is_complete(spec.replicates, each) for each in ended.values())
     assert {8, 20} <= {len(each) for each in ended.values()} <= {8, 16, 20}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(4))
-        first = sweeps.run(spec, tmp_path / "disturbed", pack_size=5)
-    assert not first.finished
-    assert 0 < first.n_trainings < undisturbed.num_rows
-    resumed = sweeps.resume(tmp_path / "disturbed", pack_size=16)
-    assert resumed.finished
-    columns = ["trial", "replicate", "training_id", "outcome", "eval_loss", "n_steps"]
-    assert _rows(tmp_path / "disturbed").select(columns).to_pylist() == undisturbed.select(columns).to_pylist()
 
 
 @pytest.mark.scale

@@ -14,7 +14,6 @@ from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.search_spaces.loading import load_sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 
@@ -72,26 +71,3 @@ def test_a_checkpoint_of_another_environment_is_dropped(tmp_path: Path, monkeypa
     assert resume_sweep(path, Resources(local=True), console, accept_drift=True).finished
     assert "4 trainings to train" in console.export_text()
     assert list((path / "checkpoints").iterdir()) == []
-
-
-WORKLOAD = """
-from attnsweep import Sweep
-from attnsweep.workloads.category_pairs import CategoryPairs
-
-class Own(CategoryPairs):
-    name = "own"
-
-def sweep():
-    return Sweep(name="own", workload="own.py:Own", sampler="random", trials=4, replicates=4,
-                 space={"n_steps": 20, "n_categories": 3, "n_positions": 4})
-"""
-
-
-@pytest.mark.scale
-def test_a_workload_that_is_edited_meanwhile_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "own.py"
-    file.write_text(WORKLOAD)
-    _interrupted(load_sweep(str(file)), tmp_path / "s", monkeypatch)
-    file.write_text(WORKLOAD.replace('name = "own"', 'name = "owned"'))
-    assert sweeps.resume(tmp_path / "s").finished
-    assert set(Ledger(tmp_path / "s").trainings()["workload"].to_pylist()) == {"own"}

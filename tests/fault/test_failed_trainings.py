@@ -96,14 +96,6 @@ def test_each_fate_stays_with_its_own_trainings(spec: Sweep, tmp_path: Path) -> 
     assert max(by_fate[1]["pack_size"].to_pylist()) <= 4
 
 
-@pytest.mark.scale
-def test_memory_that_is_wanting_makes_all_further_packs_smaller(spec: Sweep, tmp_path: Path) -> None:
-    sweeps.run(spec.fix({"fate": 1}).but(sampler="random", trials=8), tmp_path / "s")
-    sizes = Ledger(tmp_path / "s").trainings(columns=["pack_size"])["pack_size"].to_pylist()
-    assert len(sizes) == 32
-    assert set(sizes) == {4}
-
-
 def test_a_sweep_that_only_fails_stops_early_and_says_why(spec: Sweep, tmp_path: Path) -> None:
     spec = spec.fix({"fate": 6}).but(sampler="random", replicates=400)
     with pytest.raises(SweepError):

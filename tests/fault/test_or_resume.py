@@ -1,26 +1,20 @@
 """`attnsweep run --or-resume`: one command, repeated by a scheduler however often the driver was killed."""
 
 import json
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.environment import Environment
-from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.errors import UserError
 from tests.fault import sweeps
 from tests.orchestrator.commands import command
-from tests.orchestrator.storage.object_store import leave_claim, new_prefix
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("no_mlflow")
@@ -36,12 +30,6 @@ def finished(no_mlflow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("finished") / "s"
     assert _repeat(sweeps.small_sweep(), path).finished
     return path
-
-
-def _interrupted(path: PlaceName, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(SweepLoop, "_commit", sweeps.interrupt_after(2))
-        assert not sweeps.run(sweeps.small_sweep(), path, pack_size=4).finished
 
 
 def test_a_finished_sweep_is_summarized_without_ray_and_whatever_code_is_there(
@@ -68,42 +56,3 @@ def test_a_directory_with_another_sweep_is_refused(finished: Path) -> None:
     with refused("--dir", UserError):
         _repeat(sweeps.small_sweep(trials=9), finished)
     assert {path: path.read_bytes() for path in finished.rglob("*.*") if path.is_file()} == record
-
-
-class LettingGo(Console):
-    """Ends somebody's hold on the sweep once it has told of it."""
-
-    def __init__(self, let_go: Callable[[], object]) -> None:
-        super().__init__(record=True, width=400)
-        self._let_go = let_go
-
-    def print(self, *words: Any, **named: Any) -> None:
-        super().print(*words, **named)
-        self._let_go()
-        self._let_go = lambda: None
-
-
-@pytest.mark.scale
-def test_the_next_driver_waits_until_the_sweep_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "s"
-    _interrupted(path, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
-    with closing(Lock(path, "run")) as lock:
-        console = LettingGo(lock.close)
-        assert _repeat(sweeps.small_sweep(), path, console).finished
-    told = console.export_text()
-    assert "a sweep that another process works on (run, pid " in told
-    assert told.splitlines()[0].endswith("; waiting for up to 330 s")
-
-
-@pytest.mark.scale
-def test_the_lease_of_a_driver_that_was_killed_on_another_machine_is_waited_for(
-    s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = new_prefix()
-    _interrupted(place, monkeypatch)
-    monkeypatch.setattr("attnsweep.orchestrator.running.session._LOOK_SECONDS", 0.01)
-    leave_claim(place)
-    console = LettingGo(lambda: leave_claim(place, ""))
-    assert _repeat(sweeps.small_sweep(), place, console).finished
-    assert "(run, pid 1 on elsewhere, since today; after" in console.export_text()

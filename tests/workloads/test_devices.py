@@ -1,4 +1,4 @@
-"""The cases of `device_cases`, `trainer_cases` and `gpu_sweep_cases`, in a process of their own.
+"""The cases of `device_cases` and `gpu_sweep_cases`, in a process of their own.
 
 PyTorch takes a pretended device only before its first backward pass, and has it for the rest of the process.
 """
@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CASES = (
     "workloads/device_cases.py",
-    "orchestrator/training/trainer_cases.py",
     "orchestrator/running/gpu_sweep_cases.py",
 )
 

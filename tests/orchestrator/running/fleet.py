@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
-from attnsweep.orchestrator.training.messages import Hardware, PackOrder, Reports, RunContext
+from attnsweep.orchestrator.training.messages import PackOrder, Reports, RunContext
 from attnsweep.workloads.category_pairs import CategoryPairs
 
 
@@ -21,22 +21,18 @@ class Fleet:
         run = RunContext(directory.sweep, directory.environment)
         self._pools = [LocalPool(CategoryPairs(), run) for _ in machines]
         for pool, machine in zip(self._pools, machines, strict=True):
-            pool.hardware = Hardware("cpu", machine)
+            pool.machine = machine
         self.n_trainers = self.n_placed = len(machines)
         self.trained: list[tuple[str, PackOrder]] = []
         self._look = look
 
     @property
-    def has_idle(self) -> bool:
-        return bool(self.idle)
-
-    @property
-    def idle(self) -> list[Hardware]:
-        return [pool.hardware for pool in self._pools if pool.has_idle]
+    def idle(self) -> list[str]:
+        return [machine for pool in self._pools for machine in pool.idle]
 
     @property
     def machines(self) -> frozenset[str]:
-        return frozenset(pool.hardware.machine for pool in self._pools)
+        return frozenset(pool.machine for pool in self._pools)
 
     @property
     def running(self) -> list[PackOrder]:
@@ -46,9 +42,9 @@ class Fleet:
         return []
 
     def train(self, order: PackOrder) -> None:
-        idle = [pool for pool in self._pools if pool.has_idle]
-        pool = next((each for each in idle if order.machine in (None, each.hardware.machine)), idle[0])
-        self.trained.append((pool.hardware.machine, order))
+        idle = [pool for pool in self._pools if pool.idle]
+        pool = next((each for each in idle if order.machine in (None, each.machine)), idle[0])
+        self.trained.append((pool.machine, order))
         pool.train(order)
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:

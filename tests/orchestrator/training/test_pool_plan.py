@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
-    Hardware,
     PackOrder,
     Probed,
     Progress,
@@ -18,179 +18,145 @@ from attnsweep.orchestrator.training.messages import (
     Report,
     TrainerLost,
 )
-from attnsweep.orchestrator.training.nodes import Node, Wanted
-from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan
+from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan, TrainerShare
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.engine.contract import Training
 
-CPU = Hardware("cpu", "here")
+CPU = "x86_64"
 ORDER = PackOrder("p", [Task(0, 0, Training(CategoryPairsParameters(), 0))])
 PROBED = Probed(8, [], [0], None, "here")
 
 
-def node(name: str, n_cpus: float = 1.0) -> Node:
-    return Node(name, f"host-{name}", f"10.0.0.{ord(name)}", n_cpus, 0.0)
-
-
-def follow(plan: PoolPlan, *nodes: Node) -> list[Action]:
-    return plan.follow() if plan.see(nodes) else []
-
-
-def started(plan: PoolPlan, *nodes: Node) -> list[tuple[int, str | None]]:
-    """The trainers that start where these nodes are up, and nothing else is done: their numbers and nodes."""
-    actions = follow(plan, *nodes)
+def started(plan: PoolPlan, n_places: int) -> list[int]:
+    """The trainers that start where the cluster has so many places, and nothing else is done."""
+    actions = plan.follow(["node"], n_places)
     assert all(what == "start" for what, _ in actions)
-    return [(number, plan.trainers[number].node) for _, number in actions]
-
-
-def one_up() -> PoolPlan:
-    """A plan with one trainer, 1 on node a, that is up."""
-    plan = PoolPlan(Wanted())
-    assert started(plan, node("a")) == [(1, "a")]
-    assert plan.settled(1, "a", "host-a", CPU, []) == []
-    return plan
+    return [number for _, number in actions]
 
 
 def one_training() -> PoolPlan:
-    plan = one_up()
+    """A plan with one trainer, 1, that is up and has a pack."""
+    plan = PoolPlan()
+    assert started(plan, 1) == [1]
+    assert plan.settled(1, "node", "a", CPU, []) == []
     assert plan.hand_out(ORDER) == 1
     return plan
 
 
+@pytest.mark.parametrize(
+    ("n_gpus", "wanted", "device", "share", "n_places"),
+    [
+        (0, None, "auto", ("cpu", 1.0, 0.0), 16),
+        (2, None, "auto", ("cuda", 0.0, 1.0), 2),
+        (2, None, "cpu", ("cpu", 1.0, 0.0), 16),
+        # GPUs that will come are not replaced by cores.
+        (0, 2, "cuda", ("cuda", 0.0, 1.0), 0),
+        # More trainers than GPUs share them; of a range, the rest waits for more.
+        (2, 6, "auto", ("cuda", 0.0, 1 / 3), 6),
+        (2, (1, 6), "auto", ("cuda", 0.0, 1.0), 2),
+    ],
+)
+def test_what_each_trainer_gets(n_gpus: float, wanted: Any, device: Any, share: object, n_places: int) -> None:
+    found = TrainerShare.of(n_gpus, wanted, device)
+    assert found == share
+    assert found.n_places(16.0, n_gpus) == n_places
+
+
+@pytest.mark.parametrize(
+    ("wanted", "n_places", "n_requested", "n_trainers"),
+    [(None, 3, 3, 3), (None, 0, 1, 1), (5, 3, 5, 3), ((2, 4), 3, 4, 3), ((2, 4), 9, 4, 4)],
+)
+def test_as_many_as_wanted_are_requested(wanted: Any, n_places: int, n_requested: int, n_trainers: int) -> None:
+    plan = PoolPlan(wanted)
+    assert len(started(plan, n_places)) == n_requested
+    assert plan.n_trainers == n_trainers
+
+
+def test_by_default_the_pool_grows_and_shrinks_with_the_cluster() -> None:
+    plan = PoolPlan()
+    assert started(plan, 2) == [1, 2]
+    plan.settled(1, "node", "a", CPU, [])
+    assert started(plan, 3) == [3]
+    assert plan.follow(["node"], 1) == [("end", 2), ("end", 3)]
+    # An idle trainer goes with its node.
+    assert plan.follow(["another"], 1) == [("end", 1), ("start", 4)]
+
+
+def test_a_range_begins_with_its_least() -> None:
+    plan = PoolPlan((2, 3))
+    assert started(plan, 3) == [1, 2, 3]
+    plan.settled(2, "node", "a", CPU, [])
+    assert (plan.idle, plan.n_awaited) == ([], 2)
+    plan.settled(1, "node", "a", CPU, [])
+    assert plan.hand_out(ORDER) == 2
+    plan.lost(2)
+    assert plan.idle == [CPU]
+
+
 def test_a_pack_goes_to_a_machine_of_the_type_that_it_names() -> None:
-    plan = PoolPlan(Wanted())
-    assert started(plan, node("a"), node("b"), node("c")) == [(1, "a"), (2, "b"), (3, "c")]
+    plan = PoolPlan()
+    plan.follow(["node"], 3)
     for number, machine in ((1, "old"), (2, "new"), (3, "new")):
-        plan.settled(number, "abc"[number - 1], "host", Hardware("cpu", machine), [])
-    assert ([each.machine for each in plan.idle], sorted(plan.machines)) == (["old", "new", "new"], ["new", "old"])
+        plan.settled(number, "node", "host", machine, [])
     assert plan.hand_out(replace(ORDER, machine="new")) == 2
     assert plan.hand_out(replace(ORDER, machine="gone")) == 1
-    assert ([each.machine for each in plan.idle], sorted(plan.machines)) == (["new"], ["new", "old"])
-    assert plan.hand_out(ORDER) == 3
-
-
-def test_nodes_that_come_get_trainers_and_those_that_go_lose_them() -> None:
-    plan = PoolPlan(Wanted(), n_nodes=2)
-    assert follow(plan, node("a", 2)) == []
-    assert plan.n_awaited == 2
-    assert started(plan, node("a", 2), node("b")) == [(1, "a"), (2, "a"), (3, "b")]
-    assert (plan.n_awaited, plan.n_trainers, plan.n_placed, plan.has_idle) == (0, 3, 0, False)
-    for number in (1, 3):
-        plan.settled(number, "a" if number == 1 else "b", "host", CPU, [])
-    assert follow(plan, node("a", 2), node("b")) == []
-    assert plan.hand_out(ORDER) == 1
-    # Node a goes with a trainer that trains and one that has not started; b stays.
-    assert follow(plan, node("b")) == [("end", 2)]
-    assert plan.running == [ORDER]
-    assert plan.reported(1, Progress(25, b"state")) == (Progress(25, b"state"), [("hand back", 1)])
-    assert plan.reported(1, HandedBack(b"state")) == (HandedBack(b"state"), [("end", 1)])
-    assert (plan.running, plan.n_placed, plan.has_idle) == ([], 1, True)
-    assert started(plan, node("a"), node("b")) == [(4, "a")]
-    joined, left = "joined the cluster: host-", "left the cluster: host-"
-    assert plan.record.notices() == [f"{joined}b", f"{left}a", f"{joined}a"]
-
-
-def test_trainers_that_fit_nowhere_are_asked_of_ray_but_on_no_node_that_is_given_up() -> None:
-    plan = PoolPlan(Wanted(3, 3))
-    nodes = node("a"), node("b")
-    assert started(plan, *nodes) == [(1, "a"), (2, "b"), (3, None)]
-    assert plan.settled(1, "a", "host-a", CPU, ["torch 1 -> 2"]) == [("end", 1)]
-    assert started(plan, *nodes) == [(4, None)]
-    assert list(plan.record.refused) == ["a"]
-    assert plan.n_trainers == 1
-    # Ray has found a place for one, which says where it is.
-    plan.settled(3, "c", "host-c", CPU, [])
-    assert plan.n_trainers == 2
-    assert follow(plan, *nodes, node("c")) == []
+    assert (plan.idle, sorted(plan.machines)) == (["new"], ["new", "old"])
 
 
 def test_a_pack_goes_on_until_it_ends_and_waits_where_it_is_to_be_told_who_is_pruned() -> None:
     plan = one_training()
-    assert not plan.has_idle
     assert plan.reported(1, Progress(25)) == (Progress(25), [("go on", 1)])
     assert plan.reported(1, PROBED) == (PROBED, [])
     assert (plan.running, plan.is_training) == ([ORDER], False)
     assert plan.answered("p") == 1
-    assert plan.is_training
-    raised = Raised("ValueError", out_of_memory=False, device="cpu", host="host-a")
+    raised = Raised("ValueError", out_of_memory=False, device="cpu", host="a")
     assert plan.reported(1, raised) == (raised, [])
-    assert (plan.running, plan.has_idle) == ([], True)
+    assert (plan.running, plan.idle) == ([], [CPU])
 
 
 def test_all_packs_are_handed_back_undecided_at_the_end_and_no_trainer_starts() -> None:
     plan = one_training()
     plan.is_closing = True
     assert plan.reported(1, PROBED) == (Progress(8, None, 1, "here"), [("hand back", 1)])
-    assert follow(plan, node("a"), node("b")) == []
+    assert plan.follow(["node"], 5) == []
     assert plan.reported(1, HandedBack(None)) == (HandedBack(None), [])
-    assert plan.has_idle
 
 
-def test_a_trainer_whose_gpu_context_is_broken_is_replaced() -> None:
-    plan = one_training()
-    raised = Raised("RuntimeError: CUDA error: device-side assert", False, "cuda", "host-a")
-    assert plan.reported(1, raised) == (raised, [("end", 1)])
-    assert started(plan, node("a")) == [(2, "a")]
-
-
-def test_a_machine_that_cannot_compile_is_given_up_and_no_training_has_failed() -> None:
-    plan = one_training()
-    raised = Raised("a full disk", False, "cpu", "host-a", cannot_compile=True)
-    assert plan.reported(1, raised) == (TrainerLost("a full disk", out_of_memory=False), [("end", 1)])
-    assert plan.running == []
-    with pytest.raises(PoolError, match=r"^no node of the cluster can train: host host-a: a full disk$"):
-        follow(plan, node("a"))
-
-
-def test_a_trainer_that_dies_is_replaced_where_its_node_is_still_up() -> None:
-    plan = one_training()
-    assert plan.lost(1) == [("end", 1)]
-    assert (plan.running, plan.is_training) == ([], False)
-    assert started(plan, node("a")) == [(2, "a")]
-    plan.lost(2)
-    assert started(plan, node("b")) == [(3, "b")]
-
-
-@pytest.mark.parametrize(("n_up", "said"), [(0, "host host-a is not used"), (1, "host host-a trains with 1 trainers")])
-def test_a_node_where_trainers_do_not_start_is_given_up_or_gets_no_more(n_up: int, said: str) -> None:
-    plan = PoolPlan(Wanted(most=2))
-    nodes = node("a", 2), node("b", 0)
-    follow(plan, *nodes)
-    for number in range(1, 1 + n_up):
-        plan.settled(number, "a", "host-a", CPU, [])
-    # Of a node that has gone meanwhile nothing is counted.
-    assert plan.not_started(2, "its node has died", has_lost_its_node=True) == [("end", 2)]
-    for _ in range(3):
-        follow(plan, *nodes)
-        last = max(plan.trainers)
-        assert plan.not_started(last, "OSError: no room", has_lost_its_node=False) == [("end", last)]
-    (notice,) = plan.record.notices()
-    assert notice.startswith(said)
-    assert notice.endswith("OSError: no room")
-    if n_up:
-        assert follow(plan, *nodes) == []
-
-
-def test_a_trainer_without_a_node_that_does_not_start_counts_against_the_one_that_ray_names() -> None:
-    plan = PoolPlan(Wanted(1, 1))
-    nodes = node("a", 0), node("b", 0)
-    for _ in range(3):
-        follow(plan, *nodes)
-        plan.not_started(max(plan.trainers), "ValueError: worse (ip=10.0.0.98)", has_lost_its_node=False)
-    assert list(plan.record.refused) == ["b"]
-
-
-_EVENTS = st.sampled_from(
-    ["nodes", "settled", "not started", "hand out", "progress", "probed", "answer", "end", "lost"]
+@pytest.mark.parametrize(
+    "report", [HandedBack(b"state"), Raised("RuntimeError: CUDA error: device-side assert", False, "cuda", "a"), None]
 )
+def test_a_trainer_that_leaves_breaks_or_dies_is_replaced(report: Report | None) -> None:
+    plan = one_training()
+    assert plan.lost(1) == [("end", 1)] if report is None else plan.reported(1, report) == (report, [("end", 1)])
+    assert plan.running == []
+    assert started(plan, 1) == [2]
 
 
-@given(st.lists(st.tuples(_EVENTS, st.integers(0, 7)), max_size=60))
+def test_three_failed_starts_in_a_row_end_the_sweep_with_the_cause() -> None:
+    """A start has not failed in vain if other trainers get further."""
+    plan = one_training()
+    started(plan, 5)
+    for number in (2, 3):
+        assert plan.not_started(number, "text\nOSError: no room\n") == [("end", number)]
+    plan.reported(1, Progress(25))
+    # A machine that cannot compile is a trainer lost, and its pack has not failed.
+    raised = Raised("a full disk", False, "cpu", "a", cannot_compile=True)
+    assert plan.reported(1, raised) == (TrainerLost("a full disk", out_of_memory=False), [("end", 1)])
+    plan.settled(4, "node", "b", CPU, ["torch 1 -> 2"])
+    assert plan.notices()[-1].endswith("the versions of host b differ from the driver's: torch 1 -> 2")
+    with pytest.raises(PoolError, match=r"^3 trainers in a row did not start; the last: OSError: no room$"):
+        plan.not_started(5, "Traceback\nOSError: no room\n")
+
+
+_EVENTS = st.sampled_from(["places", "settled", "hand out", "progress", "probed", "answer", "end", "lost"])
+
+
+@given(st.lists(st.tuples(_EVENTS, st.integers(0, 3)), max_size=60))
 def test_whatever_happens_each_pack_comes_back_once_and_each_trainer_starts_and_ends_once(
     events: list[tuple[str, int]],
 ) -> None:
-    plan, n_packs = PoolPlan(Wanted(0)), 0
+    plan, n_packs = PoolPlan(), 0
     alive: set[int] = set()
     out: list[str] = []
 
@@ -203,32 +169,25 @@ def test_whatever_happens_each_pack_comes_back_once_and_each_trainer_starts_and_
             if what == "end":
                 alive.remove(number)
 
-    for what, chosen in events:
-        trainers = plan.trainers
-        waiting = [n for n, each in trainers.items() if not each.is_up]
+    for what, n_places in events:
+        waiting = [n for n, each in plan.trainers.items() if not each.is_up]
         asked = [*plan._at_probe.values()]
-        busy = [n for n, each in trainers.items() if each.order is not None and n not in asked]
-        number = next(iter(waiting if what in ("settled", "not started") else busy), 0)
-        order = trainers[number].order if number else None
-        if what == "nodes" and not asked:
-            do(follow(plan, *(node(name) for at, name in enumerate("abc") if chosen >> at & 1)))
-        elif what == "settled" and number:
-            do(plan.settled(number, trainers[number].node or "a", "host", CPU, []))
-        elif what == "not started" and number:
-            do(plan.not_started(number, "", has_lost_its_node=True))
-        elif what == "hand out" and plan.has_idle:
+        busy = [n for n, each in plan.trainers.items() if each.order is not None and n not in asked]
+        if what == "places":
+            do(plan.follow(["node"], n_places))
+        elif what == "settled" and waiting:
+            do(plan.settled(waiting[0], "node", "host", CPU, []))
+        elif what == "hand out" and plan.idle:
             n_packs += 1
             out.append(f"{n_packs}")
             assert plan.hand_out(replace(ORDER, pack=out[-1])) in alive
         elif what == "answer" and asked:
             assert plan.answered(next(iter(plan._at_probe))) in alive
-        elif order is not None:
+        elif what in ("progress", "probed", "end", "lost") and busy:
+            order = plan.trainers[busy[0]].order
             reports: dict[str, Report] = {"progress": Progress(1), "probed": PROBED, "end": HandedBack(None)}
-            if what == "lost":
-                do(plan.lost(number))
-            elif what in reports:
-                do(plan.reported(number, reports[what])[1])
-            if what in ("lost", "end"):
+            do(plan.lost(busy[0]) if what == "lost" else plan.reported(busy[0], reports[what])[1])
+            if what in ("lost", "end") and order is not None:
                 out.remove(order.pack)
         assert sorted(order.pack for order in plan.running) == sorted(out)
         assert alive == set(plan.trainers)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from attnsweep.orchestrator.training.cluster import Cluster
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import (
     HandedBack,
@@ -20,8 +21,8 @@ from attnsweep.orchestrator.training.messages import (
     RunContext,
     Trained,
 )
-from attnsweep.orchestrator.training.nodes import Wanted
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
@@ -39,15 +40,8 @@ def start_pool(request: pytest.FixtureRequest) -> Callable[[], Pool]:
     """Starts a pool of one trainer."""
     if request.param == "local":
         return lambda: LocalPool(WORKLOAD, RunContext("s"))
-    request.getfixturevalue("local_ray")
-    return lambda: TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))
-
-
-@pytest.fixture
-def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainers report after every 25 steps."""
-    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", sliced(TrainerActor))
+    cluster = Cluster(request.getfixturevalue("local_ray"))
+    return lambda: TrainerPool(WORKLOAD, RunContext("s"), Resources(n_trainers=1), cluster)
 
 
 def _order(pack: str, n_steps: int, **parameters: Any) -> PackOrder:
@@ -67,17 +61,17 @@ def _next(pool: Pool) -> tuple[PackOrder, Report]:
 
 def _trained(pool: Pool, order: PackOrder) -> Report:
     """The last report on a pack."""
-    while not pool.has_idle:
+    while not pool.idle:
         assert pool.reports(0.5) == []
     pool.train(order)
     heard, report = _next(pool)
     while isinstance(report, Progress):
         assert pool.running == [order.without_state()]
-        assert not pool.has_idle
+        assert not pool.idle
         heard, report = _next(pool)
     assert heard == order.without_state()
     assert pool.running == []
-    assert pool.has_idle
+    assert pool.idle
     return report
 
 
@@ -101,7 +95,7 @@ def _until_probe(pool: Pool, step: int) -> tuple[PackOrder, Probed]:
         order, report = _next(pool)
         if isinstance(report, Probed):
             assert pool.running == [order]
-            assert not pool.has_idle
+            assert not pool.idle
             if report.step == step:
                 return order, report
             pool.answer(order, [])
@@ -144,34 +138,19 @@ def test_what_is_ordered_comes_back_once(start_pool: Callable[[], Pool]) -> None
     assert pool.running == []
 
 
-# On Ray, drained nodes and Ctrl-C in tests/fault have packs handed back.
-@pytest.mark.slow
-@pytest.mark.sample("local")
-def test_a_pack_that_is_handed_back_goes_on_elsewhere(in_slices: None, start_pool: Callable[[], Pool]) -> None:
+# On Ray, Ctrl-C in tests/fault has packs handed back.
+def test_a_pack_that_is_handed_back_goes_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnsweep.orchestrator.training.local_pool.Trainer", sliced())
     order = _order("p", 75)
-    with closing(start_pool()) as pool:
-        assert pool.hand_back(0.0) == []
-        while not pool.has_idle:
-            assert pool.reports(0.5) == []
+    with closing(LocalPool(WORKLOAD, RunContext("s"))) as pool:
         pool.train(order)
         assert isinstance(_next(pool)[1], Progress)
-        *_, (handed, report) = pool.hand_back(30.0)
+        [(handed, report)] = pool.hand_back(30.0)
         assert pool.running == []
-        pool.close()
     assert handed is order
     assert isinstance(report, HandedBack)
-    assert report.checkpoint is not None
     again = LocalPool(WORKLOAD, RunContext("s"))
     assert _rows(_trained(again, PackOrder("p", order.tasks, report.checkpoint))) == _alone(order)
-
-
-def test_a_pack_that_waits_for_an_answer_can_be_handed_back() -> None:
-    with closing(LocalPool(WORKLOAD, RunContext("s"))) as pool:
-        pool.train(replace(_order("long", 10**6), waits=True))
-        pool.answer(_next(pool)[0], [])
-        reports = [each for _, each in pool.hand_back(30.0)]
-    assert isinstance(reports[-1], HandedBack)
-    assert not any(isinstance(each, Probed) for each in reports)
 
 
 def test_a_pack_that_is_handed_back_at_a_probe_is_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +181,7 @@ def test_what_a_workload_prints_in_a_trainer_comes_to_stderr(
             return super().start(order, n_trainers)
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Loud)
-    with closing(TrainerPool(WORKLOAD, RunContext("s"), Wanted(1, 1))) as pool:
+    with closing(TrainerPool(WORKLOAD, RunContext("s"), Resources(n_trainers=1), Cluster(local_ray))) as pool:
         assert isinstance(_trained(pool, _order("p", 3)), Trained)
     said = capsys.readouterr()
     assert ("heard" in said.err.splitlines(), said.out) == (True, "")

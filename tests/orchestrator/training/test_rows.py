@@ -1,7 +1,4 @@
-"""From a trained pack to rows: the properties that readers of the ledger rely on.
-
-BLEU of trainings' translations: the published definition, stored in `curves` at a training's last step.
-"""
+"""From a trained pack to rows: the properties that readers of the ledger rely on."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,19 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.ledger.schema import curves_schema, schemas_of
-from attnsweep.orchestrator.training.messages import PackOrder, Progress, RunContext, Trained
 from attnsweep.orchestrator.training.rows import (
     PackContext,
     curve_rows,
     ended_rows,
-    failed_rows,
     head_rows,
     trained_rows,
 )
 from attnsweep.orchestrator.training.tasks import Task, training_id
-from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.workloads.category_pairs import CategoryPairs, CategoryPairsParameters
-from attnsweep.workloads.engine.contract import Certificate, Lanes, Training, Workload
+from attnsweep.workloads.engine.contract import Certificate, Lanes, Training
 from attnsweep.workloads.engine.judging import judged
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
@@ -59,13 +53,6 @@ def trained() -> tuple[pa.Table, pa.Table]:
     return trained_rows(WORKLOAD, tasks, result, verdicts, certificates, CONTEXT), curve_rows(WORKLOAD, tasks, result)
 
 
-@pytest.mark.slow
-def test_rows_have_the_schema(trained: tuple[pa.Table, pa.Table]) -> None:
-    trainings, curves = trained
-    assert trainings.schema.equals(schemas_of(WORKLOAD)["trainings"])
-    assert curves.schema.equals(curves_schema())
-
-
 def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, pa.Table]) -> None:
     rows = trained[0].to_pylist()
     assert [row["outcome"] for row in rows] == ["solved", "diverged", "degenerate_zero"]
@@ -83,7 +70,10 @@ def test_an_overflow_is_null_and_dated_by_its_outcome(trained: tuple[pa.Table, p
 
 
 def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -> None:
-    row = trained[0].to_pylist()[2]
+    trainings, curves = trained
+    assert trainings.schema.equals(schemas_of(WORKLOAD)["trainings"])
+    assert curves.schema.equals(curves_schema())
+    row = trainings.to_pylist()[2]
     assert (row["stuck"], row["outcome_detail"]) == (True, "zero")
     assert (row["certificate"], row["certified"]) == ("negative_curvature", True)
     assert (row["sweep"], row["pack"], row["lane"], row["pack_size"], row["host"]) == ("s", "p", 2, 3, "here")
@@ -99,14 +89,6 @@ def test_curves_hold_each_finite_value_once(trained: tuple[pa.Table, pa.Table]) 
     assert curves["value"].notna().all()
     assert curves[curves["trial"] == 2]["step"].max() == 300
     assert curves[curves["trial"] == 1]["step"].max() < 300
-
-
-def test_a_failed_training_keeps_its_parameters_and_its_traceback() -> None:
-    tasks = _tasks({"init_sigma": None})
-    row = failed_rows(WORKLOAD, tasks, "Traceback: planted", CONTEXT).trainings.to_pylist()[0]
-    assert (row["outcome"], row["stuck"], row["error"]) == ("failed", False, "Traceback: planted")
-    assert row["param_init_sigma"] is None
-    assert row["eval_loss"] is row["onset_step"] is None
 
 
 def test_a_training_that_ended_by_itself_before_its_trial_was_pruned_is_pruned_too() -> None:
@@ -130,22 +112,14 @@ class Counting(CategoryPairs):
         return {"seeds": np.array([float(each.seed) for each in lanes.trainings])}
 
 
-def _train(workload: Workload[CategoryPairsParameters], tasks: list[Task]) -> Trained:
-    worker = Trainer(workload, RunContext("s"), "cpu")
-    report = worker.start(PackOrder("p", tasks))
-    while isinstance(report, Progress):
-        report = worker.proceed()
-    assert isinstance(report, Trained), report
-    return report
-
-
 @pytest.mark.slow
 def test_what_is_measured_at_the_end_is_the_last_point_of_what_ended() -> None:
-    tasks = _tasks(*THREE)
-    curves = _train(Counting(), tasks).rows.curves.to_pandas()
+    tasks, workload = _tasks(*THREE), Counting()
+    pack = Pack(workload, [task.training for task in tasks])
+    pack.train_to_end()
+    curves = ended_rows(workload, tasks, pack, pack.result(), CONTEXT).curves.to_pandas()
     found = curves[curves["metric"] == "seeds"]
     assert found["trial"].tolist() == [0, 2]
     assert found["value"].tolist() == [tasks[0].training.seed, tasks[2].training.seed]
     last = curves[curves["metric"] == "eval_loss"].groupby("trial")["step"].max()
     assert found["step"].tolist() == [last[0], last[2]]
-    assert len(_train(CategoryPairs(), tasks).rows.curves) == len(curves) - 2

@@ -11,19 +11,6 @@ from attnsweep.workloads.parameters import Value
 SWEEP = Sweep(name="s", workload="category_pairs", space={}, trials=100)
 
 
-def test_a_trial_takes_the_defaults_of_when_the_sweep_began() -> None:
-    directory = SweepDirectory(
-        place=Path("s"),
-        sweep="s",
-        given=SWEEP,
-        spec_sha256=SWEEP.sha256(),
-        defaults={"n_categories": 7},
-        provenance={},
-    )
-    tasks = tasks_of(directory, CategoryPairsParameters, 0, {"n_positions": 5}, range(3))
-    assert {task.training.parameters.n_categories for task in tasks} == {7}
-
-
 def test_a_training_is_known_by_what_it_is() -> None:
     parameters = CategoryPairsParameters(init_sigma=0.1)
     assert training_id("category_pairs", parameters, 7) == "e8bd1b970e2c132c6e8c"
@@ -54,11 +41,3 @@ def test_trials_of_a_grid_that_differ_in_the_intervention_alone_have_the_same_se
     assert _seeds(SWEEP.but(space=space), 2, intervention=None) == [
         training_seed(SWEEP.seed, 2, each) for each in range(3)
     ]
-
-
-def test_seeds_differ_between_trainings_and_sweeps() -> None:
-    seeds = {
-        training_seed(sweep, trial, replicate) for sweep in (0, 1) for trial in range(50) for replicate in range(50)
-    }
-    assert len(seeds) == 2 * 50 * 50
-    assert all(0 <= seed < 2**63 for seed in seeds)

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 from ray import cloudpickle
 
-from attnsweep.orchestrator.training.messages import PackOrder, RunContext, Trained
-from attnsweep.orchestrator.training.nodes import Wanted
-from attnsweep.orchestrator.training.ray_pool import TrainerPool
-from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer_actor import Shipment
-from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.testing import defaults
 
@@ -77,22 +72,3 @@ def test_code_and_files_arrive_where_the_folder_is_not(folder: Path, tmp_path: P
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.strip() == type(workload).__module__
-
-
-@pytest.mark.scale
-def test_a_ray_worker_trains_with_modules_beside_the_file(folder: Path, tmp_path: Path, local_ray: str) -> None:
-    workload, notes = load_workload(f"{folder}/mine.py:Own"), str(folder / "notes.txt")
-    pool = TrainerPool(workload, RunContext("s", files=(notes,)), Wanted(1, 1))
-    folder.rename(tmp_path / "gone")
-    training = Training(defaults(workload, notes=notes, n_steps=5, stop_when_solved=False), 0)
-    try:
-        while not pool.has_idle:
-            pool.reports(0.5)
-        pool.train(PackOrder("p", [Task(trial=0, replicate=0, training=training)]))
-        while not (reports := pool.reports(0.5)):
-            pass
-    finally:
-        pool.close()
-    [(_, report)] = reports
-    assert isinstance(report, Trained), report
-    assert report.rows.trainings["workload"].to_pylist() == ["own"]
