@@ -115,7 +115,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_looking_at_a_directory_runs_none_of_its_code(words: list[str], ran: Path) -> None:
     assert run(*words).code == 0
     assert not ran.exists()
-    assert open_sweep("s").emergence("positional", by="layer").curves
+    assert open_sweep("s").emergence("positional", by="layer").num_rows > 0
     assert not ran.exists()
 
 

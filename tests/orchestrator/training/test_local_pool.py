@@ -28,9 +28,8 @@ class Watched(CategoryPairs):
         return super().loss(module, batch)
 
 
-def _settings() -> tuple[int, torch.dtype, str, bool]:
-    precision: str = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
-    return torch.get_num_threads(), torch.get_default_dtype(), precision, torch.is_grad_enabled()
+def _settings() -> tuple[int, torch.dtype, bool]:
+    return torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
 
 
 def _training(action: Any) -> LocalPool:
@@ -46,13 +45,11 @@ def notebook() -> Any:
     before = _settings()
     torch.set_num_threads(2)
     torch.set_default_dtype(torch.float64)
-    torch.set_float32_matmul_precision("medium")
     torch.set_grad_enabled(False)
     yield _settings()
     torch.set_num_threads(before[0])
     torch.set_default_dtype(before[1])
-    torch.set_float32_matmul_precision("highest")
-    torch.set_grad_enabled(before[3])
+    torch.set_grad_enabled(before[2])
 
 
 def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: object) -> None:
@@ -62,8 +59,8 @@ def test_a_training_has_its_own_settings_and_the_process_keeps_its(notebook: obj
         pool.reports(0.5)
         assert _settings() == notebook
     # Probes disable gradients themselves.
-    assert {each[:3] for each in seen} == {(1, torch.float32, "ieee")}
-    assert seen[0][3] or seen[1][3]
+    assert {each[:2] for each in seen} == {(1, torch.float32)}
+    assert seen[0][2] or seen[1][2]
 
 
 def test_a_training_that_exits_has_failed_and_the_sweep_goes_on() -> None:
