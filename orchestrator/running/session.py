@@ -51,7 +51,8 @@ from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.orchestrator.tracking.following import Following
 from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
-from attnsweep.orchestrator.training.resources import Resources, StartPool, open_resources
+from attnsweep.orchestrator.training.pools import StartPool, open_resources
+from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload

@@ -9,7 +9,7 @@ import pytest
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.plan import PackSizer
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training import resources, trainer
+from attnsweep.orchestrator.training import pools, trainer
 from attnsweep.search_spaces import Categorical, Float, Sweep
 from attnsweep.workloads.engine.captured import Graphs
 from tests.fault.sweeps import run
@@ -57,7 +57,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     # PyTorch takes the device only before its first backward pass.
     pretend_device()
     found = Gpu()
-    monkeypatch.setattr(resources, "_device_here", lambda device: pretend_device() if device == "cuda" else "cpu")
+    monkeypatch.setattr(pools, "_device_here", lambda device: pretend_device() if device == "cuda" else "cpu")
     monkeypatch.setattr(trainer, "executors_on", found.executors_on)
     # Packs begin small, and each size seems to pay.
     monkeypatch.setattr(PackSizer, "smallest", 2)
