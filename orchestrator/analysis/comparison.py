@@ -1,14 +1,15 @@
 """Compares two sweeps. If enough trainings of both have equal configuration and seed, only these pairs are compared,
 else all trainings."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.difference import (
@@ -23,9 +24,9 @@ from attnsweep.orchestrator.analysis.rates.bins import Groups, group_trials, nam
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, read_ending
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_trainings
 from attnsweep.orchestrator.analysis.tables import table_of
-from attnsweep.orchestrator.ledger.views import IS_JUDGED
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, param_column
 from attnsweep.orchestrator.storage.place_names import PlaceName
-from attnsweep.search_spaces.dimensions import Categorical, Dimension, Scalar
+from attnsweep.search_spaces.dimensions import Categorical, Scalar
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
@@ -100,58 +101,6 @@ class SweepComparison:
         return table_of({"what": str, "label": str} | dict.fromkeys(numbers, float), rows)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Ends:
-    """One entry per training."""
-
-    trial: NDArray[np.int64]
-    outcome: NDArray[np.object_]
-    stuck: NDArray[np.bool_]
-    ended: NDArray[np.bool_]
-
-    def at(self, rows: NDArray[Any]) -> "_Ends":
-        return _Ends(self.trial[rows], self.outcome[rows], self.stuck[rows], self.ended[rows])
-
-    def counts(self, has: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """For each trial its trainings, and those for which `has` is true: (n_trials, 2)."""
-        place = np.unique(self.trial, return_inverse=True)[1]
-        return np.stack([np.bincount(place), np.bincount(place, has).astype(np.int64)], axis=1)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Trainings:
-    """The trainings of one side that neither failed nor were pruned, sorted by trial and replicate."""
-
-    specs: Sequence[Sweep]
-    ends: _Ends
-    seed: Sequence[int]
-    parameters: Mapping[str, Sequence[Scalar]]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Compared:
-    specs: Sequence[Sweep]
-    a: _Ends
-    b: _Ends
-    configuration: NDArray[np.int64] | None
-
-    def differences(self, has: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]) -> tuple[RateDifference, ...]:
-        pool = pooling(*self.specs)
-        if self.configuration is None:
-            return tuple(unpaired_difference(self.a.counts(in_a), self.b.counts(in_b), pool) for in_a, in_b in has)
-        cluster = np.unique(self.configuration, return_inverse=True)[1]
-        weight = weights_of_trainings(cluster, once_per_trial=trials_count_once(*self.specs))
-        before, after = (np.array(masks, dtype=np.bool_) for masks in zip(*has, strict=True))
-        return paired_differences(before, after, cluster, weight, pool)
-
-    def difference_in(self, trials: Sequence[int]) -> RateDifference:
-        in_a, in_b = (np.isin(ends.trial, trials) for ends in (self.a, self.b))
-        configuration = None if self.configuration is None else self.configuration[in_a]
-        inside = replace(self, a=self.a.at(in_a), b=self.b.at(in_b), configuration=configuration)
-        (difference,) = inside.differences([(inside.a.ended, inside.b.ended)])
-        return difference
-
-
 def compare(
     a: SweepData | PlaceName | str,
     b: SweepData | PlaceName | str,
@@ -159,9 +108,9 @@ def compare(
     by: str | Sequence[str] | None = None,
     outcome: str = "stuck",
 ) -> SweepComparison:
-    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If
-    enough trainings have a partner of equal configuration and
-    seed in the other sweep, only these pairs are compared; otherwise all trainings are.
+    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If enough
+    trainings have a partner of equal configuration and seed in the other sweep, only these pairs are compared;
+    otherwise all trainings are.
 
     Args:
         by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two.
@@ -174,40 +123,38 @@ def compare(
         expected = f"a sweep of the workload of sweep A, which is {workloads[0]}"
         fix = "give two sweeps of the same workload"
         raise UserError("B", given=f"a sweep of the workload {workloads[1]}", expected=expected, fix=fix)
-    ending = _ending(a, b, outcome)
-    before = _read(a, ending)
+    _check_outcome(a, b, outcome)
+    before, after = _read(a), _read(b)
     # The trials of B get numbers after those of A, so that no number is that of two trials.
-    after = _read(b, ending, first_trial=int(before.ends.trial.max(initial=0)) + 1)
-    changed = _changed(before, after)
-    shared = [name for name in before.parameters if name in after.parameters and name not in changed]
-    rows_a, rows_b, configuration = _pairs(before, after, shared)
-    paired = len(rows_a) > 0 and len(rows_a) >= _ENOUGH_PAIRS * min(len(before.seed), len(after.seed))
-    specs = (*before.specs, *after.specs)
-    compared = _Compared(specs, before.ends, after.ends, None)
-    if paired:
-        ends = before.ends.at(rows_a)
-        compared = _Compared(specs, ends, replace(after.ends.at(rows_b), trial=ends.trial), configuration)
-    n_of_outcome = Counter(before.ends.outcome)
-    outcomes = sorted({*before.ends.outcome, *after.ends.outcome}, key=lambda name: (-n_of_outcome[name], name))
-    rate, stuck, *others = compared.differences(
-        [
-            (compared.a.ended, compared.b.ended),
-            (compared.a.stuck, compared.b.stuck),
-            *((compared.a.outcome == name, compared.b.outcome == name) for name in outcomes),
-        ]
-    )
-    groups = _groups(names_of(by, "--by"), specs, (before, after), changed)
+    apart = (pc.max(before["trial"]).as_py() or 0) + 1
+    after = after.set_column(0, "trial", pc.add(after["trial"], apart))
+    values = [{name: set(each[f"param_{name}"].to_pylist()) for name in _parameters(each)} for each in (before, after)]
+    shared = [name for name in values[0] if name in values[1]]
+    changed = {
+        name: (*values[0][name], *values[1][name])
+        for name in shared
+        if len(values[0][name]) == len(values[1][name]) == 1 and values[0][name] != values[1][name]
+    }
+    shared = [name for name in shared if name not in changed]
+    pairs = _pairs(before, after, shared)
+    paired = pairs[0].num_rows > 0 and pairs[0].num_rows >= _ENOUGH_PAIRS * min(before.num_rows, after.num_rows)
+    compared = _Compared((*a.specs, *b.specs), *(pairs if paired else (before, after)), paired)
+    n_of_outcome = Counter(before["outcome"].to_pylist())
+    seen = {*n_of_outcome, *after["outcome"].to_pylist()}
+    outcomes = sorted(seen, key=lambda name: (-n_of_outcome[name], name))
+    rate, stuck, *others = compared.differences([outcome, "stuck", *outcomes])
+    groups = _groups(names_of(by, "--by"), compared.specs, (before, after), changed)
     cells = {" × ".join(groups.label(place).values()): trials for place, trials in groups.cells().items() if place}
-    samplers = tuple(", ".join(dict.fromkeys(spec.sampler for spec in side.specs)) for side in (before, after))
-    differences = {label: compared.difference_in(trials) for label, trials in cells.items()}
+    differences = {label: compared.within(trials).differences([outcome])[0] for label, trials in cells.items()}
+    samplers = tuple(", ".join(dict.fromkeys(spec.sampler for spec in data.specs)) for data in (a, b))
     return SweepComparison(
         a=", ".join(sweep.sweep for sweep in a.directories),
         b=", ".join(sweep.sweep for sweep in b.directories),
         paired=paired,
-        n_pairs=len(rows_a),
-        n_configurations=len(np.unique(configuration)),
+        n_pairs=pairs[0].num_rows,
+        n_configurations=len(pc.unique(pairs[0]["configuration"])),
         changed_parameters=changed,
-        spaces=_spaces(before, after, shared),
+        spaces=tuple(name for name in shared if _declared(a.specs, name) != _declared(b.specs, name)),
         samplers=samplers if samplers[0] != samplers[1] else (),
         rate_of=outcome,
         rate=rate,
@@ -219,85 +166,97 @@ def compare(
     )
 
 
-def _ending(a: SweepData, b: SweepData, outcome: str) -> Ending:
+@dataclass(frozen=True, eq=False, slots=True)
+class _Compared:
+    """The trainings of A and B that are compared; a pair has one row in each."""
+
+    specs: Sequence[Sweep]
+    a: pa.Table
+    b: pa.Table
+    paired: bool
+
+    def differences(self, names: Sequence[str]) -> Sequence[RateDifference]:
+        pool = pooling(*self.specs)
+        if not self.paired:
+            return [unpaired_difference(_counts(self.a, name), _counts(self.b, name), pool) for name in names]
+        cluster = np.unique(self.a["configuration"].to_numpy(), return_inverse=True)[1]
+        weight = weights_of_trainings(cluster, once_per_trial=trials_count_once(*self.specs))
+        before, after = (np.stack([_has(side, name) for name in names]) for side in (self.a, self.b))
+        return paired_differences(before, after, cluster, weight, pool)
+
+    def within(self, trials: Sequence[int]) -> "_Compared":
+        in_a = np.isin(self.a["trial"].to_numpy(), trials)
+        in_b = in_a if self.paired else np.isin(self.b["trial"].to_numpy(), trials)
+        return replace(self, a=self.a.filter(pa.array(in_a)), b=self.b.filter(pa.array(in_b)))
+
+
+def _has(table: pa.Table, name: str) -> NDArray[np.bool_]:
+    """Which trainings have an outcome, or are stuck."""
+    has = table["stuck"] if name == "stuck" else pc.equal(table["outcome"], name)
+    return np.asarray(has.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _counts(table: pa.Table, name: str) -> NDArray[np.int64]:
+    """For each trial its trainings, and those that have it: (n_trials, 2)."""
+    place = np.unique(table["trial"].to_numpy(), return_inverse=True)[1]
+    return np.stack([np.bincount(place), np.bincount(place, _has(table, name)).astype(np.int64)], axis=1)
+
+
+def _check_outcome(a: SweepData, b: SweepData, outcome: str) -> None:
     with a.reading() as connection, suppress(UserError):
-        return read_ending(connection, outcome)
+        read_ending(connection, outcome)
+        return
     with b.reading() as connection:
-        return read_ending(connection, outcome)
+        read_ending(connection, outcome)
 
 
-def _read(data: SweepData, ending: Ending, first_trial: int = 0) -> _Trainings:
+def _read(data: SweepData) -> pa.Table:
+    """The trainings that neither failed nor were pruned."""
     with data.reading() as connection:
-        table = connection.sql(
-            "select trial, seed, outcome::varchar as outcome, stuck, "
-            f"coalesce({ending.condition}, false) as ended, columns('param_.*') "
+        return connection.sql(
+            "select trial, replicate, seed, outcome::varchar as outcome, stuck, columns('param_.*') "
             f"from trainings where {IS_JUDGED} order by trial, replicate"
         ).to_arrow_table()
-    columns = {name: table[name].to_pylist() for name in table.column_names}
-    trial, outcome = np.array(columns["trial"], np.int64) + first_trial, np.array(columns["outcome"], np.object_)
-    ends = _Ends(trial, outcome, *(np.array(columns[name], np.bool_) for name in ("stuck", "ended")))
-    parameters = {name.removeprefix("param_"): values for name, values in columns.items() if name.startswith("param_")}
-    return _Trainings(data.specs, ends, columns["seed"], parameters)
 
 
-def _changed(before: _Trainings, after: _Trainings) -> dict[str, tuple[Scalar, Scalar]]:
-    """Those that have one value throughout A and another throughout B."""
-    changed: dict[str, tuple[Scalar, Scalar]] = {}
-    for name, values in before.parameters.items():
-        old, new = list(dict.fromkeys(values)), list(dict.fromkeys(after.parameters.get(name, ())))
-        if len(old) == len(new) == 1 and old != new:
-            changed[name] = (old[0], new[0])
-    return changed
+def _parameters(table: pa.Table) -> list[str]:
+    return [name.removeprefix("param_") for name in table.column_names if name.startswith("param_")]
 
 
-def _spaces(before: _Trainings, after: _Trainings, shared: Sequence[str]) -> tuple[str, ...]:
-    """The parameters that the two sides declare otherwise."""
-    declared = [[spec.parameters() for spec in side.specs] for side in (before, after)]
-
-    def of(name: str) -> list[set[str]]:
-        return [{_declared_label(each.get(name)) for each in spaces} for spaces in declared]
-
-    return tuple(name for name in shared if of(name)[0] != of(name)[1])
-
-
-def _declared_label(dimension: Dimension) -> str:
+def _declared(specs: Sequence[Sweep], name: str) -> set[str]:
     """Equal for choices in any order."""
-    return repr(sorted(map(repr, dimension.choices)) if isinstance(dimension, Categorical) else dimension)
+    found = (spec.parameters().get(name) for spec in specs)
+    return {repr(sorted(map(repr, each.choices)) if isinstance(each, Categorical) else each) for each in found}
 
 
-def _pairs(
-    before: _Trainings, after: _Trainings, shared: Sequence[str]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Of equal configuration and seed."""
-    # What has one value in all trainings of both sweeps is not needed to find pairs.
-    names = [name for name in shared if len({*before.parameters[name], *after.parameters[name]}) > 1]
-    in_a, in_b = (
-        list(zip(trainings.seed, *(trainings.parameters[name] for name in names), strict=True))
-        for trainings in (before, after)
-    )
-    waiting: dict[tuple[Scalar, ...], list[int]] = defaultdict(list)
-    for row, key in enumerate(in_b):
-        waiting[key].append(row)
-    pairs = []
-    numbers: dict[tuple[Scalar, ...], int] = {}
-    for row, key in enumerate(in_a):
-        if waiting.get(key):
-            pairs.append((row, waiting[key].pop(0), numbers.setdefault(key[1:], len(numbers))))
-    rows_a, rows_b, configuration = np.array(pairs, np.int64).reshape(-1, 3).T
-    return rows_a, rows_b, configuration
+def _pairs(before: pa.Table, after: pa.Table, shared: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """The trainings of equal seed and parameters, A's with the number of their configuration."""
+    keys = [identifier("seed"), *(param_column(name) for name in shared)]
+    same = " and ".join(f"a.{key} is not distinct from b.{key}" for key in ["copy", *keys])
+    configuration = ", ".join(f"a.{key}" for key in keys[1:]) or "1"
+    with duckdb.connect() as connection:
+        for name, table in (("a", before), ("b", after)):
+            connection.register(f"{name}_rows", table.append_column("row", pa.array(range(table.num_rows))))
+            copies = f"row_number() over (partition by {', '.join(keys)} order by row) as copy"
+            connection.execute(f"create temp view {name} as select *, {copies} from {name}_rows")
+        found = connection.sql(
+            f"select a.row as a, b.row as b, dense_rank() over (order by {configuration}) as configuration"
+            f" from a join b on {same} order by a.row"
+        ).to_arrow_table()
+    return before.take(found["a"]).append_column("configuration", found["configuration"]), after.take(found["b"])
 
 
 def _groups(
-    names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[_Trainings], changed: Mapping[str, object]
+    names: Sequence[str], specs: Sequence[Sweep], sides: Sequence[pa.Table], changed: Mapping[str, object]
 ) -> Groups:
-    trials = [trial for side in sides for trial in side.ends.trial.tolist()]
+    trials = [trial for side in sides for trial in side["trial"].to_pylist()]
     values = {}
     for name in names:
         for side in sides:
-            check_known("--by", name, side.parameters, "", "name a parameter that both sweeps have")
+            check_known("--by", name, _parameters(side), "", "name a parameter that both sweeps have")
         if name in changed:
             fix = "leave it out of --by: each sweep has one value of it, so comparing A with B compares these values"
             raise UserError("--by", given=name, expected="a parameter that varies within A and B", fix=fix)
-        of_side = [value for side in sides for value in side.parameters[name]]
+        of_side = [value for side in sides for value in side[f"param_{name}"].to_pylist()]
         values[name] = dict(zip(trials, of_side, strict=True))
     return group_trials(specs, values, {*trials})
