@@ -2,9 +2,9 @@
 of an e-value, which stays valid however often it is computed while trainings arrive.
 
 An e-value is a likelihood ratio, averaged over rates for which the statement holds: the likelihood of the trainings at
-such a rate, over their likelihood at a null rate, which is at the limit where the statement no longer holds. If the
-statement is false, each further training leaves the expected e-value the same or lowers it. So by Ville's inequality
-the e-value ever exceeds 1 / 0.05 with a chance of at most 5%, whatever the rule by which one looks at it and stops.
+such a rate, over that at a null rate, at the limit where the statement no longer holds. If the statement is false, each
+further training leaves its expectation the same or lowers it. So by Ville's inequality it ever exceeds 1 / 0.05 with a
+chance of at most 5%, whatever the rule by which one looks at it and stops.
 
 - **One rate**, `above` and `below`: the rates are averaged with the weights of a Beta(1/2, 1/2), cut off at the number
   that the rate is compared with. The null rate is this number: if the true rate is further on the wrong side of it, the

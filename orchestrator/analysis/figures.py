@@ -77,10 +77,8 @@ def scale_shares(panel: Axes, label: str = "") -> None:
 def plot_rates(rates: pa.Table, label: str = "stuck rate") -> Figure:
     """Draws the table of `stuck_rates`: a panel for each parameter, with 95% intervals."""
     titles = by_title(row for row in rates.to_pylist() if row["parameter"])
-    columns = min(max(len(titles), 1), 3)
-    n_rows = math.ceil(max(len(titles), 1) / columns)
-    figure = Figure(figsize=(_WIDTH * columns, _HEIGHT * n_rows))
-    panels = figure.subplots(n_rows, columns, sharey=True, squeeze=False).flat
+    figure = Figure(figsize=(_WIDTH * max(len(titles), 1), _HEIGHT))
+    panels = figure.subplots(1, max(len(titles), 1), sharey=True, squeeze=False).flat
     for panel, (title, bins) in zip(panels, titles.items(), strict=False):
         _draw_rates(panel, [row for row in bins if row["share"] is not None])
         panel.set_xlabel(figure_text(parameter_label(title), 44))

@@ -23,16 +23,19 @@ Source: Kaplan & Meier 1958; Turnbull 1976, JRSS B 38 (interval-censored times);
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from attnsweep.orchestrator.analysis.rates.bins import Groups
 from attnsweep.orchestrator.analysis.rates.intervals import rate_interval, spread_of_estimate, weights_of_trainings
+from attnsweep.orchestrator.analysis.tables import table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, literal
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
@@ -238,10 +241,8 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
     outcome, the training counts as not having reached this one up to the last step of all trainings. The curve is
     therefore the cumulative incidence, and if all budgets are equal it ends at the outcome's rate.
     """
-    steps = (
-        f"case when outcome = {literal(outcome)} then {column} end" for column in ("before_onset_step", "onset_step")
-    )
-    return _read_times(connection, *steps)
+    has = f"case when outcome = {literal(outcome)} then"
+    return _read_times(connection, f"{has} before_onset_step end", f"{has} onset_step end")
 
 
 def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
@@ -253,13 +254,11 @@ def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
     """The steps between which the event first held in each training, or up to which it did not.
 
-    Args:
-        after: Another event. If it is given, steps count from the step at which this other event first held, and
-            trainings in which it never held are left out. A delay is known up to the steps between the probes at both
-            events; it is 0 if `event` came first.
+    With `after`, steps count from the step at which this other event first held, and trainings in which it never held
+    are left out. A delay is known up to the steps between the probes at both events; it is 0 if `event` came first.
     """
     start = ("-1", "0") if after is None else _columns_of(after)
-    return _read_times(connection, *_columns_of(event), start=start)
+    return _read_times(connection, *_columns_of(event), start)
 
 
 def _columns_of(event: str) -> tuple[str, str]:
@@ -267,18 +266,54 @@ def _columns_of(event: str) -> tuple[str, str]:
 
 
 def _read_times(
-    connection: duckdb.DuckDBPyConnection,
-    before: str,
-    step: str,
-    *,
-    start: tuple[str, str] = ("-1", "0"),
+    connection: duckdb.DuckDBPyConnection, before: str, step: str, start: tuple[str, str] = ("-1", "0")
 ) -> OnsetTimes:
-    before_start, start_step = start
-    query = _TIMES.format(before=before, step=step, before_start=before_start, start=start_step, judged=IS_JUDGED)
+    query = _TIMES.format(before=before, step=step, before_start=start[0], start=start[1], judged=IS_JUDGED)
     rows = connection.execute(query).fetchnumpy()
     came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))
-    trial_R, step_R, before_R, most_R = (
-        np.asarray(rows[name], np.int64) for name in ("trial", "step", "before", "most")
-    )
+    names = ("trial", "step", "before", "most")
+    trial_R, step_R, before_R, most_R = (np.asarray(rows[name], np.int64) for name in names)
     last = max(int(step_R.max(initial=0)), int(most_R.max(initial=0)))
     return OnsetTimes(trial_R, np.where(ended_R & ~came_R, last, step_R), came_R, before_R)
+
+
+_POINT = pa.struct([("step", pa.int64()), *((name, pa.float64()) for name in ("share", "most", "low", "high"))])
+NUMBERS = {
+    **dict.fromkeys(("n_trials", "n_trainings", "n_came", "median_before", "median_step"), int),
+    **dict.fromkeys(("half_before", "half_step", "low", "high"), int),
+    "curve": pa.list_(_POINT),
+}
+"""`n_came` of `n_trainings` reached the goal. Half of those did after `median_before`, by `median_step`; half of all
+after `half_before`, by `half_step`, and with 95% confidence after `low`, by `high`. `curve`: `CurvePoint` by step."""
+
+
+def onset_table(times: OnsetTimes, names: Sequence[str], labels: Sequence[tuple[str, ...]], once: bool) -> pa.Table:
+    """One row for each group of trainings with the same labels, in the order in which these come.
+
+    Args:
+        labels: Of each training, one for each name.
+        once: Whether each trial counts once.
+    """
+    order = dict.fromkeys(labels)
+    number = {label: at for at, label in enumerate(order)}
+    group = np.array([number[label] for label in labels], np.int64)
+    rows = []
+    for label, at in number.items():
+        inside = times.at(group == at)
+        half = inside.half(once_per_trial=once)
+        rows.append(
+            dict(zip(names, label, strict=True))
+            | {"n_trials": len(np.unique(inside.trial)), "n_trainings": len(inside.step), "n_came": inside.n_came}
+            | {"median_before": inside.median_before, "median_step": inside.median_step}
+            | {"half_before": half.before, "half_step": half.step, "low": half.low, "high": half.high}
+            | {"curve": [asdict(point) for point in inside.curve(once_per_trial=once)]}
+        )
+    return table_of({**dict.fromkeys(names, str), **NUMBERS}, rows)
+
+
+def onset_by(times: OnsetTimes, groups: Groups, once: bool) -> pa.Table:
+    """As `onset_table`, for groups of trials, in the order of their bins."""
+    places = [groups.places[trial] for trial in times.trial.tolist()]
+    order = sorted(range(len(places)), key=places.__getitem__)
+    labels = [tuple(groups.label(places[at]).values()) for at in order]
+    return onset_table(times.at(np.array(order, np.int64)), groups.names, labels, once)

@@ -11,8 +11,13 @@ import pyarrow.compute as pc
 
 from attnsweep.orchestrator.analysis.interventions import interventions
 from attnsweep.orchestrator.analysis.labels import check_known
-from attnsweep.orchestrator.analysis.onset import onset_by
-from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names, event_times, outcome_onsets
+from attnsweep.orchestrator.analysis.onset_times import (
+    OnsetTimes,
+    event_names,
+    event_times,
+    onset_by,
+    outcome_onsets,
+)
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_phase_diagram
 from attnsweep.orchestrator.analysis.rates.bins import cell_bins, equal_bins, fine_bins, names_of, read_groups
 from attnsweep.orchestrator.analysis.rates.by_parameter import COLUMNS, counts_by_trial, rates_by, read_ending

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
-    by_title,
     loss_median,
     rates_by,
     solved_rate,
@@ -20,7 +19,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
 from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts, pruned_note
-from attnsweep.orchestrator.analysis.role_emergence import role_histories, role_table, step_label
+from attnsweep.orchestrator.analysis.role_emergence import role_histories, role_rates, step_label
 from attnsweep.orchestrator.analysis.tables import Row, markdown_table
 from attnsweep.orchestrator.ledger.trial import Told, complete_among, ended_in_turn, judging_columns
 from attnsweep.orchestrator.ledger.views import param_column
@@ -142,19 +141,14 @@ def _parameters(
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> Row | None:
     """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow; `None` without
     predictions. `ratio`: the median of the steps taken over those predicted."""
-    [row] = (
-        connection.sql(
-            f"""
-        select count(*) filter (ratio >= {_WELL_PAST}) as stuck,
-            count(*) filter (ratio < 1 and outcome = 'degenerate_zero') as slow,
-            count(*) - stuck - slow as unknown, median(ratio) as ratio
+    [(n, stuck, slow, ratio)] = connection.execute(
+        f"""
+        select count(*), count(*) filter (ratio >= {_WELL_PAST}),
+            count(*) filter (ratio < 1 and outcome = 'degenerate_zero'), median(ratio)
         from (select outcome, n_steps / predicted_escape_step as ratio from trainings where stuck)
         """
-        )
-        .to_arrow_table()
-        .to_pylist()
-    )
-    return None if row["ratio"] is None else row
+    ).fetchall()
+    return None if ratio is None else {"stuck": stuck, "slow": slow, "unknown": n - stuck - slow, "ratio": ratio}
 
 
 def stuck_or_slow_sentence(row: Row) -> str:
@@ -203,17 +197,8 @@ class SweepResults:
         yield from self.preferred.sentences()
 
     def markdown(self) -> str:
-        return "\n\n".join(self._blocks()) + "\n"
-
-    def _blocks(self) -> Iterator[str]:
-        yield markdown_table(("outcome", "trainings"), self.outcomes.items())
-        yield from map(str.capitalize, self.sentences())
-        for title, bins in by_title(self.stuck_rate_by).items():
-            rows = [(row["bin"], row["n_trials"], rate_label(Rate.of(row))) for row in bins]
-            yield markdown_table((title, "trials", "stuck rate (95% interval)"), rows)
-        if self.roles is not None:
-            columns = ("role", "layer", "trainings with it (95% interval)", "heads", "median step of emergence")
-            yield markdown_table(columns, map(role_cells, self.roles))
+        outcomes = markdown_table(("outcome", "trainings"), self.outcomes.items())
+        return "\n\n".join([outcomes, *map(str.capitalize, self.sentences())]) + "\n"
 
 
 def role_cells(role: Row) -> tuple[str, ...]:
@@ -238,6 +223,6 @@ def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepRes
         loss_median=loss_median(connection),
         stuck_rate_by=rates_by(connection, [spec]).to_pylist(),
         preferred=read_preferred(connection, spec),
-        roles=role_table(histories, spec).drop_columns("curve").to_pylist() if histories else None,
+        roles=role_rates(connection, spec, histories).drop_columns("curve").to_pylist() if histories else None,
         n_negative=n_negative,
     )

@@ -22,8 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import check_known
-from attnsweep.orchestrator.analysis.onset import NUMBERS, onset_table
-from attnsweep.orchestrator.analysis.onset_times import OnsetTimes
+from attnsweep.orchestrator.analysis.onset_times import NUMBERS, OnsetTimes, onset_table
 from attnsweep.orchestrator.analysis.rates.bins import read_groups
 from attnsweep.orchestrator.analysis.rates.intervals import (
     RATE_COLUMNS,
@@ -47,7 +46,7 @@ _ROLE_AND_LAYER = {"role": str, "layer": pa.int32(), "layer_name": str}
 _NO_ONSET = dict.fromkeys(("median_before", "median_step")) | {"n_trainings": 0, "n_came": 0, "curve": []}
 
 _JUDGED = """
-judged as (select trial, replicate, n_steps, param_n_steps from trainings
+judged as (select trial, replicate, n_steps from trainings
     where outcome not in ('failed', 'diverged', 'pruned')),
 chosen as (select trial, replicate, {layer} as layer, step, role{scores} from heads semi join judged
     using (trial, replicate))
@@ -78,7 +77,7 @@ histories as (
         coalesce(max(step) filter (n_seen = {n_probes}), -1) as last_confirmed
     from looked_at group by all
 )
-select cell, trial, replicate, emerged_at is not null as emerged, n_heads, n_with, n_steps, param_n_steps as budget,
+select cell, trial, replicate, emerged_at is not null as emerged, n_heads, n_with, n_steps,
     coalesce(emerged_at, last_confirmed) as step, coalesce(before, -1) as before
 from histories join judged using (trial, replicate) order by cell, trial, replicate
 """
@@ -92,7 +91,7 @@ class RoleHistory:
         step: (R,) the step of the probe at which the role emerged. If it did not, the step of the last probe at which
             an emergence could have been confirmed, where the training is censored, or -1 if there is none.
         before: (R,) if the role emerged, the step of the probe before `step`; -1 if there is none.
-        n_steps, budget: (R,) the optimizer steps taken, and the training's budget of steps.
+        n_steps: (R,) the optimizer steps taken.
         n_heads, n_with: (R,) the number of heads of the layer, and of heads with the role, at the last probe.
     """
 
@@ -104,7 +103,6 @@ class RoleHistory:
     step: NDArray[np.int64]
     before: NDArray[np.int64]
     n_steps: NDArray[np.int64]
-    budget: NDArray[np.int64]
     n_heads: NDArray[np.int64]
     n_with: NDArray[np.int64]
 
@@ -178,13 +176,6 @@ def layer_title(names: Sequence[str], layer: int | None) -> str:
     return names[layer].replace("_", " ") if layer < len(names) else f"layer {layer}"
 
 
-def layer_name(names: Sequence[str], layer: int | None) -> str:
-    """Its number if it has no name."""
-    if layer is None:
-        return "any"
-    return names[layer] if layer < len(names) else str(layer)
-
-
 def layer_names_of(workload: str) -> tuple[str, ...]:
     """Empty if the workload has no heads, or is not installed.
 
@@ -223,18 +214,16 @@ def read_emergence(
     )
 
 
-def role_rates(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> pa.Table:
+def role_rates(
+    connection: duckdb.DuckDBPyConnection, spec: Sweep, histories: Sequence[RoleHistory] | None = None
+) -> pa.Table:
     """One row per role and layer: in which share of the trainings some head of the layer has the role at the end, which
     share of its heads have it, and when it emerges (as in `onset_table`).
 
     Failed and diverged trainings, and those without heads, are left out. `median_share` is `median_step` as a part of
     the steps that the trainings took; null if they took different numbers.
     """
-    return role_table(role_histories(connection), spec)
-
-
-def role_table(histories: Sequence[RoleHistory], spec: Sweep) -> pa.Table:
-    """As `role_rates`."""
+    histories = role_histories(connection) if histories is None else histories
     pool, once, rows = pooling(spec), trials_count_once(spec), []
     titles = layer_names_of(spec.workload) if histories else ()
     for history in histories:
@@ -242,7 +231,7 @@ def role_table(histories: Sequence[RoleHistory], spec: Sweep) -> pa.Table:
         [onset] = onset_table(history.onsets, (), [()] * len(history.onsets.trial), once).to_pylist() or [_NO_ONSET]
         step, lengths = onset["median_step"], np.unique(history.n_steps[history.is_followed])
         rows.append(
-            {"role": history.role, "layer": history.layer, "layer_name": layer_name(titles, history.layer)}
+            {"role": history.role, "layer": history.layer, "layer_name": layer_title(titles, history.layer)}
             | pool([*history.counts().values()]).columns()
             | {"head_share": float((weight * history.n_with).sum() / (weight * history.n_heads).sum())}
             | {"n_followed": onset["n_trainings"], "n_emerged": onset["n_came"]}
@@ -253,17 +242,6 @@ def role_table(histories: Sequence[RoleHistory], spec: Sweep) -> pa.Table:
     columns = {**_ROLE_AND_LAYER, **RATE_COLUMNS, "head_share": float, "n_followed": int, "n_emerged": int}
     columns |= {"median_before": int, "median_step": int, "median_share": float, "curve": NUMBERS["curve"]}
     return table_of(columns, sorted(rows, key=lambda row: seen.index(row["role"])))
-
-
-def ending_note(histories: Sequence[RoleHistory]) -> str:
-    """How many trainings ended before their budget, and how they count in the curves. Empty if none did."""
-    early = ((history.n_steps < history.budget)[history.is_followed].sum() for history in histories)
-    if not (n_ended := max(map(int, early), default=0)):
-        return ""
-    return (
-        f"{n_ended:,} trainings ended before their step budget and are censored there, as if the role would have "
-        "emerged in them later as often as in the others"
-    )
 
 
 def step_label(role: Row) -> str:

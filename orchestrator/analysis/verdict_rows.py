@@ -36,27 +36,14 @@ diverged has no such value."""
 
 
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
-    # In a sweep without rows, the ledger lacks the columns that the workload adds, such as its metrics and events. So
-    # no columns are requested from it.
-    n = ledger.trainings(columns=["replicate"]).num_rows
-    rows = ledger.trainings(columns=columns(claim) if n else [])
-    if not n:
+    """One for each training, with the columns that roles and metrics of the claim add."""
+    rows = ledger.trainings()
+    if not rows.num_rows:
         return rows
     places = list(zip(rows["trial"].to_pylist(), rows["replicate"].to_pylist(), strict=True))
     for name, values in ledger.ask(lambda connection: _measured_columns(connection, claim)).items():
         rows = rows.append_column(name, pa.array(map(values.get, places), pa.float64()))
     return rows
-
-
-def columns(claim: Claim) -> list[str]:
-    of = quantities(claim)
-    events = {each.name for each in of if each.what == "event"} | {each.before for each in of if each.before}
-    parameters = {f"param_{name}" for name in (*claim.parameters, "n_steps")}
-    return [
-        *("trial", "replicate", "outcome", "stuck", "onset_step", "before_onset_step"),
-        *(f"{end}_{name}" for name in sorted(events) for end in ("event", "before_event")),
-        *sorted(parameters),
-    ]
 
 
 def quantities(claim: Claim) -> list[Quantity]:

@@ -132,11 +132,6 @@ class Chart:
         size = {"width": f"{right - left:.1f}", "height": f"{bottom - top:.1f}"}
         self.parts.append(_tag("rect", title, x=f"{left:.1f}", y=f"{top:.1f}", **size, fill=colour, stroke=stroke))
 
-    def dot(self, x: float, y: float, colour: str, title: str = "") -> None:
-        at, up = self._place([x], [y])
-        place = {"cx": f"{at[0]:.1f}", "cy": f"{up[0]:.1f}", "r": 3.2}
-        self.parts.append(_tag("circle", title, **place, fill=colour, stroke="#1a1a1a", stroke_width=0.6))
-
     def interval(self, x: tuple[float, float], y: tuple[float, float, float], colour: str, title: str = "") -> None:
         """A share with its bounds, at the middle of the range `x`, which is drawn too."""
         (left, right), _ = self._place(x, [0, 0])

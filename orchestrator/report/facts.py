@@ -7,8 +7,7 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.labels import GREY, outcome_order
 from attnsweep.orchestrator.analysis.learning_curves import learning_curves
-from attnsweep.orchestrator.analysis.onset import onset_table
-from attnsweep.orchestrator.analysis.onset_times import event_names, event_times
+from attnsweep.orchestrator.analysis.onset_times import event_names, event_times, onset_table
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
@@ -16,21 +15,10 @@ from attnsweep.workloads.vocabulary import Outcome
 
 UNKNOWN = Outcome("", GREY)
 """Stands for an outcome that neither this version of attnsweep nor the ledger describes."""
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
 """The metrics that the engine measures in each workload."""
-_MOST_MEASURES, _MOST_METRICS = 20, 6
-"""The most metrics in the table, and with a figure."""
-_MEASURES = f"""
-with own as (select trial, replicate, metric, step, value from curves where metric not in {OF_EVERY_WORKLOAD}),
-last as (select metric, trial, replicate, arg_max(value, step) as value from own group by all),
-measured as (
-    select name, outcome, value from trainings unpivot (value for name in (onset_step, before_onset_step))
-    union all select metric, outcome, value from last join trainings using (trial, replicate)
-)
-select name, outcome, count(*) as n, quantile_cont(value, {[*QUANTILES]}) as quantiles from measured group by all
-"""
-_MOST_PACK_SIZES = 12
+_MOST_METRICS = 6
+"""The most metrics with a figure."""
 MOST_ERRORS, _MOST_CHARACTERS = 20, 20_000
 """The most kinds of error that a report shows, and the most characters of one traceback."""
 _FAILURES = f"""
@@ -103,15 +91,6 @@ def events(connection: duckdb.DuckDBPyConnection, once: bool) -> list[Row]:
     return rows
 
 
-def measures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Quantiles over the trainings with each outcome."""
-    rows = _rows(connection, _MEASURES)
-    onsets = ("before_onset_step", "onset_step")
-    shown = [*onsets, *sorted({row["name"] for row in rows}.difference(onsets))[:_MOST_MEASURES]]
-    shown_rows = [row for row in rows if row["name"] in shown]
-    return sorted(shown_rows, key=lambda row: (shown.index(row["name"]), outcome_order(row["outcome"])))
-
-
 def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> list[Row]:
     """For each stuck outcome and test, the share of the tested trainings in which it confirms the outcome."""
     rows = connection.execute(
@@ -137,17 +116,15 @@ def reference_levels(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Core-seconds by pack size."""
-    ((n_sizes,),) = connection.execute("select count(distinct pack_size) from trainings").fetchall()
-    group = "pack_size" if n_sizes <= _MOST_PACK_SIZES else "ceil(log2(greatest(pack_size, 1)))"
+    """Core-seconds by pack size, in powers of two."""
     return _rows(
         connection,
-        f"""
+        """
         select min(pack_size) as smallest, max(pack_size) as largest, count(distinct pack) as n_packs,
             count(*) as n_trainings, sum(train_seconds) as seconds,
             quantile_cont(train_seconds, [0.25, 0.5, 0.75]) as quartiles,
             sum(n_steps) filter (train_seconds is not null) / nullif(sum(train_seconds), 0) as steps_per_second
-        from trainings group by {group} having count(train_seconds) > 0 order by smallest
+        from trainings group by ceil(log2(greatest(pack_size, 1))) having count(train_seconds) > 0 order by smallest
         """,
     )
 

@@ -40,8 +40,6 @@ from attnsweep.orchestrator.report.sweep_report import SweepReport
 Section = Literal["phase", "rates", "curves", "metrics", "events", "heads"]
 _STUCK_COLOUR = "#6a51a3"
 _LINE_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MOST_DOTS = 400
-"""Up to this many trials are drawn on the surface; the figure below the phase diagram has all."""
 _MOST_WRITTEN = 60
 """Up to this many cells have their share written in."""
 _MOST_COUNTED = 10
@@ -109,10 +107,10 @@ def _plane_axis(axis: PlaneAxis) -> Axis:
 
 
 def _phase(diagram: PhaseDiagram, surface: Surface, colour: str) -> str:
-    """The surface in steps of a tenth, its border and the border's band, and trials filled by their own shares."""
+    """The surface in steps of a tenth, its border and the border's band."""
     from contourpy import FillType, contour_generator
 
-    ending, trials = diagram.ending, diagram.trials
+    ending = diagram.ending
     chart = Chart(_plane_axis(diagram.x), _plane_axis(diagram.y), f"fitted share that {ending.verb}", 440, 360)
     axis = np.linspace(-1, 1, len(surface.grid[0]))
 
@@ -131,10 +129,6 @@ def _phase(diagram: PhaseDiagram, surface: Surface, colour: str) -> str:
         for points in contour_generator(axis, axis, depth).lines(0.0):
             edge = real(np.asarray(points))
             chart.line(edge[:, 0], edge[:, 1], VERMILION, dash="4 3", width=1)
-    if len(trials.x) <= _MOST_DOTS:
-        for x, y, n, k in zip(*(each.tolist() for each in (trials.x, trials.y, trials.n, trials.k)), strict=True):
-            title = f"{diagram.x.name} {x:.3g}, {diagram.y.name} {y:.3g}: {k:.0f} of {n:.0f} {ending.label}"
-            chart.dot(x, y, shade(colour, k / n), title)
     legend = {f"share {share / 10 + 0.05:.2f}": shade(colour, share / 10 + 0.05) for share in (0, 3, 6, 9)}
     border = {f"half {ending.verb}; dashed: its 95% band": VERMILION} if diagram.contour() else {}
     return chart.svg(f"Model of the share of trainings that {ending.verb}: {diagram.note}", legend | border)

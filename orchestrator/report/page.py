@@ -22,7 +22,6 @@ from attnsweep.orchestrator.analysis.rates.outcomes import pruned_note
 from attnsweep.orchestrator.analysis.results import stuck_or_slow_sentence
 from attnsweep.orchestrator.analysis.role_emergence import step_label
 from attnsweep.orchestrator.report.charts import STYLE, alone
-from attnsweep.orchestrator.report.facts import QUANTILES
 from attnsweep.orchestrator.report.figures import Picture, Section, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.report.templating import page_templates
@@ -133,7 +132,6 @@ def _template() -> Template:
     environment = page_templates()
     environment.globals |= {
         "chart_style": Markup(STYLE),
-        "quantiles": ["median" if each == 0.5 else f"{100 * each:.0f}%" for each in QUANTILES],
     }
     environment.filters |= {
         "value": value_label,

@@ -20,7 +20,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 )
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, trials_count_once
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
-from attnsweep.orchestrator.analysis.role_emergence import ending_note, role_histories, role_table
+from attnsweep.orchestrator.analysis.role_emergence import role_rates
 from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.views import outcomes_of
 from attnsweep.orchestrator.report import facts
@@ -43,7 +43,7 @@ class SweepReport:
         asked: The rate that the report is about.
         rates: The bins of each parameter, by its title; those with a figure are `drawn`: the eight that account for
             most of the spread between trials.
-        tables: The rows of the other sections: `outcomes`, `curves`, `levels`, `metrics`, `measures`, `events`,
+        tables: The rows of the other sections: `outcomes`, `curves`, `levels`, `metrics`, `events`,
             `roles`, `interventions`, `certificates`, `costs` and `failures`.
     """
 
@@ -104,33 +104,26 @@ class SweepReport:
     def commands(self) -> list[tuple[str, str]]:
         """(purpose, command)."""
         places = [_argument(part) for part in self.parts]
-        together = " ".join(places)
+        together, is_one = " ".join(places), len(places) == 1
         commands = [
             ("Continue the sweep", f"attnsweep resume {place}")
             for part, place in zip(self.parts, places, strict=True)
             if not part.finished
         ]
-        commands += [("Show the sweep's progress, also while it runs", f"attnsweep status {place}") for place in places]
-        queries = [
-            ("Outcomes", "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc"),
-            ("The stuck trainings", "from trainings where stuck order by trial, replicate"),
-        ]
-        # One training, which the commands below name: a stuck one if there is any.
-        examples = sorted(self.tables["outcomes"], key=lambda row: not row["kind"].is_stuck)[:1]
-        for one in examples:
-            curve = "select step, metric, value from curves where training_id = '{}' order by metric, step"
-            queries.append(("The curves of one training", curve.format(one["example"].replace("'", "''"))))
+        # One training, which the last commands name: a stuck one if there is any.
+        [example, *_] = [*sorted(self.tables["outcomes"], key=lambda row: not row["kind"].is_stuck), None]
+        queries = {"The stuck trainings": "from trainings where stuck order by trial, replicate"}
+        if example:
+            name = example["example"].replace("'", "''")
+            curve = f"select step, metric, value from curves where training_id = '{name}' order by metric, step"
+            queries["The curves of one training"] = curve
         if self.results.outcomes.get("failed"):
-            errors = "select trial, replicate, error from trainings where outcome = 'failed'"
-            queries.append(("The errors", errors))
-        commands += [(purpose, f"attnsweep query {together} {shlex.quote(sql)}") for purpose, sql in queries]
-        commands.append(("All rows, for your own analysis", f"attnsweep query {together} 'from trials' --format csv"))
-        for one in examples if len(places) == 1 else []:
-            name = shlex.quote(one["example"])
-            if one["kind"].is_stuck:
-                commands.append(("Why a training is stuck", f"attnsweep why {together} {name}"))
-            replay = "Replay one training alone and compare it with the ledger; the command takes a training_id"
-            commands.append((replay, f"attnsweep replay {together} {name}"))
+            queries["The errors"] = "select trial, replicate, error from trainings where outcome = 'failed'"
+        commands += [(purpose, f"attnsweep query {together} {shlex.quote(sql)}") for purpose, sql in queries.items()]
+        if example and is_one:
+            name = f"{together} {shlex.quote(example['example'])}"
+            why = [("Why a training is stuck", f"attnsweep why {name}")] if example["kind"].is_stuck else []
+            commands += [*why, ("Replay one training alone", f"attnsweep replay {name}")]
         return commands
 
 
@@ -164,7 +157,6 @@ def read_sweep_report(
             *(regions.explained if regions else ()),
             *(title for title, rows in rates.items() if rows[0]["condition"]),
         ]
-        histories = role_histories(connection)
         is_intervened = INTERVENTION in spec.parameters()
         return SweepReport(
             directory=directory,
@@ -181,9 +173,8 @@ def read_sweep_report(
                 "curves": learning_curves(connection).to_pylist(),
                 "levels": facts.reference_levels(connection),
                 "metrics": facts.metric_curves(connection),
-                "measures": facts.measures(connection),
                 "events": facts.events(connection, trials_count_once(spec)),
-                "roles": role_table(histories, spec).to_pylist(),
+                "roles": role_rates(connection, spec).to_pylist(),
                 "interventions": interventions(connection, spec.workload).to_pylist() if is_intervened else [],
                 "certificates": facts.certificate_shares(connection, pool),
                 "costs": facts.pack_costs(connection),
@@ -194,6 +185,5 @@ def read_sweep_report(
             notes={
                 "asked": outcome or "",
                 "stuck": ", ".join(label for label, kind in outcomes_of(connection).items() if kind.is_stuck),
-                "ending": ending_note(histories),
             },
         )

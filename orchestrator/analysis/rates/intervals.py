@@ -4,29 +4,23 @@ The trainings of one trial share their parameters, so they tend to end alike: 16
 less about a bin of configurations than 16 configurations would. A rate that pools several trials therefore has
 Wilson's interval for an *effective* number of trainings, `n / deff`:
 
-- The design effect `deff` is the variance of the pooled rate between trials over its binomial variance.
-- The effective number is multiplied by `(z / t)^2`, with `n_trials - 1` degrees of freedom, because `deff` itself is
-  estimated from few trials.
-- The effective number is clipped to between the number of trials (as if replicates always agree) and the number of
-  trainings.
+- The design effect `deff` is the variance of the pooled rate between trials over its binomial variance. As it is
+  estimated from few trials, the effective number is multiplied by `(z / t)^2`, with `n_trials - 1` degrees of freedom,
+  and clipped to between the number of trials (as if replicates always agree) and the number of trainings.
 - If all trials agree, `deff` is undetermined, and the effective number is the number of trials.
 - If fewer than 8 trials, and at most half of all, differ from the unanimous rest, `deff` rests on those few, and is too
   small if by chance the most extreme trials were not drawn. The effective number is then the number of trials, and the
-  interval is the exact binomial one (Clopper & Pearson), which keeps its coverage near a share of 0 where Wilson's does
-  not.
+  interval is the exact binomial one (Clopper & Pearson), which keeps its coverage near a share of 0.
 - A single trial has the plain Wilson interval, which is an interval for this one configuration.
 
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
-pooling trainings would be biased towards such trials. The rate is the mean of the trials' shares instead, with Wilson's
-interval for the effective number that follows from the spread of the shares. A single trial has the interval that
-`Sequential` itself used, which is valid whenever the trainings stop. Because the data decide when a trial stops, its
-share is biased: by up to 0.015 if the width of the interval stops it (0.2, at most 200 trainings), by up to 0.05 if a
-threshold of one half stops it.
+the rate is the mean of the trials' shares, with Wilson's interval for the effective number that follows from their
+spread. A single trial has the interval that `Sequential` itself used, which is valid whenever the trainings stop; its
+share is biased by up to 0.015 if the width of the interval stops it, by up to 0.05 if a threshold of one half does.
 
 In simulation (5 trials of 16 trainings, intra-trial correlation 0.6, rate 0.5) the pooled binomial interval covers the
 truth in 46% of cases and this module's interval in 95%. For 3 to 256 trials of 2 to 16 trainings, rates from 0.003 to
-0.5 and correlations from 0.1 to 0.9 it covers in at least 93%; without the rule for a few unlike trials it would cover
-in as few as 84%. The tests repeat some of these simulations.
+0.5 and correlations from 0.1 to 0.9 it covers in at least 93%. The tests repeat some of these simulations.
 
 Source: Kish 1965 (design effect); Korn & Graubard 1998, Survey Methodology 24 (effective sample size, its degrees of
 freedom); Franco et al. 2019, J. Survey Stat. Methodol. 7 (Wilson's interval for it); Clopper & Pearson 1934, Biometrika

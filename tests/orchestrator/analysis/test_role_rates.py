@@ -117,7 +117,6 @@ def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Pat
     heads = made_up.head_rows(rows[0], timelines)
     measured = sweep_with_heads(tmp_path / "some", SPEC, [rows], heads, measured=["rare_token"])
     assert list(_rates(measured)) == [(0, "rare_token"), (1, "rare_token"), (0, "mixed"), (1, "mixed")]
-    assert "| mixed | encoder_self | " in _results(measured).markdown()
     bare = sweep_with_heads(tmp_path / "none", SPEC, [rows], heads, score_names=(), measured=())
     assert {cell: each["k"] for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
 

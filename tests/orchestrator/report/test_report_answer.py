@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from attnsweep.orchestrator.report.page import make_report
@@ -11,11 +10,6 @@ from attnsweep.search_spaces import Categorical, LossQuantile, Rate, StuckRate
 from attnsweep.search_spaces.measured import Objective
 from tests.orchestrator.report.report_html import Element, read_html
 from tests.orchestrator.small_sweep import (
-    SCHEMAS,
-    TRAININGS,
-    Rows,
-    curve_rows,
-    open_writer,
     small_sweep,
     sweep_on_disk,
     trial_rows,
@@ -80,31 +74,3 @@ def test_the_best_region(first: list[list[str]], second: list[list[str]], best: 
     rows = [trial_rows(at, trial, param_n_categories=n) for at, (n, trial) in enumerate(cells)]
     page = _page(sweep_on_disk(tmp_path / "sweep", spec.but(trials=len(cells)), *rows))
     assert _told(page, "best-region") == best
-
-
-def test_metrics_of_the_workload_and_onsets_are_told_by_outcome(tmp_path: Path) -> None:
-    rows: Rows = []
-    for at in range(5):
-        [solved, overfit] = trial_rows(at, ["solved", "overfit"], pack="p")
-        rows += [solved | {"onset_step": 2 * at, "before_onset_step": at}, overfit | {"onset_step": None}]
-    curves = [
-        {**{key: row[key] for key in ("training_id", "trial", "replicate")}, "metric": "test_accuracy"}
-        | {"step": step, "value": value}
-        for row in rows
-        for step, value in ((0, 0.0), (8, 1.0 if row["outcome"] == "solved" else 0.1 * row["trial"]))
-    ]
-    directory = SweepDirectory.create(tmp_path / "sweep", small_sweep("measured", trials=5, replicates=2), {})
-    with open_writer(directory) as writer:
-        trainings = [{name: row.get(name) for name in TRAININGS.names} for row in rows]
-        all_curves = pa.Table.from_pylist([*curve_rows(rows), *curves], SCHEMAS["curves"])
-        writer.commit("p", pa.Table.from_pylist(trainings, TRAININGS), all_curves, None)
-    told = {
-        (row[0], row[1]): [float(each) for each in row[2:]]
-        for row in _page(directory).one("table", class_="measures").rows()
-    }
-    assert told == {
-        ("before_onset_step", "solved"): pytest.approx([5, 0.2, 1, 2, 3, 3.8]),
-        ("onset_step", "solved"): pytest.approx([5, 0.4, 2, 4, 6, 7.6]),
-        ("test_accuracy", "solved"): [5, 1, 1, 1, 1, 1],
-        ("test_accuracy", "overfit"): pytest.approx([5, 0.02, 0.1, 0.2, 0.3, 0.38]),
-    }
