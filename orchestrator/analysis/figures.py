@@ -1,12 +1,11 @@
-"""The style of all figures, and the figures of rates, onsets and phase diagrams.
+"""The style of all figures, and those of onsets and phase diagrams.
 
 `house.mplstyle` has the rest of the style. Figures are made without pyplot, which keeps a reference to every figure and
 needs a display.
 """
 
 import functools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import cycle
 
@@ -20,10 +19,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from attnsweep.orchestrator.analysis.labels import BLUE, VERMILION, clipped, parameter_label
+from attnsweep.orchestrator.analysis.labels import VERMILION, clipped, parameter_label
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
-from attnsweep.orchestrator.analysis.rates.by_parameter import by_title
-from attnsweep.orchestrator.analysis.tables import Row
 
 _GROUP_STYLES = (
     ("#0072B2", "-", "o"),
@@ -71,31 +68,6 @@ def scale_shares(panel: Axes, label: str = "") -> None:
     """Makes the vertical axis run from 0 to 1, with a margin for marks at 0 and 1."""
     panel.set_ylim(-0.03, 1.03)
     panel.set_ylabel(label)
-
-
-@house_style()
-def plot_rates(rates: pa.Table, label: str = "stuck rate") -> Figure:
-    """Draws the table of `stuck_rates`: a panel for each parameter, with 95% intervals."""
-    titles = by_title(row for row in rates.to_pylist() if row["parameter"])
-    figure = Figure(figsize=(_WIDTH * max(len(titles), 1), _HEIGHT))
-    panels = figure.subplots(1, max(len(titles), 1), sharey=True, squeeze=False).flat
-    for panel, (title, bins) in zip(panels, titles.items(), strict=False):
-        _draw_rates(panel, [row for row in bins if row["share"] is not None])
-        panel.set_xlabel(figure_text(parameter_label(title), 44))
-        scale_shares(panel, label)
-    return figure
-
-
-def _draw_rates(panel: Axes, bins: Sequence[Row]) -> None:
-    for at, row in enumerate(bins):
-        low, high = (at, at) if row["scale"] is None else (row["low_end"], row["high_end"])
-        middle = math.sqrt(low * high) if row["scale"] == "log" else (low + high) / 2
-        reach = [[max(row["share"] - row["low"], 0)], [max(row["high"] - row["share"], 0)]]
-        panel.errorbar(middle, row["share"], reach, [[middle - low], [high - middle]], fmt="o", color=BLUE)
-    if any(row["scale"] is None for row in bins):
-        panel.set_xticks(range(len(bins)), [figure_text(row["bin"], 18) for row in bins], rotation=35, ha="right")
-    elif any(row["scale"] == "log" for row in bins):
-        panel.set_xscale("log")
 
 
 @house_style()

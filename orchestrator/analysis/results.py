@@ -20,7 +20,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
 from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.role_emergence import role_histories, role_rates, step_label
-from attnsweep.orchestrator.analysis.tables import Row, markdown_table
+from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.trial import Told, complete_among, ended_in_turn, judging_columns
 from attnsweep.orchestrator.ledger.views import param_column
 from attnsweep.search_spaces.dimensions import Scalar
@@ -197,8 +197,9 @@ class SweepResults:
         yield from self.preferred.sentences()
 
     def markdown(self) -> str:
-        outcomes = markdown_table(("outcome", "trainings"), self.outcomes.items())
-        return "\n\n".join([outcomes, *map(str.capitalize, self.sentences())]) + "\n"
+        rows = [("outcome", "trainings"), ("---", "---"), *self.outcomes.items()]
+        table = "\n".join(f"| {outcome} | {n} |" for outcome, n in rows)
+        return "\n\n".join([table, *map(str.capitalize, self.sentences())]) + "\n"
 
 
 def role_cells(role: Row) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Tables of analyses: made, shown, written as JSON and as Markdown."""
+"""Tables of analyses: made, shown, written as JSON."""
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -59,11 +59,6 @@ def as_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return value
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = (f"| {' | '.join(map(str, row))} |" for row in rows)
-    return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *lines])
 
 
 def _cell(value: object) -> str:

@@ -1,7 +1,6 @@
 from .orchestrator.analysis.comparison import compare as compare
 from .orchestrator.analysis.figures import plot_onset as plot_onset
 from .orchestrator.analysis.figures import plot_phase as plot_phase
-from .orchestrator.analysis.figures import plot_rates as plot_rates
 from .orchestrator.analysis.opened_sweep import SweepData as SweepData
 from .orchestrator.analysis.role_emergence import role_rates as role_rates
 from .orchestrator.analysis.tables import show as show

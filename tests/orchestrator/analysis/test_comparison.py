@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator.analysis.difference import RateDifference, mcnemar, paired_differences
+from attnsweep.orchestrator.analysis.difference import RateDifference, paired_differences
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
@@ -90,29 +90,6 @@ def test_the_rate_of_one_outcome(pair: tuple[Path, Path]) -> None:
         compare(*pair, outcome="solvd")
 
 
-@pytest.mark.scale
-@pytest.mark.slow
-def test_cells_of_two_parameters(tmp_path: Path) -> None:
-    """In B, trainings with 8 categories become stuck; those with 4 stay as they are."""
-    rng, sweeps = np.random.default_rng(4), []
-    before = rng.choice(["solved", "marginal"], (40, 4), p=[0.7, 0.3])
-    for name, eps in (("a", 1e-5), ("b", 1e-3)):
-        trials = []
-        for number, ends in enumerate(before):
-            categories = 4 + 4 * (number % 2)
-            is_hit = (rng.random(4) < 0.6) & (categories == 8) & (name == "b")
-            given = {"param_n_categories": categories, "param_layer_norm_eps": eps}
-            trials.append(_trial(number, np.where(is_hit, "marginal", ends).tolist(), **given))
-        sweeps.append(_write(tmp_path / name, *trials))
-    found = compare(*sweeps, by=["n_categories", "init_sigma"])
-    assert (found.paired, found.by) == (True, ("n_categories", "init_sigma"))
-    assert [*found.groups][:2] == ["4 × 1e-4..1e-3", "4 × 1e-3..1e-2"]
-    assert sum(each.a.n for each in found.groups.values()) == 160
-    assert {each.difference for label, each in found.groups.items() if label.startswith("4 ")} == {0.0}
-    with pytest.raises(UserError, match=r"--by: got 'init_sigm', .*; did you mean init_sigma\?"):
-        compare(*sweeps, by="n_categories,init_sigm")
-
-
 @pytest.mark.slow
 def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> None:
     trials = [_trial(number, ["marginal", "solved"] * 2) for number in range(N_TRIALS)]
@@ -160,20 +137,6 @@ def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path
     assert found.stuck_rate.b.share == open_sweep(tmp_path / "b").stuck_rates()["share"][0].as_py() == 0.5
     assert found.stuck_rate.difference == found.outcomes["marginal"].difference == 0.5
     assert [each.difference for each in found.groups.values()] == [0.5]
-
-
-def test_mcnemars_test_is_the_binomial_of_what_changed() -> None:
-    assert mcnemar(0, 0) == 1.0
-    assert mcnemar(6, 0) == pytest.approx(2 / 64)
-    found = _paired(np.array([1, 1, 0, 0, 0, 0, 0], bool), np.array([0, 1, 1, 1, 1, 1, 1], bool), np.arange(7))
-    assert found.p == pytest.approx(mcnemar(5, 1))
-    assert found.difference == pytest.approx(4 / 7)
-
-
-def test_replicates_that_change_together_count_once_per_trial() -> None:
-    change = np.random.default_rng(0).random(40) < 0.4
-    once, often = (_paired(np.zeros(40 * n, bool), np.repeat(change, n), np.repeat(np.arange(40), n)) for n in (1, 8))
-    assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
 @pytest.mark.slow

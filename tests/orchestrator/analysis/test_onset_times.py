@@ -84,23 +84,6 @@ def test_where_trials_count_once_the_curve_has_their_mean_rates(n_trials: int) -
         assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
 
 
-def test_trials_that_count_once_and_nearly_agree_tell_as_much_as_their_trainings() -> None:
-    """The spread between trials is below chance, so the number of trainings bounds the effective number."""
-    counts = [(8, 5), (16, 8), (64, 30)]
-    trial = np.repeat(np.arange(3), [n for n, _ in counts])
-    came = np.concatenate([np.arange(n) < k for n, k in counts])
-    end = share_by_step(np.where(came, 1, 2), came, trial, once_per_trial=True)[-1]
-    rate = mean_rate(counts)
-    assert (end.share, end.low, end.high) == pytest.approx((rate.share, rate.low, rate.high))
-
-
-def test_where_trials_count_once_a_censored_training_takes_its_weight_along() -> None:
-    """Weights 2, 2 and six times 2/3; one weight of 2 is censored, so 6 of 8 remain, of 2 trials."""
-    step, came = np.array([1, *[2] * 7]), np.array([False, *[True] * 7])
-    end = share_by_step(step, came, np.array([0, 0, *[1] * 6]), once_per_trial=True)[-1]
-    assert (end.share, end.low) == pytest.approx((1.0, wilson(1.0, 6 * 2 / 8)[0]))
-
-
 def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> None:
     rng = np.random.default_rng(4)
     n = 80

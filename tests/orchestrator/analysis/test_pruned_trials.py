@@ -35,10 +35,10 @@ def _trials(seed: int) -> list[Rows]:
     return trials
 
 
-@pytest.fixture(scope="module", params=[0, 1])
-def sweeps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[SweepDirectory]:
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory) -> list[SweepDirectory]:
     """A sweep with and without its pruned trials."""
-    folder, trials = tmp_path_factory.mktemp("sweeps"), _trials(request.param)
+    folder, trials = tmp_path_factory.mktemp("sweeps"), _trials(0)
     kept = trials[: 40 - N_PRUNED]
     return [sweep_on_disk(folder / name, SPEC, list(chain(*each))) for name, each in (("all", trials), ("kept", kept))]
 

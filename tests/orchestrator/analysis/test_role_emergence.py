@@ -4,11 +4,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from attnsweep.orchestrator.analysis.role_emergence import RoleHistory, role_histories, role_rates
 from attnsweep.orchestrator.ledger.reader import Ledger
-from tests.orchestrator.analysis.simulated_roles import Design, simulate
 from tests.orchestrator.head_rows import Timelines, head_rows, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, trial_rows
 
@@ -72,15 +69,3 @@ def test_what_a_training_did_later_changes_nothing_before(tmp_path: Path) -> Non
     for letters, emerged, step in zip(cut, history.emerged, history.step, strict=True):
         assert emerged == ("pp" in letters)
         assert step == STEPS[letters.index("pp") if emerged else len(letters) - 2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "design",
-    [Design(n_probes=(2, 7)), Design(chances=(0.2, 0.8), n_probes=(2, 7), n_trials=20, replicates=4)],
-    ids=["trainings", "trials"],
-)
-def test_where_lengths_differ_the_curve_covers_the_truth(design: Design, tmp_path: Path) -> None:
-    found = simulate(tmp_path / "s", design, n_sweeps=60)
-    assert found.mean == pytest.approx(found.truth, abs=0.03)
-    assert found.covered >= 0.85

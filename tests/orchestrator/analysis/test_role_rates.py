@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results
@@ -86,14 +85,6 @@ def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -
             assert rate["head_share"] == pytest.approx(with_role / heads)
             assert 0 < n < 24
         assert {rate["k"] for (_, role), rate in rates.items() if role == "rare_token"} == {0}
-
-
-def test_trainings_of_one_trial_are_not_taken_as_independent(tmp_path: Path) -> None:
-    directory = _sweep(tmp_path / "s", [{(0, 0): "p"}] * 8, [{(0, 0): "p"}] * 8, *[[{(0, 0): "."}] * 8] * 4)
-    rate = _rates(directory)[0, "positional"]
-    once = stats.binomtest(2, 6).proportion_ci(method="exact")
-    assert (rate["n"], rate["k"]) == (48, 16)
-    assert (rate["low"], rate["high"]) == pytest.approx((once.low, once.high))
 
 
 @pytest.mark.slow

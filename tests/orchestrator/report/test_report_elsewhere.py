@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from tests.orchestrator.conftest import Command
 from tests.orchestrator.report.report_html import read_html
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
@@ -62,21 +60,3 @@ def test_a_report_names_no_folder_of_the_machine_that_made_it(pages: tuple[str, 
     assert '"storage": "sqlite:///.../s.db"' in page.one("pre", class_="spec").text
     assert ".../attnsweep run .../mine.py --dir .../sweep --set=corpus=.../c" in page.text
     assert "attnsweep resume sweep" in page.text
-
-
-def _of_another(home: Path) -> Path:
-    SweepDirectory.create(home / "s", small_sweep("s"), {})
-    return home / "s"
-
-
-def test_a_sweep_of_another_that_cannot_be_entered_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
-) -> None:
-    def refused(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    sweep = _of_another(tmp_path)
-    monkeypatch.setattr(Path, "is_symlink", refused)
-    code, _, error = command("report", str(sweep))
-    assert (code, error.count("\n")) == (1, 1)
-    assert error.startswith(f"attnsweep: {sweep}/report: got 'Permission denied'")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.report.charts import alone, linear_axis, log_axis, share_axis, step_axis
+from attnsweep.orchestrator.report.charts import alone
 from attnsweep.orchestrator.report.figures import Section, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.search_spaces import Categorical, Int
@@ -62,17 +62,6 @@ def test_each_figure_is_a_file_of_its_own_with_finite_numbers(reports: tuple[Swe
         root = ElementTree.fromstring(alone(each.svg))
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert not re.search(r'="[^"]*\b(nan|inf)\b', each.svg)
-
-
-def test_axes_place_values_and_ticks() -> None:
-    assert log_axis(1e-4, 1.0).at([1e-4, 1e-2, 1.0]).tolist() == pytest.approx([0, 0.5, 1])
-    assert [label for _, label in log_axis(1e-4, 1.0).ticks] == ["10⁻⁴", "10⁻³", "10⁻²", "0.1", "1"]
-    assert [tick for tick, _ in linear_axis(0, 2).ticks] == [0, 0.5, 1, 1.5, 2]
-    assert [label for _, label in linear_axis(1, 4, whole=True).ticks] == ["1", "2", "3", "4"]
-    assert linear_axis(3, 3).at(3) == 0.5
-    assert step_axis(1000).at([0, 1000]).tolist() == [0, 1]
-    # Beyond an axis is its end.
-    assert share_axis().at([-1, 2]).tolist() == [0, 1]
 
 
 def test_cells_are_divided_between_their_outcomes(report: SweepReport) -> None:

@@ -81,19 +81,6 @@ def test_the_answer(sweep: SweepDirectory, page: Element) -> None:
     assert _share(page.one("p", id="solved-rate-1").text) == 0.47
 
 
-def test_stuck_rates_by_parameter(sweep: SweepDirectory, page: Element) -> None:
-    for name in ("init_sigma", "learning_rate"):
-        told = page.one("table", class_="by-parameter", data_parameter=name).rows()
-        counted = _rows(
-            sweep,
-            f"select floor(log10(param_{name}))::int as decade, count(distinct trial), count(*) filter (stuck),"
-            " count(*) from trainings where outcome <> 'failed' group by 1 order by 1",
-        )
-        expected = [[f"1e{at}..1e{at + 1}", f"{trials}", f"{k} of {n}"] for at, trials, k, n in counted]
-        assert [row[:3] for row in told] == expected
-        assert [_share(row[3]) for row in told] == [round(k / n, 2) for *_, k, n in counted]
-
-
 def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
     counted = dict(_rows(sweep, "select outcome, count(*) from trainings group by 1"))
     told = page.one("table", class_="outcomes").rows()
@@ -103,15 +90,6 @@ def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
     ]
     assert sum(_share(row[2]) for row in told) == pytest.approx(1, abs=0.03)
     assert {row[0].split()[0] for row in told if "stuck" in row[0]} == {"degenerate_zero", "marginal", "runaway"}
-
-
-def test_the_share_of_labels_that_tests_confirm(sweep: SweepDirectory, page: Element) -> None:
-    counted = _rows(
-        sweep, "select outcome, count(*), avg(certified::int) from trainings where certificate is not null group by 1"
-    )
-    told = page.one("table", class_="certificates").rows()
-    assert [row[0] for row in told] == ["promotion"] * 2
-    assert {row[1]: (int(row[2]), _share(row[3])) for row in told} == {name: (n, share) for name, n, share in counted}
 
 
 def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
@@ -133,12 +111,6 @@ def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     titles = {title.text.split(";")[0] for title in page.all("title")[1:] if "_sigma 1e" in title.text}
     assert len(titles) == 8
     assert "learning_rate 1e-3..1e-2, init_sigma 1e-4..1e-3: stuck 1.00 [0.51, 1.00] of 4 trainings, 1 trials" in titles
-
-
-def test_cost_by_pack_size(sweep: SweepDirectory, page: Element) -> None:
-    counted = _rows(sweep, "select pack_size, count(*), sum(train_seconds) from trainings group by 1 order by 1")
-    told = page.one("table", class_="costs").rows()
-    assert [(int(row[0]), int(row[2]), float(row[3])) for row in told] == counted
 
 
 def test_learning_curves_are_quartiles_and_solved_trainings_stay(tmp_path: Path) -> None:

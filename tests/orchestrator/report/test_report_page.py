@@ -103,15 +103,3 @@ def test_a_sweep_with_heads(tmp_path: Path) -> None:
     assert rows["positional"][5] == "25.0%"
     assert rows["syntactic"][2:4] == ["4", "2"]
     assert "emergence_layer_0" in {each.name for each in made.pictures}
-
-
-@pytest.mark.slow
-def test_what_cannot_be_written_or_read_is_refused(tmp_path: Path) -> None:
-    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("empty"))
-    (tmp_path / "taken").write_text("")
-    (tmp_path / "none").mkdir()
-    with refused("--out", UserError):
-        write_report([directory.place], tmp_path / "taken" / "report.html")
-    with refused("DIR", UserError):
-        write_report([tmp_path / "none"], None)
-    assert list((tmp_path / "none").iterdir()) == []

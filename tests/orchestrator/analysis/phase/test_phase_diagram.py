@@ -111,8 +111,3 @@ def test_a_constant_outcome_has_no_surface_and_says_so(k: int, which: str) -> No
         diagram.at(0.1, 1.0)
     (points,) = [each for each in plot_phase(diagram).axes[0].collections if isinstance(each, PathCollection)]
     assert np.asarray(points.get_array()) == pytest.approx(np.full(60, k / 8))
-
-
-def test_too_few_trials_have_no_surface() -> None:
-    diagram = fit_phase_diagram(X, Y, TrialCounts(*np.array([[0.1, 0.2], [1.0, 1.5], [8, 8], [3, 4.0]])), np.ones(2))
-    assert diagram.note.startswith("too few for a model")

@@ -15,16 +15,11 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     read_question,
     stuck_rate,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Rate
 from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts
-from attnsweep.orchestrator.analysis.results import read_preferred
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
-from attnsweep.orchestrator.ledger.trial import complete_trials
-from attnsweep.search_spaces import Categorical, Conditional, Float, Int, Sequential, measured
-from attnsweep.search_spaces.confidence_sequence import sequential_interval
+from attnsweep.search_spaces import Categorical, Conditional, Float, Int, measured
 from attnsweep.search_spaces.dimensions import Scalar, Varied
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-from tests.present import present
 
 
 @pytest.mark.parametrize(
@@ -92,23 +87,6 @@ def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path:
         rate = stuck_rate(connection, spec)
         assert (rate.n, rate.k) == (3, 2)
         assert outcome_counts(connection) == {"failed": 5, "degenerate_zero": 1, "diverged": 1, "marginal": 1}
-
-
-def test_trials_that_chose_how_many_they_needed_count_once_each(tmp_path: Path) -> None:
-    """8 trainings show that a rate is near 0, 24 that it is near one half; pooling would be biased to one half."""
-    halves = ["solved", "runaway"] * 12
-    rule = Sequential(width=0.45, at_most=24, batch=8)
-    spec = small_sweep("sequential", replicates=rule)
-    trials = [trial_rows(0, ["solved"] * 8), trial_rows(1, halves), trial_rows(2, ["solved"] * 8)]
-    sweep_on_disk(tmp_path / "sweep", spec, *trials, trial_rows(3, ["runaway"] * 7))
-    with Ledger(tmp_path / "sweep").connect() as connection:
-        rate = stuck_rate(connection, spec)
-        assert (rate.n, rate.k) == (47, 19)
-        assert rate.share == pytest.approx((0 + 0.5 + 0 + 1) / 4)
-        assert complete_trials(connection, rule) == [0, 1, 2]
-        assert complete_trials(connection, 8) == [0, 2]
-        best = present(read_preferred(connection, spec).best)
-        assert (best["trial"], best["rate"]) == (0, Rate(8, 0, 0.0, *sequential_interval(0, 8)))
 
 
 @pytest.mark.slow
