@@ -24,17 +24,11 @@ from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.workloads.errors import UserError
 
 MAX_FRAGMENTS = 12
-"""The limit on the number of fragments (sets of files that one commit wrote) that are not full yet. With three tables,
-one commit and one merge under way, these are at most 42 files."""
-
+"""Of those that are not full. With three tables, one commit and one merge under way, these are at most 42 files."""
 FULL_ROWS = 10_000_000
-"""The number of rows, over all tables, from which on a fragment (the files of one commit) counts as full and is not
-merged again. Merging so many rows would stop the driver for seconds."""
-
+"""Over all tables; a full fragment is not merged again, which would stop the driver for seconds."""
 _CELLS_AT_ONCE = 1_500_000
-"""The number of cells (rows times columns) that a merge holds in memory at a time: 250,000 rows of the table `curves`,
-or 25,000 of `trainings`.
-"""
+"""Rows times columns that a merge holds in memory: 250,000 rows of `curves`, or 25,000 of `trainings`."""
 
 
 def compact(where: PlaceName) -> None:

@@ -28,16 +28,11 @@ from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.workloads.errors import UserError
 
 TABLES = ("curves", "heads", "trainings")
-"""The names of the tables, in the order in which a commit writes their files. Writing the last file completes the
-commit."""
-
+"""In the order in which a commit writes their files. The last one completes it."""
 MERGED = "merged-"
-"""The beginning of the names of merged fragments. No other fragment (the files of one commit) has such a name."""
-
+"""The beginning of the names of merged fragments alone."""
 ROW_GROUP_ROWS = 131_072
-"""Number of rows in a row group of a Parquet file: few enough for a query to skip the row groups of trials that it does
-not need.
-"""
+"""Few enough for a query to skip the row groups of trials that it does not need."""
 
 _NAMES, _DIGESTS = TypeAdapter(tuple[str, ...]), TypeAdapter(dict[str, str])
 

@@ -114,13 +114,6 @@ def open_snapshot(place: Path, tables: Collection[str] = TABLES) -> Snapshot:
     return found.sound if found.sound.files["trainings"] else replace(found.sound, without_rows=_declared(place))
 
 
-def open_fragments(place: Path, names: Collection[str]) -> Snapshot:
-    """Opens files of certain commits, for the holder of the sweep's lock."""
-    return Snapshot(
-        place, {table: {name: open_file(file_of(place, table, name)) for name in names} for table in _there(place)}
-    )
-
-
 def examine(place: Path) -> Examination:
     """Reads every byte of all files that count.
 

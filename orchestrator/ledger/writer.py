@@ -1,6 +1,5 @@
 """Writes the ledger. The sweep's driver is the only writer."""
 
-import ctypes
 import hashlib
 import json
 from collections.abc import Collection, Mapping
@@ -15,7 +14,7 @@ from attnsweep.orchestrator.ledger.aside import set_damage_aside, set_doubles_as
 from attnsweep.orchestrator.ledger.compaction import due, merge, recover
 from attnsweep.orchestrator.ledger.fragments import MERGED, ROW_GROUP_ROWS, Stamp, file_of, publish
 from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
-from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_fragments, open_snapshot
+from attnsweep.orchestrator.ledger.snapshot import Snapshot, open_snapshot
 from attnsweep.orchestrator.storage.files import ASIDE, own_folder, write_text
 from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.workloads.errors import UserError
@@ -23,38 +22,20 @@ from attnsweep.workloads.errors import UserError
 IS_FAILED = pc.field("outcome") == "failed"
 
 
-def share_freed_memory() -> None:
-    """Saves memory: threads that start later in this process can reuse all memory that any thread has freed. Has no
-    effect without glibc.
-
-    By default each thread keeps freed memory in a pool of its own. After the first merge of fragments Arrow's threads
-    would so keep tens of MiB.
-    """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None:
-        arena_max = -8  # M_ARENA_MAX in glibc's malloc.h: the largest number of memory pools
-        set_option(arena_max, 1)
-
-
 class LedgerWriter:
     """Writes the ledger of one sweep. Each commit atomically adds one fragment: a file for each table.
 
     Opening a writer moves fragments that are damaged or repeat trainings to the folder `set_aside`, and removes files
-    that a crash of an earlier writer has left. The writer keeps no rows in memory.
-
-    Args:
-        schemas: From `schemas_of`.
+    that a crash of an earlier writer has left. It keeps no rows in memory.
 
     Attributes:
-        set_aside: A message for each fragment that was damaged or repeated trainings. Its rows are gone from the
-            tables, although the study may have recorded their trials as ended.
+        set_aside: A message for each fragment that was damaged or repeated trainings.
 
     Raises:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
     """
 
     def __init__(self, place: Path, schemas: Mapping[str, pa.Schema], spec_sha256: str) -> None:
-        share_freed_memory()
         self._place = place
         self._schemas = schemas
         self._stamp = Stamp(spec_sha256=spec_sha256)
@@ -101,7 +82,7 @@ class LedgerWriter:
         rows = self._rows.setdefault(curves_every, {})
         rows[self._publish(pack, tables, curves_every)] = sum(table.num_rows for table in tables.values() if table)
         if names := due(rows):
-            merged = merge(open_fragments(self._place, names))
+            merged = merge(open_snapshot(self._place).only(names))
             rows[merged] = sum(rows.pop(name) for name in names)
 
     def take_out_failed(self) -> None:

@@ -32,7 +32,7 @@ def name_of(path: object) -> str:
 
 def full_name(place: Path) -> str:
     """For a reader on another machine."""
-    return name_of(place.resolve())
+    return name_of(place if is_copy(place) else place.resolve())
 
 
 def _copies() -> Path:

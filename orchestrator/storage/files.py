@@ -94,14 +94,15 @@ def publish(place: Path, stem: str, files: Mapping[str, Callable[[Path], None]])
                 sync(temporaries[folder])
         with temporaries[folder].open("rb") as last:
             name = f"{stem}-{digest(last)}"
-        paths = [temporary.replace(place / folder / f"{name}.parquet") for folder, temporary in temporaries.items()]
+        for folder, temporary in temporaries.items():
+            temporary.replace(place / folder / f"{name}.parquet")
+            sync(place / folder)
     except (OSError, UserError):
         for temporary in temporaries.values():  # at once, because the disk may be full
             temporary.unlink(missing_ok=True)
         raise
-    for path in paths:
-        sync(path.parent)
-        upload(path)
+    for folder in files:
+        upload(place / folder / f"{name}.parquet")
     return name
 
 
@@ -167,7 +168,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def own_folder(place: Path, folder: str) -> Path:
-    """A folder of a sweep, made if needed; "" is the sweep's place itself."""
+    """Made if needed; "" is the sweep's place itself."""
     path = refuse_link(place / folder) if folder else place
     path.mkdir(exist_ok=True)
     return path

@@ -83,11 +83,7 @@ class _Held:
 
 
 class Claim:
-    """Who works on a sweep in an object store. A thread renews it until `close`.
-
-    Raises:
-        TakenError: If another process holds it.
-    """
+    """Who works on a sweep in an object store. A thread renews it until `close`. Raises TakenError."""
 
     def __init__(self, place: Path, file: str, holder: str, *, holds_sweep: bool) -> None:
         self._place, self._path, self._holder, self._copy = place, place / file, holder, _own_copy(place)
