@@ -41,6 +41,7 @@ def with_faulty_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("quickstart --local --address auto", "--local"),
         ("quickstart --trials many", "Invalid value for '--trials': Input should be a valid integer"),
         ("quickstart --trainers 4..2", "--trainers"),
+        ("quickstart --shard 4/4", "--shard"),
         ("quickstart --local --device cuda", "--device"),
         ("missing.py", "SPEC"),
         ("broken.py", "broken.py"),

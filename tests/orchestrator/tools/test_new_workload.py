@@ -40,6 +40,3 @@ def test_a_file_that_exists_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert ended.code == 2
     assert ended.err.startswith("attnsweep: NAME: got 'kept_one', expected a name whose file kept_one")
     assert (tmp_path / "kept_one.py").read_text() == "mine"
-    (tmp_path / "linked.py").symlink_to(tmp_path / "elsewhere.py")
-    assert command("new-workload", "linked").code == 2
-    assert not (tmp_path / "elsewhere.py").exists()

@@ -190,21 +190,6 @@ def _is_refused(file: str, content: bytes | None, flags: list[str], message: str
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
-def test_a_write_that_fails_leaves_the_corpus_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("a.tsv").write_bytes(PAIRS)
-    assert prepare("a.tsv", "--out", "c.parquet").code == 0
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def torn(table: pa.Table, path: Path, **how: object) -> None:
-        path.write_bytes(b"PAR1")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("attnsweep.orchestrator.tools.prepare_corpus.preparing.pq.write_table", torn)
-    ended = prepare("a.tsv", "--out", "c.parquet", "--no-lowercase")
-    assert (ended.code, "No space left on device" in ended.err) == (1, True)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def test_every_row_of_a_text_is_kept_or_counted() -> None:
     bad = [b"\xff", "a\ufffd".encode(), b"bell\x07", b"", b" ", LINES[0].encode(), b"x" * 61]
     Path("a.txt").write_bytes(b"\n".join([*(line.encode() for line in LINES), *bad]))
