@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.files import (
     digest,
-    is_damage,
     naming,
     open_file,
     parquet_names,
@@ -39,9 +38,6 @@ _SCHEMA = pa.schema(
 _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
 """Parquet options. The numbers of a state hardly compress, and a dictionary and statistics of the single value would
 hold seven copies of the value."""
-_DAMAGE = (OSError, ValueError, TypeError, KeyError)
-"""Errors that show, when a checkpoint is read, that its file is not as it was written. A lack of memory is no
-damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +77,9 @@ class Checkpoints:
         name, trained_in = self._stored.get(pack, (None, None))
         if name is None or trained_in != environment:
             return None
-        try:
-            with naming(self._path(name)), open_file(self._path(name)) as file:
-                state: bytes = pq.read_table(file, columns=["state"])["state"][0].as_py()
-                return state
-        except _DAMAGE as error:
-            if not is_damage(error):
-                raise
-            return None
+        with naming(self._path(name)), open_file(self._path(name)) as file:
+            state: bytes = pq.read_table(file, columns=["state"])["state"][0].as_py()
+            return state
 
     def remove(self, pack: str) -> None:
         if (stored := self._stored.pop(pack, None)) is not None:
@@ -114,18 +105,12 @@ class Checkpoints:
         return list(checkpoints.values())
 
     def _read(self, pack: str, name: str) -> Saved | None:
-        try:
-            with naming(self._path(name)), open_file(self._path(name)) as file:
-                if digest(file) != name.rpartition("-")[2]:
-                    return None
-                file.seek(0)
-                (row,) = pq.read_table(file, columns=["trial", "replicate", "environment"]).to_pylist()
-            lanes = list(zip(row["trial"], row["replicate"], strict=True))
-            return Saved(pack, lanes, row["environment"])
-        except _DAMAGE as error:
-            if not is_damage(error):
-                raise
-            return None
+        with naming(self._path(name)), open_file(self._path(name)) as file:
+            if digest(file) != name.rpartition("-")[2]:
+                return None
+            file.seek(0)
+            (row,) = pq.read_table(file, columns=["trial", "replicate", "environment"]).to_pylist()
+        return Saved(pack, list(zip(row["trial"], row["replicate"], strict=True)), row["environment"])
 
     def _path(self, name: str) -> Path:
         return self._place / CHECKPOINTS / f"{name}.parquet"

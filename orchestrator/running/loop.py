@@ -21,7 +21,6 @@ from attnsweep.orchestrator.running.plan import (
     Forget,
     PackSizer,
     Shrink,
-    SizerOf,
     Stop,
     SweepPlan,
 )
@@ -165,10 +164,6 @@ class SweepLoop:
             self._commit_ended()
             raise
 
-    @property
-    def n_asked(self) -> int:
-        return self._study.n_asked
-
     def under_way(self) -> list[PackUnderWay]:
         ended = [
             _UnderWay("", Progress(order.tasks[0].training.parameters.n_steps, n_running=0)).shown(order)
@@ -220,12 +215,13 @@ class SweepLoop:
             first = self._pool.idle[0]
             order = self._plan.pack_to_continue()
             if order is None:
-                sizer = partial(self._sizer, first)
+                sizer, backlog = partial(self._sizer, first), self._plan.backlog
                 # A sampler that learns draws a whole group before any of its trials is trained, so that the draws do
                 # not depend on which of them end first.
-                is_enough = partial(self._has_full_pack, sizer) if not self._study.learns else lambda: False
-                if not self._ask(is_enough, until):
-                    return True
+                while self._n_to_ask and (self._study.learns or not backlog.has_full_pack(sizer, self._fair_share)):
+                    self._trials.ask()
+                    if time.monotonic() >= until:
+                        return True
                 order = self._plan.new_pack(sizer, self._fair_share)
             if order is None:
                 return False
@@ -237,9 +233,6 @@ class SweepLoop:
             self._under_way[order.pack] = _UnderWay(first)
             self._pool.train(self._pruning.prepared(order))
         return False
-
-    def _has_full_pack(self, sizer: SizerOf) -> bool:
-        return self._plan.backlog.has_full_pack(sizer, self._fair_share)
 
     def _machine_for(self, pack: str) -> str:
         begun = self.directory.machine_of(self._checkpoints.environment_of(pack))
@@ -256,14 +249,6 @@ class SweepLoop:
                 self.directory = changed
             self._environments[machine] = on_machine.id if on_machine else None
         return self._environments[machine]
-
-    def _ask(self, is_enough: Callable[[], bool], until: float) -> bool:
-        """Draws until `is_enough()` is true or no trial is left."""
-        while self._n_to_ask and not is_enough():
-            self._trials.ask()
-            if time.monotonic() >= until:
-                return False
-        return True
 
     def _sizer(self, machine: str, shape: Shape) -> PackSizer:
         sizer = self._sizers.get((machine, shape))

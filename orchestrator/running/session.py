@@ -329,7 +329,7 @@ def _train(
                     waiting_for, packs = pool.waiting_for, loop.under_way()
                     display.heartbeat(waiting_for, packs)
                     doing = f"waiting for {waiting_for}" if waiting_for else "training"
-                    beacon.show(doing, loop.n_asked, packs, display.seconds_left)
+                    beacon.show(doing, study.n_asked, packs, display.seconds_left)
                     looked = time.monotonic()
                 return stop.requested
 
@@ -337,7 +337,7 @@ def _train(
             if loop.end_reason:
                 run.say(f"ended early: {loop.end_reason}")
             if finished and replays is None:
-                beacon.show("replaying some of the trainings", loop.n_asked, ())
+                beacon.show("replaying some of the trainings", study.n_asked, ())
                 replays = replay_some(loop.directory, workload, pool, lambda: stop.requested)
         summary = summarize(
             directory,
