@@ -106,10 +106,6 @@ class LayerMaps:
     keys: tuple[str, ...]
     weights_HQK: Tensor
 
-    @classmethod
-    def of(cls, number: int, queries: tuple[str, ...], keys: tuple[str, ...], weights_HQK: Tensor) -> Self:
-        return cls(number=number, queries=queries, keys=keys, weights_HQK=weights_HQK.double())
-
     @property
     def is_square(self) -> bool:
         return self.queries == self.keys
@@ -124,15 +120,22 @@ class SentenceMaps:
     text: str
     layers: tuple[LayerMaps, ...]
 
+    @classmethod
+    def of(cls, number: int, n_sentences: int, text: str, *layers: tuple[Sequence[str], Sequence[str], Tensor]) -> Self:
+        """Of each layer the names of queries and of keys, and the weights, (n_heads, n_queries, n_keys)."""
+        maps = (
+            LayerMaps(number=at, queries=tuple(queries), keys=tuple(keys), weights_HQK=weights_HQK.double())
+            for at, (queries, keys, weights_HQK) in enumerate(layers)
+        )
+        return cls(number=number, n_sentences=n_sentences, text=text, layers=tuple(maps))
+
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
     """The index of the sentence that the user chose, which must exist, or `otherwise`."""
     number = otherwise if sentence is None else sentence
     if not 0 <= number < n_sentences:
-        most = f"0..{n_sentences - 1}" if n_sentences else "a training with test sentences"
-        other = "a training whose corpus has test sentences"
-        fix = f"choose {'the number of a test sentence' if n_sentences else other}"
-        raise UserError("--sentence", given=number, expected=most, fix=fix)
+        expected = f"0..{n_sentences - 1}" if n_sentences else "a training with test sentences"
+        raise UserError("--sentence", given=number, expected=expected, fix="choose another number or training")
     return number
 
 
@@ -149,8 +152,8 @@ def maps_of_batch(
     """
     number = chosen(sentence, len(weights[0]))
     tokens = _tokens(batch, number, weights[0].shape[-1], words)
-    layers = (LayerMaps.of(at, tokens, tokens, layer[number]) for at, layer in enumerate(weights))
-    return SentenceMaps(number=number, n_sentences=len(weights[0]), text=" ".join(tokens), layers=tuple(layers))
+    layers = ((tokens, tokens, layer[number]) for layer in weights)
+    return SentenceMaps.of(number, len(weights[0]), " ".join(tokens), *layers)
 
 
 def _tokens(batch: Batch, number: int, n_tokens: int, words: Sequence[str]) -> tuple[str, ...]:

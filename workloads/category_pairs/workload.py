@@ -19,7 +19,7 @@ from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_b
 from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
-from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
+from attnsweep.workloads.head_maps import SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
 
 System = PositionsOnly | CategoriesOnly
@@ -44,8 +44,7 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
     logit_MM = token_MS @ model.logits() @ token_MS.T
     weight_MM = logit_MM.softmax(0) if lanes.shared.attention_activation == "softmax" else logit_MM
     keys = tuple(str(category + 1) for category in text_BM[number].tolist())
-    layer = LayerMaps.of(0, keys[1:], keys, weight_MM.T[None, 1:])
-    return SentenceMaps(number=number, n_sentences=len(text_BM), text=" ".join(keys), layers=(layer,))
+    return SentenceMaps.of(number, len(text_BM), " ".join(keys), (keys[1:], keys, weight_MM.T[None, 1:]))
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):

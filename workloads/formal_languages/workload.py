@@ -26,7 +26,7 @@ from attnsweep.workloads.formal_languages.data import (
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, torchs_law
 from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
-from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
+from attnsweep.workloads.head_maps import SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
 from attnsweep.workloads.vocabulary import NO_ROLE
 
@@ -90,23 +90,12 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
     batch = {name: value[0] for name, value in looked_at_batch(lanes, _N_STRINGS).items()}
     tokens = tokens_of(batch)
     attention = cast(Encoder, encoder).trace(tokens)[1]
-    keys, is_there_T = _symbols(tokens, number)
-    layers = (
-        LayerMaps.of(layer, ("CLS",), keys, weight_BHT[number][:, None, is_there_T])
-        for layer, weight_BHT in enumerate(attention)
-    )
-    return SentenceMaps(number=number, n_sentences=_N_STRINGS, text=", ".join(keys), layers=tuple(layers))
-
-
-def _symbols(tokens: Tokens, number: int) -> tuple[tuple[str, ...], Tensor]:
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
     symbols_T = tokens.feature_BTF[number, :, :N_SYMBOLS].argmax(-1)
-    named = [
-        _SYMBOLS[symbol] + (f" ×{count}" if count > 1 else "")
-        for symbol, count in zip(symbols_T.tolist(), counts_T.tolist(), strict=True)
-        if count
-    ]
-    return tuple(named), counts_T > 0
+    kinds = zip(symbols_T.tolist(), counts_T.tolist(), strict=True)
+    keys = [_SYMBOLS[symbol] + (f" ×{count}" if count > 1 else "") for symbol, count in kinds if count]
+    layers = ((("CLS",), keys, weight_BHT[number][:, None, counts_T > 0]) for weight_BHT in attention)
+    return SentenceMaps.of(number, _N_STRINGS, ", ".join(keys), *layers)
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):

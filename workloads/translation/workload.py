@@ -16,9 +16,9 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.verdicts import Condition, Rule, VerdictTable
-from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps, chosen
+from attnsweep.workloads.head_maps import SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
-from attnsweep.workloads.translation.corpus import EOS, PAD, SOS, TEST, Side
+from attnsweep.workloads.translation.corpus import PAD, SPECIALS, TEST, UNK
 from attnsweep.workloads.translation.data import (
     by_length,
     evaluation_batch,
@@ -94,24 +94,15 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
     words = pairs_of(studied, torch.as_tensor(bucket.pairs).unsqueeze(0), bucket)
     batch = {name: value[0] for name, value in words.items()}
     attention = cast(TranslationModel, model).attention(batch)
-    source, read = _words(corpus.source, batch["source"][0]), _words(corpus.target, batch["read"][0])
-    queries_and_keys = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}
-    return SentenceMaps(
-        number=number,
-        n_sentences=len(pairs),
-        text=f"{_text(corpus.source, batch['source'][0])} → {_text(corpus.target, batch['target'][0])}",
-        layers=tuple(
-            LayerMaps.of(index, *queries_and_keys[name], attention[name][0]) for index, name in enumerate(LAYERS)
-        ),
-    )
+    names = {side: [getattr(corpus, of).words[word] for word in batch[side][0].tolist()] for side, of in _SIDES.items()}
+    source, read, target = (names[side] for side in _SIDES)
+    layers = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}
+    text = " → ".join(" ".join(word for word in words if word not in SPECIALS[:UNK]) for words in (source, target))
+    maps = ((*layers[name], attention[name][0]) for name in LAYERS)
+    return SentenceMaps.of(number, len(pairs), text, *maps)
 
 
-def _words(side: Side, tokens_T: Tensor) -> tuple[str, ...]:
-    return tuple(side.words[token] for token in tokens_T.tolist())
-
-
-def _text(side: Side, tokens_T: Tensor) -> str:
-    return " ".join(side.words[token] for token in tokens_T.tolist() if token not in (PAD, SOS, EOS))
+_SIDES = {"source": "source", "read": "target", "target": "target"}
 
 
 class Translation(Workload[TranslationParameters]):
