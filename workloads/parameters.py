@@ -46,38 +46,24 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
     """The parameters that trainings of every workload have; a subclass declares more, and checks combinations in
     `__post_init__`."""
 
-    n_steps: int = parameter(
-        2000,
-        "optimizer steps; for lbfgs, iterations, each with one or more evaluations of the loss",
-        low=1,
-        high=2**31 - 1,
-        static=True,
-    )
+    n_steps: int = parameter(2000, "optimizer steps; for lbfgs, iterations", low=1, high=2**31 - 1, static=True)
     dtype: str = parameter(
         "float64",
         "floating-point type of the training; in bfloat16 probes still measure in float32",
         choices=("bfloat16", "float32", "float64"),
         static=True,
     )
-    float32_state: bool = parameter(
-        False,
-        "bfloat16: keep the parameters and the optimizer's averages in float32, and compute only the loss in bfloat16",
-        static=True,
-    )
-
-    stop_when_solved: bool = parameter(
-        True, "end a training at the first probe that finds it solved, instead of at n_steps", static=True
-    )
+    float32_state: bool = parameter(False, "bfloat16: compute only the loss in it, the rest in float32", static=True)
+    stop_when_solved: bool = parameter(True, "end a training at the first probe that finds it solved", static=True)
     stop_when: str | None = parameter(
         None,
         'end a training at the first probe where metrics meet a condition, such as "eval_loss <= 0.01"; null = none',
         check=_check_condition,
         static=True,
     )
-
     intervention: str | None = parameter(
         None,
-        'what is done to a training while it runs, such as "kick 0.1 at 300" (docs/interventions.md); null = nothing',
+        'what is done to a training while it runs, such as "kick 0.1 at 300"; null = nothing',
         check=interventions_of,
     )
 

@@ -110,33 +110,19 @@ class Hyperparameters:
     engine applies schedule, warm-up and clipping before an update (`engine/first_order.py`)."""
 
     optimizer: str = parameter("sgd", "update rule", choices=OPTIMIZERS, static=True)
-    learning_rate: float = parameter(
-        1e-2,
-        "step size of the optimizer; for lbfgs, the first step of line searches: use 1, PyTorch's default",
-        above=0.0,
-    )
+    learning_rate: float = parameter(1e-2, "step size; with lbfgs that of line searches: use 1, as PyTorch", above=0.0)
     learning_rate_schedule: str = parameter(
-        "constant",
-        "the learning rate after warm-up: constant, or a cosine to 0 at n_steps; not for lbfgs",
-        choices=("constant", "cosine"),
+        "constant", "after warm-up constant, or a cosine to 0 at n_steps; not for lbfgs", choices=("constant", "cosine")
     )
     warmup_steps: int = parameter(0, "steps over which the learning rate rises linearly; not for lbfgs", low=0)
     momentum: float = parameter(0.0, "momentum of sgd; not for the other optimizers", low=0.0, high=1.0)
-    weight_decay: float = parameter(
-        0.0, "weight decay: added to the gradient for sgd and adam, decoupled for adamw; not for lbfgs", low=0.0
-    )
+    weight_decay: float = parameter(0.0, "added to the gradient, decoupled for adamw; not for lbfgs", low=0.0)
     gradient_clip_norm: float | None = parameter(
         None, "gradients with a larger norm are scaled down to this norm; null = none; not for lbfgs", above=0.0
     )
-    beta_1: float = parameter(
-        0.9, "adam and adamw: decay of the running average of gradients", low=0.0, high=_MOST_BETA
-    )
-    beta_2: float = parameter(
-        0.999, "adam and adamw: decay of the running average of their squares", low=0.0, high=_MOST_BETA
-    )
-    adam_eps: float = parameter(
-        1e-8, "adam and adamw: added to the root of that average, by which steps are divided", above=0.0
-    )
+    beta_1: float = parameter(0.9, "adam, adamw: decay of the average of gradients", low=0.0, high=_MOST_BETA)
+    beta_2: float = parameter(0.999, "adam, adamw: decay of the average of their squares", low=0.0, high=_MOST_BETA)
+    adam_eps: float = parameter(1e-8, "adam, adamw: added to the root of that average, which divides steps", above=0.0)
 
 
 _BY_ENGINE = ("learning_rate_schedule", "warmup_steps", "gradient_clip_norm")
