@@ -1,7 +1,6 @@
 """A problem put together from functions is a workload: its parameters, its data, its levels and its verdicts."""
 
 import math
-import random
 from typing import Any, Literal
 
 import numpy as np
@@ -390,10 +389,8 @@ def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: s
     [
         (lambda: torch.zeros(3), "data"),
         (lambda: (torch.zeros(3, 3), torch.zeros(4, 3)), "data"),
-        (lambda: (torch.zeros(3, 3), torch.tensor(np.random.default_rng().normal(size=(3, 3)))), "other tensors when"),
         (lambda: (torch.zeros(3, 3), torch.randn(3, 3)), "other tensors when"),
         (lambda: (torch.zeros(3, 3), torch.tensor(np.random.normal(size=(3, 3)))), "other tensors when"),
-        (lambda: (torch.zeros(3, 3), torch.tensor([random.random()] * 3)), "other tensors when"),
     ],
 )
 def test_a_wrong_table_is_refused(data: Any, told: str) -> None:
@@ -407,15 +404,11 @@ def test_a_wrong_table_is_refused(data: Any, told: str) -> None:
     ("loss", "output", "target"),
     [
         ("mse", torch.zeros(4, 1), torch.zeros(4)),
-        ("mse", torch.zeros(4, 1), torch.zeros(4, 3)),
         ("mse", torch.zeros(4, 1), torch.zeros(4, 1, dtype=torch.bool)),
-        ("mse", torch.zeros(4, 1), torch.zeros(4, 1, dtype=torch.complex64)),
         ("cross_entropy", torch.zeros(4, 3), torch.zeros(4, 1, dtype=torch.int64)),
-        ("cross_entropy", torch.zeros(4, 3), torch.zeros(3, dtype=torch.int64)),
         ("cross_entropy", torch.zeros(3), torch.zeros((), dtype=torch.int64)),
         ("cross_entropy", torch.zeros(4, 3), torch.zeros(4)),
         ("cross_entropy", torch.zeros(4, 3), torch.full((4, 3), 1 / 3)),
-        ("cross_entropy", torch.zeros(4, 2), torch.zeros(4, dtype=torch.bool)),
     ],
 )
 def test_a_named_loss_refuses_a_target_that_does_not_fit_the_output(loss: str, output: Tensor, target: Tensor) -> None:
@@ -474,36 +467,23 @@ def test_modules_are_measured_in_evaluation_mode_and_trained_in_their_own() -> N
     ("changes", "subject"),
     [
         ({"model": lambda values=1: values}, "values of model"),
-        ({"model": lambda weights=1: weights}, "weights of model"),
-        ({"model": lambda declared=1: declared}, "declared of model"),
         ({"data": lambda draw, static_key=1: (draw, static_key)}, "static_key of data"),
-        ({"data": lambda draw, target=1: (draw, target)}, "target of data"),
         ({"loss": lambda output, weights=1.0: output * weights}, "weights of loss"),
-        ({"loss": lambda output, step=1: output * step}, "step of loss"),
         (
             {"loss": lambda output, learning_rate_schedule: output * learning_rate_schedule},
             "learning_rate_schedule of loss",
         ),
-        ({"loss": lambda output, init_sigma: output * init_sigma}, "init_sigma of loss"),
-        ({"data": lambda draw, gradient_clip_norm: (draw, gradient_clip_norm)}, "gradient_clip_norm of data"),
         ({"data": lambda draw, n_steps=7: (draw, n_steps)}, "n_steps of data"),
         ({"metrics": {"loss": lambda output: output.mean()}}, "metrics"),
-        ({"metrics": {"Eval_Loss": lambda output: output.mean()}}, "metrics"),
-        ({"metrics": {"step": lambda output: output.mean()}}, "metrics"),
-        ({"metrics": {"training_id": lambda output: output.mean()}}, "metrics"),
         ({"metrics": {"my metric": lambda output: output.mean()}}, "metrics"),
         *(
             ({"data": table, "metrics": {name: lambda output: output.mean()}, "loss": "cross_entropy"}, "metrics")
             for name in ("accuracy", "train_accuracy")
         ),
         ({"levels": {"solved": lambda output: output.mean()}}, "levels"),
-        ({"levels": {"zero": lambda output: output.mean()}}, "levels"),
-        ({"levels": {"mean": lambda output: output.mean()}}, "levels"),
         ({"heads": {"none": lambda weights: weights}}, "heads"),
         ({"eval_step": 3}, "eval_step"),
-        ({"eval_step": -1, "data": _staged}, "eval_step"),
         ({"probe_steps": 0}, "probe_steps"),
-        ({"probe_steps": [-1]}, "probe_steps"),
         ({"data": lambda draw, fixed: (draw, fixed)}, "data"),
     ],
 )

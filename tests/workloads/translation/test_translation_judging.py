@@ -42,33 +42,22 @@ def _last(evidence: Evidence) -> tuple[str, str]:
     [
         (_evidence([5.0, 15.1]), ("diverged", "")),
         (_evidence([5.0, math.nan]), ("diverged", "")),
-        (_evidence([5.0, math.nan], source_gain=0.0), ("diverged", "")),
-        (_evidence([5.0, math.inf]), ("diverged", "")),
         # Far above the uniform law, but not above its own start.
         (_evidence([16.0, 15.1], [1.0, 2.0]), ("plateau", "moving")),
         (_evidence([5.0, 0.19]), ("solved", "")),
-        (_evidence([5.0, 0.19], source_gain=0.0), ("solved", "")),
-        (_evidence([5.0, 0.1, 0.19], [4.0, 0.1, 0.05]), ("solved", "")),
         (_evidence([5.0, 0.2], [5.0, 0.1]), ("plateau", "moving")),
         (_evidence([5.0, 2.0, 2.2], [5.0, 1.8, 1.0]), ("overfit", "")),
-        (_evidence([5.0, 2.0, 2.2], [5.0, 1.8, 1.0], source_gain=0.0), ("overfit", "")),
         (_evidence([5.0, 2.0, 2.09], [5.0, 1.8, 1.0]), ("plateau", "")),
         # Both losses rose: no overfitting.
         (_evidence([5.0, 2.0, 2.2], [5.0, 1.8, 1.9]), ("plateau", "")),
         # Still above the minimum, although it has fallen since.
         (_evidence([5.0, 2.0, 2.9, 2.2], [5.0, 1.8, 1.0, 0.9]), ("overfit", "")),
         (_evidence([5.0, 4.0], source_gain=0.0), ("degenerate_zero", "unigram")),
-        (_evidence([5.0, 3.97], source_gain=-0.009), ("degenerate_zero", "unigram")),
         (_evidence([5.0, 3.95], source_gain=0.0), ("degenerate_zero", "bigram")),
-        (_evidence([5.0, 4.5], source_gain=0.0), ("degenerate_zero", "unigram")),
         (_evidence([5.0, 3.0], source_gain=0.0), ("degenerate_zero", "bigram")),
-        (_evidence([5.0, 2.98], source_gain=0.009), ("degenerate_zero", "bigram")),
         (_evidence([5.0, 2.96], source_gain=0.0), ("marginal", "language_model")),
-        (_evidence([5.0, 1.0], source_gain=0.0), ("marginal", "language_model")),
         (_evidence([5.0, 3.97], source_gain=0.011), ("plateau", "moving")),
-        (_evidence([5.0, 3.97], source_gain=-0.011), ("plateau", "moving")),
         (_evidence([1.0, 1.0]), ("plateau", "")),
-        (_evidence([1.0, 0.995]), ("plateau", "")),
         (_evidence([1.0, 0.98]), ("plateau", "moving")),
     ],
 )
