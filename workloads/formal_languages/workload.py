@@ -24,13 +24,13 @@ from attnsweep.workloads.formal_languages.data import (
     training_batches,
 )
 from attnsweep.workloads.formal_languages.encoder import Encoder, EncoderShape, torchs_law
-from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
+from attnsweep.workloads.formal_languages.language import N_SYMBOLS
 from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParameters
 from attnsweep.workloads.head_maps import SentenceMaps, chosen
 from attnsweep.workloads.lenses import Lenses
 from attnsweep.workloads.vocabulary import NO_ROLE
 
-SCORE_NAMES = ("first_attention", "attention_entropy")
+SCORE_NAMES = ("first_attention",)
 POSITIONAL = 0.5
 """A head is `positional` if CLS gives position 1 more than this share of its attention, on average over strings."""
 
@@ -38,17 +38,9 @@ _N_STRINGS = 32
 _SYMBOLS = ("0", "1", "CLS")
 
 
-def first_attention(module: Encoder, weight_BHT: Tensor) -> Tensor:
-    """The mean attention of each head's CLS query on the first symbol, (n_heads,); NaN without positions."""
-    to_first_H = weight_BHT[:, :, 1].mean(0)
-    return to_first_H if module.shape.n_position_features else torch.full_like(to_first_H, torch.nan)
-
-
-def attention_entropy(weight_BHT: Tensor, tokens: Tokens) -> Tensor:
-    """The mean entropy of each head's CLS attention as a share of the largest, (n_heads,). A token that stands for
-    several positions shares its weight equally among them."""
-    log_share_BHT = weight_BHT.clamp(min=1e-30).log() - tokens.log_count_BT[:, None]
-    return -(weight_BHT * log_share_BHT).sum(-1).mean(0) / tokens.log_n
+def first_attention(weight_BHT: Tensor) -> Tensor:
+    """The mean attention of each head's CLS query on the first symbol, (n_heads,)."""
+    return weight_BHT[:, :, 1].mean(0)
 
 
 @functools.lru_cache(maxsize=1)
@@ -160,12 +152,13 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
             sign_B = batch[f"{length}/sign"]
             logit_B, attention = encoder.trace(tokens_of(batch, length))
             accuracy = _accuracy(logit_B, sign_B)
-            first_by_layer = [first_attention(encoder, weight_BHT).mean() for weight_BHT in attention]
             measured |= {
                 f"cross_entropy_{length}": _NAT * _cross_entropy(logit_B, sign_B),
                 f"accuracy_{length}": accuracy,
                 f"generalizes_{length}": (accuracy == 1.0).to(accuracy.dtype),
-                f"first_attention_{length}": torch.stack(first_by_layer).sum(),
+                f"first_attention_{length}": torch.stack(
+                    [first_attention(weight_BHT).mean() for weight_BHT in attention]
+                ).sum(),
             }
         return measured
 
@@ -188,18 +181,16 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         """Scores heads on strings of training length, (n_trainings, n_layers, n_heads): `positional` if CLS gives most
         of its attention to position 1, else `none`."""
 
-        def scores(module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-            encoder, tokens = cast(Encoder, module), tokens_of(batch)
-            attention = encoder.trace(tokens)[1]
-            to_first = torch.stack([first_attention(encoder, weight_BHT) for weight_BHT in attention])
-            return to_first, torch.stack([attention_entropy(weight_BHT, tokens) for weight_BHT in attention])
+        def scores(module: nn.Module, batch: Batch) -> Tensor:
+            attention = cast(Encoder, module).trace(tokens_of(batch))[1]
+            return torch.stack([first_attention(weight_BHT) for weight_BHT in attention])
 
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
         with torch.no_grad():
-            lane_scores = over_lanes(template, scores)(*parted(template, state), _looked_at(lanes))
-        arrays = [score.to("cpu", torch.float64).numpy() for score in lane_scores]
-        role = np.where(arrays[0] > POSITIONAL, "positional", NO_ROLE)
-        return HeadScores(scores=dict(zip(SCORE_NAMES, arrays, strict=True)), role=role)
+            score_LNH = over_lanes(template, scores)(*parted(template, state), _looked_at(lanes))
+        to_first = score_LNH.to("cpu", torch.float64).numpy()
+        role = np.where(to_first > POSITIONAL, "positional", NO_ROLE)
+        return HeadScores(scores={SCORE_NAMES[0]: to_first}, role=role)
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
