@@ -95,12 +95,12 @@ def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
 
 def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
     """Two runs of the same trainings agree to the last bit, whatever the state of global random generators."""
-    runs = []
+    runs: list[_Ends] = []
     for state in range(2):
         with seeded_generators(state):
             pack = Pack(workload, trainings, device)
             runs.append(_ends(pack, workload, trainings) | dict(pack.result().evidence.metrics))
-    difference = _difference(*runs)
+    difference = _difference(runs[0], runs[1])
     assert not difference, (
         f"{workload.name}: two runs of the same pack differ: {difference}; outside of `model`, draw all randomness "
         "by `draw`"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Problem(Workload[Any]):
             expected, fix = "a torch.nn.Module with the method `forward`", "let the function `model` return one"
             raise SpecError("model", given=type(module).__name__, expected=expected, fix=fix)
         module.of_problem = _static(parameters)
-        return module
+        return cast(nn.Module, module)
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
         state = super().initial(module, lanes)

@@ -6,6 +6,7 @@ Axes: N sentence pair, S source token, T target token, V word of a vocabulary, A
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +95,7 @@ def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
 def make_corpus(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None = None) -> Corpus:
     arrays = [] if gold is None else [gold.relations, gold.source_arcs, gold.target_arcs, gold.alignment]
     nats = [] if gold is None else [gold.token_nats, gold.target_nats]
-    sides = [piece for side in (source, target) for piece in (side.words, side.tokens, side.lengths)]
+    sides: list[Any] = [piece for side in (source, target) for piece in (side.words, side.tokens, side.lengths)]
     digest = digest_of(*sides, part, *arrays, *nats)
     return Corpus(source=source, target=target, part=part, gold=gold, digest=digest)
 

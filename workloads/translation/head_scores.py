@@ -137,6 +137,8 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
     source, read = batch["source"], batch["read"]
     source_words, read_words = (source != PAD) & (source != EOS), (read != PAD) & (read != SOS)
     corpus = studied.corpus
+    of_source: dict[str, Any]
+    of_target: dict[str, Any]
     of_source, of_target = (
         {"rarity": torch.as_tensor(rarity, device=device), "n_frequent": _n_frequent(side.tokens[studied.train])}
         for side, rarity in ((corpus.source, studied.source_rarity), (corpus.target, studied.target_rarity))

@@ -49,8 +49,8 @@ def prepare_pairs(
         _with_vocabulary(texts[part_N == translation.TRAIN], sentences, settings, translation.SPECIALS, translation.UNK)
         for texts, sentences in zip(usable.texts, usable.sentences, strict=True)
     ]
-    made = [translation.make_side(side.words, side.numbers) for side in sides]
-    corpus = translation.make_corpus(*made, part_N)
+    of_source, of_target = (translation.make_side(side.words, side.numbers) for side in sides)
+    corpus = translation.make_corpus(of_source, of_target, part_N)
 
     def by_side(numbers: Sequence[float]) -> dict[str, float]:
         return dict(zip(("source", "target"), numbers, strict=True))

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -78,7 +78,7 @@ class Sentences:
             arcs = replace(arcs, **{name: getattr(arcs, name)[is_inside] for name in columns})
             arcs = replace(arcs, sentence=arcs.sentence - first)
         by_sentence = {name: getattr(self, name) for name in ("queries", "keys", "query_tokens", "key_tokens")}
-        few = {name: None if value is None else value[of] for name, value in by_sentence.items()}
+        few: dict[str, Any] = {name: None if value is None else value[of] for name, value in by_sentence.items()}
         return replace(self, **few, arcs=arcs)
 
 
