@@ -16,7 +16,6 @@ from attnsweep.workloads.engine.layout import in_type
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import generator_seed
 from attnsweep.workloads.errors import SpecError
-from attnsweep.workloads.parameters import TrainingParameters
 
 _STREAM = "build"
 _NUMPY_SEEDS = 2**32
@@ -103,6 +102,12 @@ def check_trainable(module: object) -> None:
         given = "a module without a parameter that requires gradients"
         fix = "make the trained tensor an nn.Parameter, or use layers that have parameters"
         raise SpecError("model", given=given, expected="a module with at least one parameter to train", fix=fix)
+    at: dict[int, str] = {}
+    for name, value in tensors.items():
+        other = name if value.is_meta or not value.numel() else at.setdefault(value.data_ptr(), name)
+        if other != name and (value.requires_grad or tensors[other].requires_grad):
+            given, fix = "two tensors in the same memory", "use the same nn.Parameter in both places, or a .clone()"
+            raise SpecError(f"{other} and {name} of the module", given=given, expected="memory of its own", fix=fix)
 
 
 def _check_tensor(name: str, value: Tensor) -> None:
@@ -155,19 +160,9 @@ def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Mod
         )
     make_room([*modules, again], lanes.trainings)
     difference = first_difference(modules)
-    if difference is None:
-        return modules, again
-    one, other = lanes.trainings[0].parameters, lanes.trainings[difference.position].parameters
-    differing = [
-        name
-        for name, declared in one.declared().items()
-        if not declared.static
-        and name not in TrainingParameters.declared()
-        and getattr(one, name) != getattr(other, name)
-    ]
-    apart = f"declare {' and '.join(differing)} with static=True, which trains them apart" if differing else ""
-    buffer = f"compute with self.NAME = at.per_lane({' or '.join(differing) or 'value'})"
-    given = f"the value {difference.one} in one training's module and the value {difference.other} in another's"
-    expected = "the same value for all trainings that share a program, or a buffer"
-    fix = " or ".join(filter(None, [buffer, apart]))
-    raise SpecError(f"{difference.name} of the module", given=given, expected=expected, fix=fix)
+    if difference is not None:
+        given = f"the value {difference.one} in one training's module and the value {difference.other} in another's"
+        expected = "the same value for all trainings that share a program, or a buffer"
+        fix = "compute with self.NAME = at.per_lane(value), or declare the parameter that sets it with static=True"
+        raise SpecError(f"{difference.name} of the module", given=given, expected=expected, fix=fix)
+    return modules, again

@@ -75,7 +75,7 @@ def test_a_number_of_one_training_is_not_taken_for_all() -> None:
     workload = AnyModule(lambda each: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, eps=each.gain)))
     expected = (
         r"1\.eps of the module: got \"the value 0\.1 in one training's module and the value 0\.2 in another's\", "
-        r"expected the same value for all trainings .* at\.per_lane\(gain\) or declare gain with static=True"
+        r"expected the same value for all trainings .* at\.per_lane\(value\), or declare the parameter that sets it"
     )
     with pytest.raises(SpecError, match=expected):
         starting_state(workload, lanes_of(*_trainings(0.1, 0.1, 0.2)))

@@ -187,6 +187,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "lazy": (lambda: nn.LazyLinear(4), "weight of the module: got 'a tensor without a shape, as in nn.LazyLinear'"),
     "complex buffer": (lambda: _with(turn=torch.ones(2, dtype=torch.complex64)), "turn of the module: got 'complex"),
     "nothing to train": (nn.ReLU, "model: got 'a module without a parameter that requires gradients'"),
+    "parameters in one memory": (
+        lambda: _with(first=nn.Parameter(X), second=nn.Parameter(X)),
+        "first and second of the module: got 'two tensors in the same memory'",
+    ),
     "all frozen": (lambda: nn.Linear(4, 4).requires_grad_(False), "model: got 'a module without a parameter that"),
 }
 
