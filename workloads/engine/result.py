@@ -1,5 +1,6 @@
 """The measurements of a pack, recorded while it trains. Axes: L training (lane), A active training, P probe."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -155,11 +156,7 @@ class Record:
         return {
             **{name: getattr(self, name) for name in _PROGRESS},
             **prefixed("metrics", self._metrics),
-            **{
-                f"heads/{probe.step}/{name}": array
-                for probe in self._heads
-                for name, array in {"lanes": probe.lanes, "role": probe.heads.role, **probe.heads.scores}.items()
-            },
+            **{name: array for probe in self._heads for name, array in _arrays_of(probe).items()},
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
@@ -170,9 +167,16 @@ class Record:
             setattr(self, name, arrays[name].copy())
         self.pruned_step = np.where(self.pruned_step == _NEVER, due, self.pruned_step)
         self._metrics = {name: table.copy() for name, table in under("metrics", arrays).items()}
-        self._heads = []
-        for step_of_heads in self._steps:
-            scores = {name: array.copy() for name, array in under(f"heads/{step_of_heads}", arrays).items()}
-            if scores:
-                lanes, role = scores.pop("lanes"), scores.pop("role")
-                self._heads.append(HeadProbe(int(step_of_heads), lanes, HeadScores(scores=scores, role=role)))
+        by_step = defaultdict[int, dict[str, NDArray[Any]]](dict)
+        for name, array in under("heads", arrays).items():
+            probe_step, _, own = name.partition("/")
+            by_step[int(probe_step)][own] = array.copy()
+        self._heads = [
+            HeadProbe(at, part["lanes"], HeadScores(scores=under("scores", part), role=part["role"]))
+            for at, part in by_step.items()
+        ]
+
+
+def _arrays_of(probe: HeadProbe) -> dict[str, NDArray[Any]]:
+    own = {"lanes": probe.lanes, "role": probe.heads.role.astype(np.str_), **prefixed("scores", probe.heads.scores)}
+    return prefixed(f"heads/{probe.step}", own)
