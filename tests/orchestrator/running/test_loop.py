@@ -14,10 +14,9 @@ from attnsweep.orchestrator.running import loop as loop_module
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.study import Study, open_study
 from attnsweep.orchestrator.running.study_storage import read_trials
-from attnsweep.orchestrator.storage.errors import PoolError, SweepError
+from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.files import parquet_names
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import Reports, Trained
 from attnsweep.search_spaces import Sweep
 from attnsweep.workloads.category_pairs import CategoryPairs
 from tests.orchestrator.running.fleet import Fleet
@@ -25,25 +24,6 @@ from tests.orchestrator.small_sweep import small_sweep
 
 N_TRAINERS = 3
 WORKLOAD = CategoryPairs()
-
-
-class _OneByOne(Fleet):
-    """Ten trainers, which seem 24, whose packs end one at a look."""
-
-    def __init__(self, directory: SweepDirectory, n_reports: int = 100) -> None:
-        super().__init__(directory, *["here"] * 10)
-        self.n_trainers = self.n_placed = 24
-        self._place, self._n_reports = directory.place, n_reports
-        self.n_committed: list[int] = []
-
-    def reports(self, timeout: float) -> Reports:
-        self.n_committed.append(Ledger(self._place).trainings(columns=[]).num_rows)
-        if len(self.n_committed) > self._n_reports:
-            raise PoolError("gone")
-        reports: Reports = []
-        while not any(isinstance(report, Trained) for _, report in reports):
-            reports = next(pool for pool in self._pools if pool.running).reports(timeout)
-        return reports
 
 
 def _several(directory: SweepDirectory, look: Callable[[], None] = lambda: None) -> Fleet:
@@ -85,23 +65,6 @@ def test_results_end_a_sweep_early_and_for_good(changes: dict[str, object], tmp_
             assert loop.end_reason
         rows = Ledger(directory.place).trainings(columns=["trial"])["trial"].to_pylist()
         assert sorted(rows) == list(range(4 * N_TRAINERS))
-
-
-def test_what_has_ended_counts_before_it_is_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "_COMMIT_SECONDS", float("inf"))
-    directory = _directory(tmp_path / "s", trials=40)
-    pool, shown = _OneByOne(directory), [0.0]
-    with _opened(directory, pool, open_study(directory)) as loop:
-
-        def look() -> bool:
-            packs = loop.under_way()
-            unfinished = sum(pack.n_trainings * pack.step / pack.n_steps for pack in packs)
-            shown.append(Ledger(directory.place).trainings(columns=[]).num_rows + unfinished)
-            return False
-
-        assert loop.run(look)
-    assert shown == sorted(shown)
-    assert {*shown} == {*range(0, 41, 4)}
 
 
 @pytest.mark.parametrize("ask_seconds", [0.0, float("inf")])
