@@ -93,10 +93,12 @@ def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
 
 
 def make_corpus(source: Side, target: Side, part: NDArray[np.int64], gold: Gold | None = None) -> Corpus:
-    arrays = [] if gold is None else [gold.relations, gold.source_arcs, gold.target_arcs, gold.alignment]
-    nats = [] if gold is None else [gold.token_nats, gold.target_nats]
-    sides: list[Any] = [piece for side in (source, target) for piece in (side.words, side.tokens, side.lengths)]
-    digest = digest_of(*sides, part, *arrays, *nats)
+    annotations: list[Any] = []
+    if gold is not None:
+        annotations += [gold.relations, gold.source_arcs, gold.target_arcs, gold.alignment]
+        annotations += [gold.token_nats, gold.target_nats]
+    of_source, of_target = ((side.words, side.tokens, side.lengths) for side in (source, target))
+    digest = digest_of(*of_source, *of_target, part, *annotations)
     return Corpus(source=source, target=target, part=part, gold=gold, digest=digest)
 
 

@@ -137,8 +137,6 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
     source, read = batch["source"], batch["read"]
     source_words, read_words = (source != PAD) & (source != EOS), (read != PAD) & (read != SOS)
     corpus = studied.corpus
-    of_source: dict[str, Any]
-    of_target: dict[str, Any]
     of_source, of_target = (
         {"rarity": torch.as_tensor(rarity, device=device), "n_frequent": _n_frequent(side.tokens[studied.train])}
         for side, rarity in ((corpus.source, studied.source_rarity), (corpus.target, studied.target_rarity))
@@ -148,7 +146,8 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
     sentences = {"encoder_self": Sentences(queries=source != PAD, keys=source_words, **own)}
     own = {"query_tokens": read, "key_tokens": read, **of_target, **target_arcs}
     sentences["decoder_self"] = Sentences(queries=read_words, keys=read_words, is_causal=True, **own)
-    sentences["cross"] = Sentences(queries=read != PAD, keys=source_words, key_tokens=source, **of_source)
+    own = {"key_tokens": source, **of_source}
+    sentences["cross"] = Sentences(queries=read != PAD, keys=source_words, **own)
     n_tokens = {"encoder_self": (source != PAD).sum(1).cpu(), "decoder_self": (read != PAD).sum(1).cpu()}
     if fits is None:
         return LookedAt(batch, sentences, n_tokens, None)
