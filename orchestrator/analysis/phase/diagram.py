@@ -72,8 +72,8 @@ class PhaseDiagram:
 def read_phase_diagram(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], x: str, y: str, ending: Ending = STUCK
 ) -> PhaseDiagram:
-    for name in (x, y):
-        odd = next((value for value in values_of(connection, name).values() if isinstance(value, bool | str)), None)
+    for name, values in values_of(connection, (x, y)).items():
+        odd = next((value for value in values.values() if isinstance(value, bool | str)), None)
         if odd is not None:
             fix = "use outcomes(by=[...]) for a table by a parameter that is not a number"
             raise UserError(name, given=odd, expected="a parameter whose values are numbers", fix=fix)

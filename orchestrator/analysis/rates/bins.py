@@ -138,15 +138,18 @@ def _power_label(edge: float) -> str:
 
 
 def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    columns = [name for name, *_ in connection.execute("select * from trials limit 0").description]
+    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
     return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
 
 
-def values_of(connection: duckdb.DuckDBPyConnection, name: str) -> dict[int, Scalar]:
-    """By trial. Raises a `UserError` if there is no column for the parameter."""
-    fix = "use its name in the search space"
-    check_known("parameter", name, parameters_of(connection), "a ledger with parameters", fix)
-    return dict(connection.execute(f"select trial, {param_column(name)} from trials order by trial").fetchall())
+def values_of(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, dict[int, Scalar]]:
+    """Of each parameter by trial. Raises a `UserError` if there is no column for one."""
+    for name in names:
+        fix = "use its name in the search space"
+        check_known("parameter", name, parameters_of(connection), "a ledger with parameters", fix)
+    columns = "".join(f", any_value({param_column(name)})" for name in names)
+    rows = connection.execute(f"select trial{columns} from trainings group by trial order by trial").fetchall()
+    return {name: {row[0]: row[at] for row in rows} for at, name in enumerate(names, 1)}
 
 
 def dimension_of(
@@ -232,7 +235,7 @@ def read_groups(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str], binning: Binning = coarse_bins
 ) -> Groups:
     trials = [trial for (trial,) in connection.execute("select distinct trial from trainings").fetchall()]
-    return group_trials(specs, {name: values_of(connection, name) for name in names}, trials, binning)
+    return group_trials(specs, values_of(connection, names), trials, binning)
 
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:

@@ -148,8 +148,8 @@ def differing(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep]) -> 
     """The parameters that a sweep varies, in the order of its search space, and those in which sweeps differ."""
     names = dict.fromkeys(name for spec in specs for name in spec.parameters() if name in swept_names(spec))
     if len(specs) > 1:
-        for name in parameters_of(connection):
-            if len({*values_of(connection, name).values()}) > 1:
+        for name, of_trial in values_of(connection, parameters_of(connection)).items():
+            if len({*of_trial.values()}) > 1:
                 names.setdefault(name)
     return list(names)
 
@@ -159,7 +159,8 @@ def read_values(
 ) -> dict[str, dict[int, Scalar]]:
     """Of each parameter by trial. Before its first training, a ledger lacks columns of the search space."""
     known, declared = parameters_of(connection), specs[0].parameters()
-    return {name: {} if name in declared and name not in known else values_of(connection, name) for name in names}
+    found = values_of(connection, [name for name in names if name in known or name not in declared])
+    return {name: found.get(name, {}) for name in names}
 
 
 def counts_by_trial(
