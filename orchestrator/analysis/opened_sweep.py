@@ -51,16 +51,12 @@ class SweepData:
         """Opens one or more sweeps of the same workload, given by their directories or addresses on S3."""
         directories = tuple(SweepDirectory.open(place) for place in where)
         for index, sweep in enumerate(directories):
+            name, workload = name_of(sweep.place), directories[0].spec.workload
             if any(sweep.sweep == other.sweep for other in directories[:index]):
-                fix = "name this sweep only once"
-                raise UserError(
-                    "DIR", given=name_of(sweep.place), expected="different sweeps, each named once", fix=fix
-                )
-            if sweep.spec.workload != directories[0].spec.workload:
-                given = f"{name_of(sweep.place)}, of the workload {sweep.spec.workload}"
-                expected = (
-                    f"sweeps of the workload {directories[0].spec.workload}, like {name_of(directories[0].place)}"
-                )
+                expected, fix = "different sweeps, each named once", "name this sweep only once"
+                raise UserError("DIR", given=name, expected=expected, fix=fix)
+            if sweep.spec.workload != workload:
+                given, expected = f"{name}, of the workload {sweep.spec.workload}", f"sweeps of the workload {workload}"
                 raise UserError("DIR", given=given, expected=expected, fix="open sweeps of one workload together")
         data = cls(directories, tuple(Ledger(sweep.place) for sweep in directories))
         with data.reading():

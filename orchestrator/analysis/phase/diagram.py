@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from attnsweep.orchestrator.analysis.phase.surface import (
     PlaneAxis,
@@ -57,16 +56,6 @@ class PhaseDiagram:
     def residuals(self) -> tuple[ResidualBin, ...]:
         """Observed and predicted numbers by cell; empty if nothing was fitted."""
         return () if self.surface is None else self.surface.residuals
-
-    def table(self) -> pa.Table:
-        """The fitted probability on a grid."""
-        if self.surface is None:
-            x = y = probability = low = high = np.empty((0, 0))
-        else:
-            x, y, probability, low, high = self.surface.grid
-            x, y = np.meshgrid(x, y)
-        numbers = {self.x.name: x, self.y.name: y, "probability": probability, "low": low, "high": high}
-        return pa.table({name: pa.array(grid.ravel(), from_pandas=True) for name, grid in numbers.items()})
 
 
 def read_phase_diagram(

@@ -73,6 +73,8 @@ def _counted(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, p
     at_most = "" if isinstance(spec.replicates, int) else "at most "
     ended = "" if last is None else f", the last at {last.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     slow, failure = read_stuck_or_slow(connection), commonest_failure(connection)
+    told = stuck_or_slow_sentence(slow) if slow else None
+    notes = [pruned_note(outcomes), told, f"failed      {failure}" if failure else None]
     missing = f"missing     {most - n_trainings}, refused by the workload, or lost: attnsweep audit"
     is_missing = finished and not at_most and n_trainings < most
     return [
@@ -82,7 +84,5 @@ def _counted(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, p
         *(f"  {outcome:16} {count}" for outcome, count in outcomes.items()),
         f"engine      {directory.engine_in_words}",
         f"stuck rate  {rate_label(stuck_rate(connection, spec))}",
-        *filter(
-            None, [pruned_note(outcomes), slow and stuck_or_slow_sentence(slow), failure and f"failed      {failure}"]
-        ),
+        *filter(None, notes),
     ]
