@@ -66,10 +66,9 @@ def examine(address: str | None, directory: Path | None) -> Iterator[Finding]:
         yield from check_nodes([Node(name=platform.node(), n_gpus=n_gpus, **facts())])
     else:
         from attnsweep.orchestrator.training.cluster import connection
-        from attnsweep.orchestrator.training.resources import cluster_address
 
         try:
-            with connection(cluster_address(address)):
+            with connection(address):
                 yield from check_nodes(nodes_of_cluster())
         except UserError as mistake:
             yield Finding("cluster", f"{mistake.given} is not {mistake.expected}", mistake.fix)

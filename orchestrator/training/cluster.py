@@ -54,8 +54,8 @@ class Cluster:
 
 @contextmanager
 def connection(address: str | None) -> Iterator[Cluster]:
-    """A context in which this process is connected to a Ray cluster: to the one at `address` or, without an address, to
-    one that is started on this machine.
+    """A context in which this process is connected to a Ray cluster: to the one at `address`, by default `RAY_ADDRESS`,
+    or without both to one that is started on this machine.
 
     A Ray that is started here ends with the context. A process that is already connected keeps its connection.
 
@@ -66,6 +66,8 @@ def connection(address: str | None) -> Iterator[Cluster]:
     if ray.is_initialized():
         yield Cluster(ray.get_runtime_context().gcs_address)
         return
+    address = os.environ.get("RAY_ADDRESS") or None if address is None else address
+    address = None if address == "local" else address
     if address is None:
         _start_here()
     else:

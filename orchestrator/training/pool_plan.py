@@ -186,7 +186,8 @@ class PoolPlan:
 
     def lost(self, number: int) -> list[Action]:
         """The next `follow` replaces it."""
-        self._notices.append(f"lost a trainer on host {self.trainers[number].host}, and requested another")
+        where = f" on host {self.trainers[number].host}" if self.trainers[number].is_up else ""
+        self._notices.append(f"lost a trainer{where}, and requested another")
         return [self._end(number)]
 
     def forget(self) -> None:

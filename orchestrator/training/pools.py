@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attnsweep.orchestrator.training.messages import Pool, RunContext
-from attnsweep.orchestrator.training.resources import Device, Resources, cluster_address
+from attnsweep.orchestrator.training.resources import Device, Resources
 from attnsweep.workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def open_resources(resources: Resources) -> Iterator[StartPool]:
     from attnsweep.orchestrator.training.cluster import connection
     from attnsweep.orchestrator.training.ray_pool import TrainerPool, places_in
 
-    with connection(cluster_address(resources.address)) as cluster:
+    with connection(resources.address) as cluster:
         if cluster.is_ours:
             _check_fits(resources, *places_in(cluster.nodes()))
         yield lambda workload, run: TrainerPool(workload, run, resources, cluster)

@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from os import environ
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attnsweep.orchestrator.training.messages import CHECKPOINT_SECONDS
@@ -10,12 +9,6 @@ if TYPE_CHECKING:
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 TrainerCount: TypeAlias = int | tuple[int, int] | None
-
-
-def cluster_address(address: str | None) -> str | None:
-    """By default from `RAY_ADDRESS`; `None` if Ray is to be started here."""
-    chosen = (environ.get("RAY_ADDRESS") or None) if address is None else address
-    return None if chosen == "local" else chosen
 
 
 @dataclass(frozen=True, kw_only=True)

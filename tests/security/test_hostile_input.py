@@ -174,16 +174,6 @@ def test_a_mistake(words: list[str]) -> None:
     assert _mistake(words)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("RAY_ADDRESS", "[::1", ["run", "quickstart", "--engine", "eager"]),
-        ("MLFLOW_TRACKING_URI", "http://u:secret@[::1", ["resume", "good"]),
-    ],
-)
-def test_a_mistake_in_the_environment(name: str, value: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, value)
-    error = _mistake(words)
-    assert error.startswith("--address: got" if name == "RAY_ADDRESS" else f"{name}: got")
-    assert "secret" not in error
+def test_a_mistake_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "[::1")
+    assert _mistake(["run", "quickstart", "--engine", "eager"]).startswith("--address: got")

@@ -153,24 +153,6 @@ def test_a_pack_that_is_handed_back_goes_on_elsewhere(monkeypatch: pytest.Monkey
     assert _rows(_trained(again, PackOrder("p", order.tasks, report.checkpoint))) == _alone(order)
 
 
-def test_a_pack_that_is_handed_back_at_a_probe_is_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.training.trainer.WORTH_KEEPING_SECONDS", 0.0)
-    order = replace(_order("p", 40), waits=True)
-    trainer = Trainer(WORKLOAD, RunContext("s"), "cpu")
-    report = trainer.start(order)
-    while not (isinstance(report, Probed) and report.step == 8):
-        report = trainer.proceed()
-    handed = trainer.hand_back()
-    assert isinstance(handed, HandedBack)
-    with closing(LocalPool(WORKLOAD, RunContext("s"))) as pool:
-        pool.train(replace(order, checkpoint=handed.checkpoint))
-        again, probed = _next(pool)
-        assert isinstance(probed, Probed)
-        assert (probed.step, list(probed.reached)) == (8, list(report.reached))
-        pool.answer(again, [0, 1])
-        assert _rows(_next(pool)[1])["pruned_step"].to_pylist() == [8, 8]
-
-
 @pytest.mark.ray
 def test_what_a_workload_prints_in_a_trainer_comes_to_stderr(
     local_ray: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -83,14 +83,6 @@ def test_rows_say_what_was_trained_and_how(trained: tuple[pa.Table, pa.Table]) -
     assert row["training_id"] == training_id("category_pairs", recorded, row["seed"])
 
 
-def test_curves_hold_each_finite_value_once(trained: tuple[pa.Table, pa.Table]) -> None:
-    curves = trained[1].to_pandas()
-    assert not curves.duplicated(["training_id", "step", "metric"]).any()
-    assert curves["value"].notna().all()
-    assert curves[curves["trial"] == 2]["step"].max() == 300
-    assert curves[curves["trial"] == 1]["step"].max() < 300
-
-
 def test_a_training_that_ended_by_itself_before_its_trial_was_pruned_is_pruned_too() -> None:
     """Otherwise a rate would have the pruned trials' quick trainings, and not their slow ones."""
     (quick,) = _tasks(SOLVES)
