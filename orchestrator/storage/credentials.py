@@ -35,12 +35,12 @@ def refuse_credentials(spec: "Sweep") -> None:
 
     A spec is stored unchanged in `sweep.json`, the ledger and MLflow, which would all show the secret.
     """
-    if spec.storage is not None and _opens_with_secret(spec.storage):
-        raise _refused("storage", f"{spec.storage.partition('://')[0]}://...")
+    expected = "a text without a password, because a spec is stored and shown"
+    fix = "set the password outside the spec (for a storage: PGPASSWORD, ~/.pgpass, ?read_default_file=~/.my.cnf)"
     for field, value in spec.model_dump(mode="json").items():
         for text in re.findall(r'"((?:[^"\\]|\\.)*)"', json.dumps(value, ensure_ascii=False)):
             if _without_secrets(text) != text:
-                raise _refused(field, without_credentials(text))
+                raise SpecError(field, given=without_credentials(text), expected=expected, fix=fix)
 
 
 def _without_secrets(text: str) -> str:
@@ -49,21 +49,3 @@ def _without_secrets(text: str) -> str:
 
 def _shown_option(option: re.Match[str]) -> str:
     return f"{option[1]}=..." if _SECRET.fullmatch(unquote_plus(option[1])) else option[0]
-
-
-def _opens_with_secret(storage: str) -> bool:
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        password = make_url(storage).password
-    except (ArgumentError, ValueError):
-        # A storage that is not a database URL has no part for a password. Optuna will refuse this storage later.
-        password = None
-    return password is not None or _without_secrets(storage) != storage
-
-
-def _refused(field: str, given: str) -> SpecError:
-    expected = "a text without a password, because a spec is stored and shown"
-    fix = "set the password outside the spec (for a storage: PGPASSWORD, ~/.pgpass, ?read_default_file=~/.my.cnf)"
-    return SpecError(field, given=given, expected=expected, fix=fix)

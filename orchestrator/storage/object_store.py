@@ -219,7 +219,7 @@ def _files(place: Path) -> list[str]:
 
 
 def _folder(name: str) -> str:
-    return name.partition("/")[0] if "/" in name else ""
+    return name.rpartition("/")[0].partition("/")[0]
 
 
 def _is_copied(name: str, without: Collection[str]) -> bool:
