@@ -90,7 +90,6 @@ def test_rows_decide_whatever_order_they_come_in(rule: Sequential, rate: float, 
         (0, "replicates"),
         (2**31, "replicates"),
         ("8", "replicates"),
-        ({"width": 1.5}, "width"),
         ({"at_most": 4}, "at_most"),
     ],
 )
