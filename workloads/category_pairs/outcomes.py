@@ -105,11 +105,7 @@ REDUCED = VerdictTable(
     (
         Rule.diverged(),
         Rule.solved(),
-        Rule(
-            outcome="runaway",
-            details=("valley",),
-            when=_in_valley,
-        ),
+        Rule(outcome="runaway", details=("valley",), when=_in_valley),
         AtLevel(
             outcome="degenerate_zero",
             level="zero",
@@ -179,15 +175,9 @@ def _nearest(evidence: Evidence) -> NDArray[np.str_]:
 
 FULL = VerdictTable(
     (
-        Rule(
-            outcome="diverged",
-            when=_diverged,
-        ),
+        Rule(outcome="diverged", when=_diverged),
         Rule.solved(),
-        Rule(
-            outcome="overfit",
-            when=_overfit,
-        ),
+        Rule(outcome="overfit", when=_overfit),
         Rule(
             outcome="degenerate_zero",
             details=MATCHED,

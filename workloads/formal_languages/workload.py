@@ -59,8 +59,7 @@ VERDICTS = VerdictTable(
     (
         Rule.diverged(),
         Rule(
-            outcome="solved",
-            when=lambda _, evidence: (evidence.metrics["accuracy"] == 1.0) & below_solved(_, evidence),
+            outcome="solved", when=lambda _, evidence: (evidence.metrics["accuracy"] == 1.0) & below_solved(_, evidence)
         ),
         Rule(
             outcome="degenerate_zero",

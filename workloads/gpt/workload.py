@@ -48,10 +48,7 @@ VERDICTS = VerdictTable(
     (
         Rule.diverged(),
         Rule.solved(),
-        Rule(
-            outcome="overfit",
-            when=_overfit,
-        ),
+        Rule(outcome="overfit", when=_overfit),
         AtLevel(outcome="marginal", level="context"),
         AtLevel(outcome="marginal", level="current"),  # H(Y | current token)
         AtLevel(outcome="degenerate_zero", level="constant"),  # H(Y), the best constant

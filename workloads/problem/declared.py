@@ -174,8 +174,7 @@ def _diverged(has_table: bool) -> Rule:
         return Rule.diverged()
     # While a training memorizes the table its held-out loss rises too: the training loss decides.
     return Rule(
-        outcome="diverged",
-        when=lambda _, evidence: has_diverged(evidence.metrics["loss"], evidence.levels["zero"]),
+        outcome="diverged", when=lambda _, evidence: has_diverged(evidence.metrics["loss"], evidence.levels["zero"])
     )
 
 

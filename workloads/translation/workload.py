@@ -58,25 +58,10 @@ VERDICTS = VerdictTable(
     (
         Rule.diverged("uniform"),
         Rule.solved(),
-        Rule(
-            outcome="overfit",
-            when=lambda _, evidence: outcomes.is_overfit(evidence),
-        ),
-        Rule(
-            outcome="degenerate_zero",
-            details=("unigram",),
-            when=_no_better_than("unigram"),
-        ),
-        Rule(
-            outcome="degenerate_zero",
-            details=("bigram",),
-            when=_no_better_than("bigram"),
-        ),
-        Rule(
-            outcome="marginal",
-            details=("language_model",),
-            when=_ignores_source,
-        ),
+        Rule(outcome="overfit", when=lambda _, evidence: outcomes.is_overfit(evidence)),
+        Rule(outcome="degenerate_zero", details=("unigram",), when=_no_better_than("unigram")),
+        Rule(outcome="degenerate_zero", details=("bigram",), when=_no_better_than("bigram")),
+        Rule(outcome="marginal", details=("language_model",), when=_ignores_source),
         Rule.moving(),
     )
 )
