@@ -15,15 +15,13 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.running.checkpoints import Saved
 
 MAX_LOSSES = 2
-"""How often a pack may lose its trainer without progress. Then the pack is split, because one
-training may be the cause."""
+"""How often a pack may lose its trainer without progress. Then it is split: one training may be the cause."""
 MAX_LOSSES_ALONE = 5
-"""How often a pack of a single training may lose its trainer. Then the training is recorded as failed."""
+"""How often a lone training may lose its trainer. Then it is recorded as failed."""
 MAX_LOSSES_IN_A_ROW = 16
 """The sweep stops after this many losses of trainers, plus four per trainer, without progress of any pack."""
 MAX_FAILURES_AT_FIRST = 16
-"""Number of trainings that may raise before any training succeeds. If all raise, the sweep stops, because more trials
-would only cost time."""
+"""The sweep stops if so many trainings raise before any succeeds."""
 
 
 class PackSizer:
@@ -196,11 +194,7 @@ class SweepPlan:
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
         """Queues an earlier run's packs from their checkpoints, and takes their trainings from the backlog.
 
-        A checkpoint is dropped if another environment made it, since a ledger row names one environment, or if its
-        trainings are not in the backlog.
-
-        Args:
-            environments: The ids of the environments that train now, on machines of any type.
+        A checkpoint is dropped if none of `environments` made it, or if its trainings are not in the backlog.
 
         Returns:
             The number of trainings that continue from a checkpoint, and the checkpoints to remove.
@@ -252,8 +246,7 @@ class SweepPlan:
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
         """Continues a pack whose trainer has died, or splits it if it lacks memory or has lost several trainers.
 
-        The cause may be the machine or the pack itself. A training alone in its pack is recorded as failed after
-        several losses. After too many losses without progress of any pack the sweep ends.
+        The cause may be the machine or the pack itself: a lone training then fails, and at last the sweep ends.
         """
         self._n_losses_in_a_row += 1
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1

@@ -27,7 +27,7 @@ class PackUnderWay(Record):
 
     Attributes:
         where: The host and the device; empty if unknown.
-        metric: The workload's first metric at the last probe, and its mean over the pack; `None` before a report.
+        metric: The workload's first metric at the last probe, its mean over the pack; `None` before a report.
     """
 
     pack: str
