@@ -83,7 +83,7 @@ OPTIONS = {
     "--max-failures": ("-1",),
 }
 SQL = ("\ud800", "select '\0'", "", "(" * DEEP, "x" * DEEP, "select $1", "select 'a' || repeat('x', 10**12)")
-TRACKING_URIS = ("http://[::1", "postgresql://[::1", "sqlite:///good", "sqlite:///loop", "sqlite:///file/x")
+TRACKING_URIS = ("http://[::1", "postgresql://[::1", "sqlite:///good", "sqlite:///loop", "foo://", "sqlite:///file/x")
 OTHERS = [
     *(["prepare-corpus", "--out", "o", f] for f in ("loop.tsv", "endless.tsv", "pipe.tsv", "folder.tsv", LONG)),
     ["reproduce", "shin-handmade", "--dir", "file"],
@@ -166,7 +166,12 @@ def _mistake(words: list[str]) -> str:
 
 
 def _files() -> set[str]:
-    return {each.path for place in (".", "good") for each in os.scandir(place) if each.name != "__pycache__"}
+    return {
+        each.path
+        for place in (".", "good")
+        for each in os.scandir(place)
+        if each.name not in ("__pycache__", ".mlflow.lock")
+    }
 
 
 @pytest.mark.parametrize("words", _cases(), ids=_id)
