@@ -67,12 +67,7 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """Returns how much each of several value matrices can lower the loss, (n_ratios,): the loss of outputs that are 0,
-    minus the loss of the value matrix with the attention logits that suit it best.
-
-    Each matrix v has the entry p at the predecessor and the entry o at all other positions: the cosine and the sine of
-    its angle in `angle_R`.
-    """
+    """How much values cos(angle) at the predecessor and sin(angle) elsewhere can lower the loss of 0, (n_ratios,)."""
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
     sum_R = p_R + (n_positions - 2) * o_R
@@ -88,16 +83,7 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
 
 
 def stationary_gains(target_NN: Tensor, n_positions: int) -> list[StationaryGain]:
-    """Finds the value matrices whose `gain` is a local maximum or minimum. The gain of a value matrix is how much lower
-    the loss is with the attention logits that suit the matrix best than with outputs of 0.
-
-    A value matrix is given by the ratio o / p of its two different entries, which is the tangent of an angle. The angle
-    is searched from 0 to pi.
-
-    Args:
-        target_NN: The target table q*, float64.
-        n_positions: The number of positions, at least 3.
-    """
+    """The local maxima and minima of `gain`, by a search over angles from 0 to pi; at least 3 positions."""
     angles = torch.linspace(0.0, math.pi, _N_ANGLES + 1, dtype=torch.float64)[:-1]
     values = gain(angles, target_NN, n_positions)
     before, after = values.roll(1), values.roll(-1)
@@ -134,6 +120,7 @@ def checks_of_categories() -> list[EquationCheck]:
     """In the paper's order."""
     return [
         loss(),
+        *gradients(),
         zeros(),
         constant_predictor(),
         division_by_row_sums(),
@@ -144,17 +131,34 @@ def checks_of_categories() -> list[EquationCheck]:
     ]
 
 
-def _closed_loss(task: Task) -> Tensor:
-    """In the letters of docs/theory.md, system C."""
+def _moments(task: Task) -> tuple[Tensor, ...]:
+    """The letters of docs/theory.md, system C: d, sg, n, m, q and q* less their means, e."""
     law, v_KM = task.law_N, task.v_KM
-    pairs_NN = torch.outer(law, law)
     d_K = v_KM.diagonal(offset=1)
     sg_K, n_K = v_KM.sum(1) - d_K, v_KM.square().sum(1) - d_K.square()
     m_N, target_m_N = law @ task.q_NN, law @ task.target_NN
-    q_NN, target_NN = task.q_NN - m_N, task.target_NN - target_m_N
-    V, C, target_V = ((pairs_NN * each).sum() for each in (q_NN.square(), q_NN * target_NN, target_NN.square()))
     e_KN = target_m_N - torch.outer(sg_K, m_N) - torch.outer(d_K, task.q_NN.diagonal())
-    return (target_V - 2 * v_KM.diagonal() * C + n_K * V + e_KN.square() @ law).sum()
+    return d_K, sg_K, n_K, m_N, task.q_NN - m_N, task.target_NN - target_m_N, e_KN
+
+
+def _closed_loss(task: Task) -> Tensor:
+    _, _, n_K, _, q_NN, target_NN, e_KN = _moments(task)
+    pairs_NN = torch.outer(task.law_N, task.law_N)
+    V, C, target_V = ((pairs_NN * each).sum() for each in (q_NN.square(), q_NN * target_NN, target_NN.square()))
+    return (target_V - 2 * task.v_KM.diagonal() * C + n_K * V + e_KN.square() @ task.law_N).sum()
+
+
+def _half_gradients(task: Task) -> tuple[Tensor, Tensor]:
+    """By q and by v, in closed form."""
+    d_K, sg_K, n_K, m_N, q_NN, target_NN, e_KN = _moments(task)
+    law, v_KM, pairs_NN = task.law_N, task.v_KM, torch.outer(task.law_N, task.law_N)
+    read_NN = torch.outer(law, sg_K @ e_KN) + torch.diag(d_K @ e_KN)
+    by_q = pairs_NN * (n_K.sum() * q_NN - v_KM.diagonal().sum() * target_NN) - law * read_NN
+    V, C = (pairs_NN * q_NN.square()).sum(), (pairs_NN * q_NN * target_NN).sum()
+    before, own = torch.eye(*v_KM.shape).double(), torch.eye(v_KM.shape[1]).double()[1:]
+    off_own = V * v_KM - C * before - (e_KN @ (law * m_N)).unsqueeze(1)
+    by_v = off_own * (1 - own) - own * (e_KN @ (law * task.q_NN.diagonal())).unsqueeze(1)
+    return by_q, by_v
 
 
 def loss() -> EquationCheck:
@@ -162,6 +166,18 @@ def loss() -> EquationCheck:
     return EquationCheck(
         "§3.3", "loss", "L_i = V* - 2 p_i C + n_i V + E e_i(t)^2, any law of categories", right_error=max(errors)
     )
+
+
+def gradients(factor: float = 2.0) -> list[EquationCheck]:
+    pairs = [zip(_true_gradients(task), _half_gradients(task), strict=True) for task in _tasks()]
+    errors = ([largest_error(truth - factor * half) for truth, half in pair] for pair in pairs)
+    by_q, by_v = map(max, zip(*errors, strict=True))
+    values = "dL/dv_ij = 2V v_ij - 2C [j=i-1] - 2E[e_i m], j != i; dL/dv_ii = -2E[e_i D]"
+    logits = "dL/dq(r,t) = 2 pi_r pi_t (-(Sum p) qt* + (Sum n) qt) - 2 pi_t Sum e_i(t)(sg_i pi_r + d_i [r=t])"
+    return [
+        EquationCheck("§3.3", "gradient by v", values, right_error=by_v),
+        EquationCheck("§3.3", "gradient by q", logits, right_error=by_q),
+    ]
 
 
 def zeros(index: int = 3) -> EquationCheck:

@@ -65,6 +65,8 @@ def test_verdicts_of_categories_only() -> None:
     verdicts = [(check.equation, check.subject, check.verdict) for check in categories.checks_of_categories()]
     assert verdicts == [
         ("§3.3", "loss", "ours holds"),
+        ("§3.3", "gradient by v", "ours holds"),
+        ("§3.3", "gradient by q", "ours holds"),
         ("§3.3", "zeros", "ours holds"),
         ("§3.3", "constant predictor", "ours holds"),
         ("3.54", "row sums", "needs an assumption"),
@@ -79,6 +81,10 @@ def test_verdicts_of_categories_only() -> None:
 def test_another_factor_of_the_gradients_gets_another_verdict(check) -> None:  # type: ignore[no-untyped-def]
     assert check(printed_factor=1.0).verdict == "holds"
     assert check(printed_factor=0.5).verdict == "misprinted"
+
+
+def test_another_factor_of_the_gradients_of_categories_only_is_refuted() -> None:
+    assert [check.verdict for check in categories.gradients(factor=-1.0)] == ["refuted"] * 2
 
 
 def test_other_indices_are_refuted() -> None:
