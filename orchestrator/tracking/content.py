@@ -61,7 +61,7 @@ def table_of_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> str:
     rows = connection.sql(f"select {', '.join(map(identifier, names))} from trials order by trial").to_arrow_table()
     text = pa.BufferOutputStream()
     write_csv(rows, text)
-    return text.getvalue().to_pybytes().decode()
+    return str(text.getvalue().to_pybytes(), "utf-8")
 
 
 def trial_contents(

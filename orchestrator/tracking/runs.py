@@ -110,8 +110,8 @@ class SweepRuns:
         if child is None:
             tags = {**self._tags, **content.tags, "mlflow.parentRunId": self._id}
             started, name = content.started, content.name
-            run_id = self._client.create_run(self._experiment, start_time=started, run_name=name, tags=tags)
-            run_id = run_id.info.run_id
+            made = self._client.create_run(self._experiment, start_time=started, run_name=name, tags=tags)
+            run_id: str = made.info.run_id
         else:
             run_id = child.run_id
         self._fill(run_id, content.metrics, content.params, content.curve, content.ended)

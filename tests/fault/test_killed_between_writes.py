@@ -172,5 +172,5 @@ def test_a_checkpoint_is_used_because_its_trials_are_known(name: str, place: Pla
         with pytest.raises(_Kill):
             _go_on(directory, 0.0)
     found = _go_on(directory)
-    n_queued = {"random": PACK_SIZE, "tpe": 10}[name]
-    assert (found.n_kept, found.n_queued, found.n_from_checkpoint) == (0, n_queued, PACK_SIZE)
+    n_begun = {"random": PACK_SIZE, "tpe": 10}[name]
+    assert (found.n_kept, found.n_begun, found.n_from_checkpoint) == (0, n_begun, PACK_SIZE)
