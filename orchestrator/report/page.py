@@ -70,7 +70,7 @@ class Page:
                 _put(folder / f"{picture.name}.svg", alone(picture.svg).encode())
             # Characters that UTF-8 cannot represent are replaced: a path may have some.
             _put(out, self.text.encode("utf-8", errors="replace"))
-        except UserError:
+        except (OSError, UserError):
             if is_new:
                 shutil.rmtree(folder, ignore_errors=True)
             raise

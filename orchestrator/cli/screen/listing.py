@@ -16,6 +16,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, share_label
 from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.copies import name_of
+from attnsweep.orchestrator.storage.errors import in_words
 from attnsweep.orchestrator.storage.files import parquet_names
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, sweeps_below
@@ -61,6 +62,8 @@ def _listed(place: Path, n_bytes: int) -> dict[str, Any]:
             row |= Ledger(place).ask(partial(_counted, directory=directory), ["trainings"])
     except UserError as error:
         row["state"] = f"damaged: {error.given}"
+    except OSError as error:
+        row["state"] = f"cannot be read: {in_words(error)}"
     return row
 
 

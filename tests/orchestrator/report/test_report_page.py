@@ -33,7 +33,7 @@ def test_a_report_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) ->
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, limits[1]))
     try:
-        with pytest.raises(UserError, match="File too large"):
+        with pytest.raises(OSError, match="File too large"):
             write_report([directory.place], out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
