@@ -176,7 +176,7 @@ class SweepDirectory(Record):
     def but(self, **changes: Any) -> Self:
         """Writes nothing: `record_as` stores the copy."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self).model_construct(**(fields | changes))
+        return self.model_construct(**(fields | changes))  # type: ignore[return-value]
 
     def record_as(self, changed: "SweepDirectory") -> None:
         """Replaces the stored record. The caller must have held the sweep's lock since before it read the record."""

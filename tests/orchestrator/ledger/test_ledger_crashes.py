@@ -2,13 +2,10 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from attnsweep.orchestrator.ledger import fragments, snapshot
-from attnsweep.orchestrator.ledger.compaction import compact
 from tests.orchestrator.ledger.kills import crashes
 from tests.orchestrator.ledger.ledger_rows import Key, commit, committed_keys, faults_of, held, keys_of, open_writer
 
@@ -50,23 +47,3 @@ def test_a_commit_that_crashes_is_whole_or_nothing(tmp_path: Path) -> None:
     assert (True, False) in outcomes
     assert len(outcomes) > 10
     assert {0, 3} <= left
-
-
-def test_a_reader_beside_a_recovery_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A merge was killed before its removals; the next writer makes them, between a reader's listing and opening."""
-    root = tmp_path / "s"
-    keys = prepare(root, 0, 1)
-    saved = shutil.copytree(root, tmp_path / "saved")
-    compact(root)
-    shutil.copytree(saved, root, dirs_exist_ok=True)
-    open_file = fragments.open_file
-
-    def overtaken(path: Path, attested: str | None) -> Any:
-        if path.name.startswith("p"):
-            monkeypatch.undo()
-            with open_writer(root):
-                pass
-        return open_file(path, attested)
-
-    monkeypatch.setattr(snapshot, "open_file", overtaken)
-    assert held(root) == keys

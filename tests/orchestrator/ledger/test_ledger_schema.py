@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.ledger.schema import SORT_KEYS, conform, in_order
+from attnsweep.orchestrator.ledger.schema import conform
 from tests.orchestrator.ledger.ledger_rows import CURVES, TRAININGS, training_rows
 
 
@@ -50,20 +50,3 @@ def test_a_double_is_finite_or_null(values: list[float | None]) -> None:
 def test_a_table_that_does_not_fit_is_refused(spoil: Callable[[pa.Table], pa.Table], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         conform(spoil(training_rows("p", {"trial": 0, "replicate": 0})), TRAININGS)
-
-
-# Often equal, so that later keys decide.
-_whole = st.integers(0, 1) | st.integers(-(2**31), 2**31 - 1)
-
-
-@pytest.mark.slow
-@example([(0, 0, "loss", 0), (0, 0, "eval_loss", 0)])
-@given(st.lists(st.tuples(_whole, _whole, st.sampled_from(["loss", "eval_loss", "a"]), _whole), max_size=30))
-def test_rows_are_sorted_by_numbers_of_any_size_and_by_words(keys: list[tuple[int, int, str, int]]) -> None:
-    names = SORT_KEYS["curves"]
-    rows = [{"training_id": str(i), "value": 0.0} | dict(zip(names, each, strict=True)) for i, each in enumerate(keys)]
-    halves = [pa.Table.from_pylist(half, CURVES) for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :])]
-    found = in_order(pa.concat_tables(halves), names)
-    assert found.to_pylist() == sorted(
-        pa.Table.from_pylist(rows, CURVES).to_pylist(), key=lambda row: [row[name] for name in names]
-    )

@@ -34,11 +34,3 @@ def test_another_type_of_machine_is_another_environment_and_no_change() -> None:
     assert (here.changes(other), other.changes(here)) == ([], [])
     before = Environment(versions={"torch": "2.13.0"})
     assert (before.machine, before.changes(before.on("x86_64, AVX2"))) == (None, [])
-
-
-@pytest.mark.parametrize(
-    ("found", "engine"),
-    [({}, "eager"), ({"engine": "compiled, avx2, g++ 12"}, "compiled")],
-)
-def test_it_names_its_engine(found: dict[str, str], engine: str) -> None:
-    assert Environment(versions=found).engine == engine

@@ -126,6 +126,8 @@ def test_a_reader_fetches_only_what_it_reads_and_what_is_new(uri: str, monkeypat
         place_of(uri)
         assert fetched.count("trainings") == fetched.count("curves") == 2
         assert "checkpoints" not in fetched
+        with open_writer(uri):
+            assert (place_of(uri) / "checkpoints" / "p9.parquet").read_text() == "large"
 
 
 def test_an_upload_that_fails_once_is_repeated(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
