@@ -1,40 +1,23 @@
 """Learning curves: many steps are grouped, and of many trainings some are taken."""
 
 import duckdb
-import numpy as np
 import pytest
 
 from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
 
-STEPS = np.array([0, 1, 2, 4, 7, 10])
-CURVES = np.array(
-    [
-        [9.0, 8.0, 7.0, 6.0, 5.0, 4.0],
-        [9.0, 5.0, 5.0, 5.0, 5.0, 5.0],
-        [9.0, 8.0, 7.0, 6.0, 5.0, 4.951],
-        [9.0, 8.0, 7.0, 6.0, 5.0, 4.949],
-        [9.0, 1.0, 2.0, 3.0, 4.0, 5.0],
-        [-2.0, -2.0, -2.0, -2.0, -2.0, -2.0],
-        [-1.0, -2.0, -2.0, -2.0, -2.0, -2.03],
-        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-    ]
-)
+STEPS = (0, 1, 2, 4, 7, 10)
 
 
 def _connection(outcomes: list[str]) -> duckdb.DuckDBPyConnection:
+    """The loss of training `at` is `at` at each step."""
     connection = duckdb.connect()
-    connection.execute(
-        "create table trainings (trial int, replicate int, training_id text, outcome text, diverged_step int)"
-    )
+    columns = "trial int, replicate int, training_id text, outcome text, diverged_step int"
+    connection.execute(f"create table trainings ({columns})")
     connection.execute("create table curves (trial int, replicate int, metric text, step int, value double)")
     for at, outcome in enumerate(outcomes):
         connection.execute("insert into trainings values (?, 0, ?, ?, null)", [at, str(at), outcome])
-    rows = [
-        (at, int(step), float(value))
-        for at, curve in enumerate(CURVES)
-        for step, value in zip(STEPS, curve, strict=True)
-    ]
-    connection.executemany("insert into curves values (?, 0, 'eval_loss', ?, ?)", rows)
+        rows = [(at, step, float(at)) for step in STEPS]
+        connection.executemany("insert into curves values (?, 0, 'eval_loss', ?, ?)", rows)
     return connection
 
 
@@ -64,4 +47,4 @@ def test_of_a_large_group_some_are_taken_by_their_ids(monkeypatch: pytest.Monkey
     marginal, plateau = quartile_curves(_connection(["plateau"] * 5 + ["marginal"]), "outcome")["curve"].to_pylist()
     assert [point["n"] for point in plateau] == [2] * len(STEPS)
     assert [point["n"] for point in marginal] == [1] * len(STEPS)
-    assert [point["median"] for point in plateau] == np.median(CURVES[:2], axis=0).tolist()
+    assert {point["median"] for point in plateau} == {0.5}

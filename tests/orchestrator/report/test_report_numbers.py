@@ -81,17 +81,6 @@ def test_the_answer(sweep: SweepDirectory, page: Element) -> None:
     assert _share(page.one("p", id="solved-rate-1").text) == 0.47
 
 
-def test_outcomes(sweep: SweepDirectory, page: Element) -> None:
-    counted = dict(_rows(sweep, "select outcome, count(*) from trainings group by 1"))
-    told = page.one("table", class_="outcomes").rows()
-    assert {row[0].split()[0]: int(row[1]) for row in told} == counted
-    assert [row[0].split()[0] for row in told] == [
-        *("solved", "degenerate_zero", "marginal", "runaway", "plateau", "diverged", "failed")
-    ]
-    assert sum(_share(row[2]) for row in told) == pytest.approx(1, abs=0.03)
-    assert {row[0].split()[0] for row in told if "stuck" in row[0]} == {"degenerate_zero", "marginal", "runaway"}
-
-
 def test_the_observed_cells(sweep: SweepDirectory, page: Element) -> None:
     counted = _rows(
         sweep,
