@@ -96,7 +96,7 @@ def test_a_trial_tells_its_values_and_outcomes_and_shows_its_curves(page: str, b
     hover = "element.dispatchEvent(new MouseEvent('{}', {{bubbles: true}}))"
     browser.evaluate(hover.format("mouseover"), dot)
     told = browser.find("//p[contains(@class, 'said')]").text
-    assert told.startswith("Trial 2: initialization σ 0.05, learning rate η 0.005")
+    assert told.startswith("Trial 2: init sigma 0.05, learning rate 0.005")
     assert told.endswith("| 1 solved, 1 runaway, 1 diverged, 1 failed")
     browser.evaluate(hover.format("click"), dot)
     assert browser.find("//p[contains(@class, 'of')]").text == told
