@@ -8,7 +8,7 @@ Imports, the start of Ray, the study and the logging count.
 
 - `ray_tune`: OptunaSearch and MLflowLoggerCallback; a trial is one training in plain PyTorch.
 - `attnsweep_16`, `attnsweep_1`: the command `attnsweep run` with 16 replicates a trial, as rates are measured, and with
-  one, so that Optuna sees as many trials as with Tune, and MLflow too, up to 2,000. A report, which Tune has not, is
+  one, so that Optuna sees as many trials as with Tune, and MLflow too, up to 500. A report, which Tune has not, is
   left out.
 - `optuna`: `study.optimize` with TPE and a journal, in one process.
 - `syne_tune`: if it is installed, its local backend, which starts a process per trial, on a sixteenth of the fewest

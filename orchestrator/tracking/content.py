@@ -22,7 +22,7 @@ from attnsweep.search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
 """The largest number of points of a curve. In MLflow each point costs a database row."""
-MOST_RUNS = 2_000
+MOST_RUNS = 500
 """The largest sweep whose trials have runs of their own in MLflow: each takes its client 10 ms of a core."""
 _MOST_OF_A_PARAMETER, _MOST_OF_A_NAME, _MOST_OF_A_NOTE = 6_000, 250, 8_000
 """The characters that MLflow keeps of a parameter and of a note, and those that its databases have room for in a run's
