@@ -18,11 +18,7 @@ T = TypeVar("T")
 
 
 class Ledger:
-    """The tables of one sweep: `trainings`, `curves` and `heads`, also by SQL.
-
-    Raises:
-        UserError: If the place holds no ledger. Every method raises it for a file that cannot be read.
-    """
+    """The tables of one sweep: `trainings`, `curves` and `heads`, also by SQL. Raises UserError if there is none."""
 
     def __init__(self, where: PlaceName) -> None:
         self.place = place_of(where)

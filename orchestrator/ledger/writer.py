@@ -63,13 +63,8 @@ class LedgerWriter:
         """Adds the results of packs in one commit, which is durable when the call returns.
 
         Args:
-            pack: The name of the first pack, with which the fragment's name begins. It may be given again: each commit
-                makes a new fragment.
+            pack: The name of the first pack, with which the fragment's name begins; it may be given again.
             curves, heads: `None` if there are no rows, as for a training that failed.
-
-        Raises:
-            ValueError: If a table does not fit its schema.
-            UserError: If another process has taken the lock, or the place cannot be written.
         """
         assert trainings.num_rows
         assert not pack.startswith((MERGED, "."))
@@ -88,12 +83,8 @@ class LedgerWriter:
     def take_out_failed(self) -> None:
         """Removes the rows of failed trainings, so that these can run again. Idempotent.
 
-        The rows are first written to `set_aside/failed-*.json`. Then new fragments without the rows replace the old
-        ones, as in a merge. So after a crash each row is in the ledger, or else in that file. The removal is durable
-        when the call returns.
-
-        Raises:
-            UserError: If another process has taken the lock, or the place cannot be written.
+        The rows are first written to `set_aside/failed-*.json`. Then new fragments without them replace the old ones,
+        as in a merge. So after a crash each row is in the ledger, or else in that file.
         """
         self.confirm()
         snapshot = open_snapshot(self._place)

@@ -17,11 +17,7 @@ _MOST_CHARACTERS = 5000
 
 @dataclass(frozen=True)
 class Annotation:
-    """`keep_weights`: the trials whose final weights are kept at the end. `claim`: what `verify` tests on the sweep.
-
-    Raises:
-        UserError: If a tag's name has other characters or belongs to MLflow or attnsweep, or a text is too long.
-    """
+    """`keep_weights`: the trials whose final weights are kept at the end. `claim`: what `verify` tests on the sweep."""
 
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
