@@ -210,4 +210,5 @@ class PoolPlan:
 
 def _cause_of(why: str) -> str:
     """The end of its traceback, or how its process ended."""
-    return (_RAISED.findall(why) or [" ".join(why.split())])[-1][:_MOST_CHARACTERS]
+    lines: list[str] = _RAISED.findall(why) or [" ".join(why.split())]
+    return lines[-1][:_MOST_CHARACTERS]

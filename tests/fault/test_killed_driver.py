@@ -23,7 +23,18 @@ def test_its_trainers_leave_their_cores_to_the_next(local_ray: str, no_mlflow: N
     del no_mlflow
     spec, path = tmp_path / "spec.json", tmp_path / "s"
     spec.write_text(sweeps.small_sweep(sampler="tpe").to_json())
-    words = ["run", spec, "--dir", path, "--address", local_ray, "--trainers", "2", "--pack-size", "4"]
+    words: list[str | Path] = [
+        "run",
+        spec,
+        "--dir",
+        path,
+        "--address",
+        local_ray,
+        "--trainers",
+        "2",
+        "--pack-size",
+        "4",
+    ]
     killed = subprocess.run([sys.executable, "-c", PROGRAM, *words], cwd=ROOT, env=os.environ, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert 0 < len(sweeps.outcomes(path)) < 32

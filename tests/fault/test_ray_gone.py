@@ -38,7 +38,7 @@ def test_a_new_sweep_is_not_begun(no_start: None, tmp_path: Path, monkeypatch: p
 def test_one_that_was_begun_can_be_resumed(no_start: None, tmp_path: Path) -> None:
     path = sweep_on_disk(tmp_path / "s", small_sweep("s"), trial_rows(0, ["solved"] * 4)).place
     ended = command("resume", path)
-    line, hint = ended.err.splitlines()
+    *_, line, hint = ended.err.splitlines()
     assert ended.code == 1
     assert line.startswith(NOT_STARTED)
     assert f"attnsweep resume {path}" in hint

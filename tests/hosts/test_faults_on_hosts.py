@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -91,9 +91,7 @@ def hosts() -> Iterator[list[Host]]:
         switch = ending.enter_context(closing(Host()))
         found = [ending.enter_context(closing(Host(number, switch))) for number in (1, 2, 3)]
         start = (BIN / "ray", "start", *NODE)
-        head = found[0].start(
-            *start, "--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={home}", **variables
-        )
+        head = ("--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={home}")
         assert found[0].start(*start, *head, **variables).wait() == 0
         for worker in found[1:]:
             assert worker.start(*start, f"--address={HEAD}").wait() == 0
@@ -101,11 +99,22 @@ def hosts() -> Iterator[list[Host]]:
 
 
 def test_a_cut_network_and_a_power_cut_lose_nothing(hosts: list[Host], tmp_path: Path) -> None:
-    spec = sweeps.long_sweep(trials=24, space=sweeps.long_sweep().space | {"n_steps": 20_000})
+    spec = sweeps.long_sweep(trials=24, space={**sweeps.long_sweep().space, "n_steps": 6_000})
     sweeps.run(spec, tmp_path / "undisturbed", pack_size=4)
     (tmp_path / "spec.json").write_text(spec.to_json())
     path = tmp_path / "s"
-    words = ["run", tmp_path / "spec.json", "--dir", path, "--address", HEAD, "--trainers", "3..3", "--pack-size", "4"]
+    words: list[str | Path] = [
+        "run",
+        tmp_path / "spec.json",
+        "--dir",
+        path,
+        "--address",
+        HEAD,
+        "--trainers",
+        "3..3",
+        "--pack-size",
+        "4",
+    ]
     driver = hosts[0].start(BIN / "attnsweep", *words, "--engine", "eager", "--no-report")
 
     def are_training() -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -68,7 +68,9 @@ def test_it_asks_for_a_token(sweep: subprocess.Popen[str]) -> None:
     (gcs,) = (each for each in _tree(sweep) if each.name() == "gcs_server")
     assert gcs.environ()["RAY_AUTH_MODE"] == "token"
     ports = [each.laddr.port for each in gcs.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-    stranger = {**_environment(), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a stranger's"}
+    # The last one prevents Ray from replacing 127.0.0.1 by the network's address.
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a stranger's", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    stranger = _environment() | token
     assert any("AuthenticationError" in fault_of(f"127.0.0.1:{port}", stranger) for port in ports)
 
 
