@@ -18,7 +18,7 @@ Row: TypeAlias = dict[str, Any]
 Columns: TypeAlias = Mapping[str, Any]
 """`str`, `int`, `float` or an Arrow type by name."""
 
-_MOST_ROWS, _MOST_IN_A_CELL = 100, 60
+_MOST_ROWS, _MOST_IN_A_CELL, _WIDEST = 100, 60, 1000
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
 
@@ -29,15 +29,18 @@ def table_of(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def show(table: pa.Table, console: Console | None = None) -> None:
-    """Prints the first 100 rows of a table, numbers with four digits, and lists by their lengths."""
-    shown = Table(
-        *(Column(Text(plain(name)), overflow="fold") for name in table.column_names), box=None, header_style="bold"
-    )
+    """Prints the first 100 rows of a table: numbers with three digits, lists by their lengths, no column of nulls."""
+    console = console or PlainConsole()
+    kept = [name for name in table.column_names if table[name].null_count < table.num_rows]
+    shown = Table(*(Column(Text(plain(name)), no_wrap=True) for name in kept), box=None, header_style="bold")
     for row in table.slice(0, _MOST_ROWS).to_pylist():
-        shown.add_row(*(Text(_cell(value)) for value in row.values()))
+        shown.add_row(*(Text(_cell(row[name])) for name in kept))
     if table.num_rows > _MOST_ROWS:
         shown.caption = f"the first {_MOST_ROWS} of {table.num_rows:,} rows"
-    (console or PlainConsole()).print(shown)
+    # A table may be wider than the terminal: cells in parts could not be read.
+    needed = console.measure(shown, options=console.options.update_width(_WIDEST)).maximum
+    console.width = max(console.width, needed)
+    console.print(shown)
 
 
 def to_json(value: object) -> str:
@@ -66,7 +69,7 @@ def _cell(value: object) -> str:
         case None:
             return "-"
         case float():
-            return f"{value:.4g}"
+            return f"{value:.3g}"
         case list():
             return f"[{len(value)}]"
     return plain(clipped(value, _MOST_IN_A_CELL))

@@ -22,11 +22,12 @@ class _Record:
 
 def test_a_table_is_shown_plainly() -> None:
     shown = io.StringIO()
-    show(TABLE, PlainConsole(file=shown, width=200))
+    show(TABLE.append_column("empty", pa.nulls(2)), PlainConsole(file=shown, width=20))
     heads, first, _ = shown.getvalue().splitlines()
     assert "\x1b" not in shown.getvalue()
     assert "[red]" in heads
-    assert first.split()[-2:] == ["0.1235", "[2]"]
+    assert "empty" not in heads
+    assert first.split()[-2:] == ["0.123", "[2]"]
 
 
 def test_json_of_records_and_tables() -> None:
