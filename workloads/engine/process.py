@@ -18,21 +18,25 @@ _MKL_CBWR_ALL, _MKL_CBWR_OFF, _MKL_CBWR_AUTO = -1, 1, 2
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Constants of glibc's header file malloc.h."""
 _KEPT_BYTES = 2**30
+_PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
     """Within, PyTorch has the settings that training steps need.
 
-    It gets one thread: several would compete for the cores, and would sum in another order. A transformer layer in
-    evaluation mode does not use the fused operation that has no gradient. The C library keeps freed memory in the
-    process, also afterwards.
+    It gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32 as
+    float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the
+    fused operation that has no gradient. The C library keeps freed memory in the process, also afterwards.
     """
     _keep_freed_memory()
     n_threads, dtype, is_fused = torch.get_num_threads(), torch.get_default_dtype(), mha.get_fastpath_enabled()
+    precisions = [products.fp32_precision for products in _PRODUCTS]
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float32)
     mha.set_fastpath_enabled(False)
+    for products in _PRODUCTS:
+        products.fp32_precision = "ieee"
     try:
         with torch.enable_grad():
             yield
@@ -40,6 +44,8 @@ def training_settings() -> Iterator[None]:
         torch.set_num_threads(n_threads)
         torch.set_default_dtype(dtype)
         mha.set_fastpath_enabled(is_fused)
+        for products, precision in zip(_PRODUCTS, precisions, strict=True):
+            products.fp32_precision = precision
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnsweep.workloads.engine.process import processor
+from attnsweep.workloads.engine.process import processor, training_settings
 
 
 def _placed(value: Tensor, offset: int) -> Tensor:
@@ -38,3 +38,11 @@ def test_the_type_of_machine_names_the_branch_of_mkl() -> None:
     environment = {**os.environ, "MKL_CBWR": "COMPATIBLE"}
     other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert other.stdout.strip() == f"{processor().partition(', MKL ')[0]}, MKL 3"
+
+
+def test_a_notebooks_precision_of_products_does_not_reach_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    monkeypatch.setattr(products, "fp32_precision", "bf16")
+    with training_settings():
+        assert products.fp32_precision == "ieee"
+    assert products.fp32_precision == "bf16"
