@@ -57,12 +57,12 @@ class _Continued(Streams):
         redraw = self._redraw
         is_of_start = used_from < redraw.step or (used_from == 0 and name in redraw.kept)
         if is_of_start or name.startswith(NOISE) != (redraw.what == "noise"):
-            return self._seeds
+            return self.seeds
         redraw.found.add(name)
         return self._later_seeds
 
     def select(self, lanes: Tensor) -> Self:
-        return type(self)(self._seeds[lanes], self._later_seeds[lanes], self._redraw)
+        return type(self)(self.seeds[lanes], self._later_seeds[lanes], self._redraw)
 
 
 class _Noting(Streams):
@@ -75,10 +75,10 @@ class _Noting(Streams):
     def seeds_at(self, name: str, used_from: int) -> Tensor:
         if used_from == 0:
             self._names.add(name)
-        return self._seeds
+        return self.seeds
 
     def select(self, lanes: Tensor) -> Self:
-        return type(self)(self._seeds[lanes], self._names)
+        return type(self)(self.seeds[lanes], self._names)
 
 
 def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> frozenset[str]:

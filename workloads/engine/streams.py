@@ -80,23 +80,19 @@ class Streams:
     index among the values of that step."""
 
     def __init__(self, seeds: Tensor) -> None:
-        self._seeds = seeds
-
-    @property
-    def seeds(self) -> Tensor:
-        return self._seeds
+        self.seeds = seeds
 
     @property
     def n_lanes(self) -> int:
-        return self._seeds.shape[0]
+        return self.seeds.shape[0]
 
     def seeds_at(self, name: str, used_from: int) -> Tensor:
         """The seeds that draw values first used at step `used_from`: the trainings' own, but in continuations."""
         del name, used_from
-        return self._seeds
+        return self.seeds
 
     def select(self, lanes: Tensor) -> Self:
-        return type(self)(self._seeds[lanes])
+        return type(self)(self.seeds[lanes])
 
     def uniform(
         self, name: str, shape: tuple[int, ...], step: int | Tensor = 0, used_from: int | None = None
@@ -134,7 +130,7 @@ class Streams:
         """Draws strings of fair bits for several steps, (n_trainings, len(steps), n_strings, n_bits) bool. A bit does
         not depend on `n_bits`: the first 32 of all strings are drawn before the next 32 of any."""
         n_words = -(-n_bits // _BITS)
-        counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self._seeds.device)
+        counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self.seeds.device)
         # Blocks of four 32-bit words, along three axes: trainings, steps, and the blocks of one step.
         seeds = self.seeds_at(name, steps.start).view(-1, 1, 1)
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
@@ -153,13 +149,13 @@ class Streams:
 
     def _words(self, name: str, n_blocks: int, step: int | Tensor, used_from: int | None = None) -> Words:
         seeds = (
-            self._seeds if isinstance(step, Tensor) else self.seeds_at(name, step if used_from is None else used_from)
+            self.seeds if isinstance(step, Tensor) else self.seeds_at(name, step if used_from is None else used_from)
         )
         return self._blocks(name, n_blocks, self._word(step), seeds.unsqueeze(1))
 
     def _blocks(self, name: str, n_blocks: int, steps: Tensor, seeds: Tensor) -> Words:
         digest = _digest(name)
-        index = torch.arange(n_blocks, dtype=torch.int64, device=self._seeds.device)
+        index = torch.arange(n_blocks, dtype=torch.int64, device=self.seeds.device)
         c2, c3 = (self._word(int.from_bytes(part, "little")) for part in (digest[:4], digest[4:]))
         return philox_4x32((index, steps & _MASK, c2, c3), (seeds & _MASK, (seeds >> 32) & _MASK))
 
@@ -167,7 +163,7 @@ class Streams:
         if isinstance(number, Tensor):  # a step within vmap, where many are drawn at once
             return number
         # `full` fills it on the device; the host would wait for a copy.
-        return torch.full((), number, dtype=torch.int64, device=self._seeds.device)
+        return torch.full((), number, dtype=torch.int64, device=self.seeds.device)
 
 
 def _kept(seeds: Tensor, stream: int, step: int, sizes: Sequence[int], dropped: Sequence[int]) -> list[Tensor]:

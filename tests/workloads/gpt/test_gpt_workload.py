@@ -33,10 +33,8 @@ MODES: dict[str, dict[str, Value]] = {
         "tied": True,
         "positions": "sinusoidal",
     },
-    "chain": {
-        "task": "order_2_chain",
+    "float64": {
         "n_words": 5,
-        "chain_contrast": 3.0,
         "dtype": "float64",
         "optimizer": "sgd",
         "activation": "gelu_tanh",
