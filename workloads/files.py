@@ -15,7 +15,7 @@ _folders: list[Path] = []
 """The temporary folders that this process has made; all but the last were removed by something else."""
 
 
-def given_file(path: Path, subject: str, expected: str, fix: str = "check the path") -> Path:
+def given_file(path: Path, subject: str, expected: str) -> Path:
     """The regular file at a path, which is the driver's copy on another machine, with symbolic links resolved. Reading
     a device or a pipe might never end. `subject` names the argument."""
     try:
@@ -28,7 +28,7 @@ def given_file(path: Path, subject: str, expected: str, fix: str = "check the pa
     except (RuntimeError, ValueError) as error:
         # `Path.resolve` raises RuntimeError for a circle of links, ValueError for a null character.
         reason = str(error)
-    raise UserError(subject, given=str(path), expected=expected, fix=f"{fix} ({reason})")
+    raise UserError(subject, given=str(path), expected=expected, fix=f"check the path ({reason})")
 
 
 def take_over(files: Mapping[str, bytes]) -> None:

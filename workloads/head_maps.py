@@ -24,8 +24,7 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
     Their shape is (n_layers, n_sentences, n_heads, n_queries, n_keys). Layers are in the order in which they are
     computed: `attnsweep.Attention`, or where there is none, softmaxes: those of `nn.MultiheadAttention`, of
     `scaled_dot_product_attention`, of the models of Hugging Face and TransformerLens, and of any code that takes a
-    softmax over the last axis of a tensor (n_sentences, n_heads, n_queries, n_keys). In a module that takes softmaxes
-    of three axes only, (n_sentences, n_queries, n_queries), each counts as one head. Fits as the argument `attention`
+    softmax over the last axis of a tensor (n_sentences, n_heads, n_queries, n_keys). Fits as the argument `attention`
     of `score_patterns`; `Lenses.attention` takes `torch.unbind` of the result.
 
     Raises:
@@ -56,13 +55,7 @@ def seen_weights(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
         hook.remove()
     if hooks:
         return list(of_layers.values())
-    with_heads = [weights for weights in watch.seen if weights.dim() == _AXES]
-    of_one_head = [
-        weights.unsqueeze(1)
-        for weights in watch.seen
-        if weights.dim() == _AXES - 1 and weights.shape[1] == weights.shape[2]
-    ]
-    return with_heads or of_one_head
+    return [weights for weights in watch.seen if weights.dim() == _AXES]
 
 
 class _Watch(TorchFunctionMode):

@@ -4,10 +4,7 @@ A failed check raises an `AssertionError` that says which duty is broken, by how
 """
 
 import copy
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -39,41 +36,27 @@ _Ends = dict[str, NDArray[Any]]
 """By name, what two programs must agree on: losses, (n_trainings, n_probes), and how trainings ended."""
 
 
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def check_workload(
-    workload: Workload[P],
-    parameters: Sequence[P],
-    device: str = "cpu",
-    say: Callable[[str], None] = _to_stderr,
-    *,
-    quick: bool = False,
-) -> None:
+def check_workload(workload: Workload[P], parameters: Sequence[P], *, quick: bool = False) -> None:
     """Runs all checks of this module on a workload. Trainings that can share a program are checked together, with
     `vmap` and the settings of a trainer process (one thread); nothing is compiled.
 
     Args:
         parameters: A few settings for every set of static parameters.
-        say: Called with one line when a check begins and, with its seconds, when it ends; writes to stderr by default.
         quick: Makes the same checks with few trainings of few steps, while you write the workload. That takes a small
             part of the time, and misses faults that only later steps show.
     """
-    with _timed(say, f"{workload.name}: parameters are refused"):
-        check_parameters_are_refused(workload)
+    check_parameters_are_refused(workload)
     if quick:
         parameters = [_shortened(setting) for setting in parameters]
     ordered = sorted(parameters, key=lambda setting: repr(setting.static_key()))
-    shapes = [list(same_shape) for _, same_shape in groupby(ordered, key=lambda setting: setting.static_key())]
-    for number, settings in enumerate(shapes, 1):
+    for _, same_shape in groupby(ordered, key=lambda setting: setting.static_key()):
+        settings = list(same_shape)
         n_trainings = max(_QUICK_TRAININGS, len(settings)) if quick else _TRAININGS
         trainings = [Training(settings[seed % len(settings)], seed) for seed in range(n_trainings)]
         for check in _CHECKS_OF_A_SHAPE:
-            title = check.__name__.removeprefix("check_").replace("_", " ")
-            with _timed(say, f"{workload.name}, shape {number} of {len(shapes)}: {title}"), training_settings():
+            with training_settings():
                 try:
-                    check(workload, trainings, device)
+                    check(workload, trainings)
                 except UserError as error:
                     raise AssertionError(f"{workload.name}: a check failed: {error}") from error
 
@@ -85,20 +68,12 @@ def _shortened(parameters: P) -> P:
         return parameters
 
 
-@contextmanager
-def _timed(say: Callable[[str], None], title: str) -> Iterator[None]:
-    say(f"{title} ...")
-    started = time.perf_counter()
-    yield
-    say(f"{title}: holds, {time.perf_counter() - started:.1f} s")
-
-
-def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
+def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
     """Two runs of the same trainings agree to the last bit, whatever the state of global random generators."""
     runs: list[_Ends] = []
     for state in range(2):
         with seeded_generators(state):
-            pack = Pack(workload, trainings, device)
+            pack = Pack(workload, trainings)
             runs.append(_ends(pack, workload, trainings) | dict(pack.result().evidence.metrics))
     difference = _difference(runs[0], runs[1])
     assert not difference, (
@@ -107,12 +82,12 @@ def check_same_seed_same_result(workload: Workload[P], trainings: Sequence[Train
     )
 
 
-def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
+def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
     """A training gives the same result alone, among others, and among them in reverse order: losses within
     `RELATIVE_TOLERANCE` at every probe, and equal outcome, detail, number of steps and step of divergence."""
-    fused = _ends(Pack(workload, trainings, device), workload, trainings)
+    fused = _ends(Pack(workload, trainings), workload, trainings)
     for lanes in (slice(None, None, -1), *(slice(lane, lane + 1) for lane in range(len(trainings)))):
-        other = _ends(Pack(workload, trainings[lanes], device), workload, trainings[lanes])
+        other = _ends(Pack(workload, trainings[lanes]), workload, trainings[lanes])
         difference = _difference(_rows(fused, lanes), other, RELATIVE_TOLERANCE)
         assert not difference, (
             f"{workload.name}: lanes {lanes} differ between packs: {difference} (at most {RELATIVE_TOLERANCE:g}); does "
@@ -120,14 +95,14 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
         )
 
 
-def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
+def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
     """Checks that if one training's loss and gradients turn NaN half-way, no bit of any other training changes."""
-    clean = _ends(Pack(workload, trainings, device), workload, trainings)
+    clean = _ends(Pack(workload, trainings), workload, trainings)
     # Each step takes an evaluation at least, so the training still runs then.
     victim = int(clean["n_steps"].argmax())
     poisonous: Any = copy.copy(workload)
     poisonous.__class__ = type("Poisonous", (_Poison, type(workload)), {"victim": trainings[victim]})
-    pack = Pack(poisonous, trainings, device)
+    pack = Pack(poisonous, trainings)
     pack.advance(int(clean["n_steps"][victim]) // 2)
     poisonous.is_poisoned = True
     poisoned = _ends(pack, workload, trainings)
@@ -159,18 +134,16 @@ class _Poison(Workload[P]):
         return loss * torch.where(batch[_IS_VICTIM], torch.nan, 1.0).to(loss.dtype)
 
 
-def check_resumed_equals_undisturbed(
-    workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu"
-) -> None:
+def check_resumed_equals_undisturbed(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
     """Trainings resumed half-way from a checkpoint end like uninterrupted ones, to the last bit."""
-    undisturbed = _ends(Pack(workload, trainings, device), workload, trainings)
-    pack = Pack(workload, trainings, device)
+    undisturbed = _ends(Pack(workload, trainings), workload, trainings)
+    pack = Pack(workload, trainings)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
     content = to_bytes(pack.checkpoint())
     # Trained to its end before the checkpoint is loaded: state outside of it has changed by then, and shows below.
     difference = _difference(undisturbed, _ends(pack, workload, trainings))
     assert not difference, f"{workload.name}: taking a checkpoint changes how the pack ends: {difference}"
-    resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content), device), workload, trainings)
+    resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content)), workload, trainings)
     difference = _difference(undisturbed, resumed)
     assert not difference, (
         f"{workload.name}: a pack resumed from a checkpoint ends differently: {difference}; `data` must be a function "
@@ -178,11 +151,11 @@ def check_resumed_equals_undisturbed(
     )
 
 
-def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]], device: str = "cpu") -> None:
+def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
     """Trainings get only outcomes and levels that the workload declares, and losses are not negative unless it allows
     that."""
     check_declarations(type(workload))
-    result = Pack(workload, trainings, device).train_to_end()
+    result = Pack(workload, trainings).train_to_end()
     try:
         judged(workload, trainings[0].parameters, result.evidence)
         first_held(workload, trainings[0].parameters, result.evidence, result.last_probe)

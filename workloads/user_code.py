@@ -92,10 +92,6 @@ class UserCode:
         file = self.files[module]
         return "" if file is None else self.texts[file]
 
-    def is_package(self, module: str) -> bool:
-        file = self.files[module]
-        return file is None or PurePosixPath(file).name == _PACKAGE_FILE
-
     def offer(self) -> None:
         """Makes the user's modules importable, before installed ones; refused after another of the name is imported."""
         _FINDER.offer(self)
@@ -221,7 +217,8 @@ class _Loader(ExecutionLoader):
         return self.code.text_of(fullname)
 
     def is_package(self, fullname: str) -> bool:
-        return self.code.is_package(fullname)
+        file = self.code.files[fullname]
+        return file is None or PurePosixPath(file).name == _PACKAGE_FILE
 
 
 class _Finder(MetaPathFinder):
@@ -286,18 +283,14 @@ def _imported(text: str, package: str) -> Iterator[str]:
 
 
 def _imports_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """A file's imports as (number of leading dots, name), without those under `if TYPE_CHECKING`."""
-    match tree:
-        case ast.Import():
-            yield from ((0, alias.name) for alias in tree.names)
-        case ast.ImportFrom():
+    """A file's imports as (number of leading dots, name)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
             # In `from package import name`, `name` may be a module of the package, so `package.name` is yielded.
-            prefix = f"{tree.module}." if tree.module else ""
-            yield from ((tree.level, f"{prefix}{alias.name}") for alias in tree.names)
-        case _:
-            skipped = isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING"
-            for child in tree.orelse if isinstance(tree, ast.If) and skipped else ast.iter_child_nodes(tree):
-                yield from _imports_in(child)
+            prefix = f"{node.module}." if node.module else ""
+            yield from ((node.level, f"{prefix}{alias.name}") for alias in node.names)
 
 
 def _beside(folder: Path, module: str) -> str | None:

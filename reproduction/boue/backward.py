@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from attnsweep.reproduction.boue.low_rank import LowRankLinear
-from attnsweep.workloads.attention.attention import Attention, LogitScale, Sight, by_head, side_by_side
+from attnsweep.workloads.attention.attention import Attention, Sight, by_head, logit_factor, side_by_side
 from attnsweep.workloads.attention.layers import FeedForward, LayerNorm, Linear
 from attnsweep.workloads.attention.transformer import TransformerBlock
 from attnsweep.workloads.engine.contract import Batch
@@ -121,7 +121,7 @@ def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> t
     """Equations 24-33 of Boue 2025."""
     key_BHTC, value_BHTE = layer.keys(x_BTD), layer.values(x_BTD)
     weight_BHTT = layer.attend(x_BTD, key_BHTC, value_BHTE, sight)[1]
-    factor_BT1 = LogitScale(layer.scale, layer.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
+    factor_BT1 = logit_factor(layer.scale, layer.has_log_n, sight.log_n_BQ).unsqueeze(-1)
     out, D_mixed_BTD = linear(layer.out, side_by_side(weight_BHTT @ value_BHTE), D_BTD)
     D_o_BHTE = by_head(D_mixed_BTD, layer.n_heads)
     M_BHTT = D_o_BHTE @ value_BHTE.mT

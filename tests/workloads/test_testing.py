@@ -141,4 +141,4 @@ def test_a_loss_that_is_not_one_for_many_trainings_fails_with_one_sentence() -> 
     with pytest.raises(
         AssertionError, match=r"^any_module: a check failed: test_testing\.py, line \d+: got 'an operation that"
     ):
-        check_workload(workload, [AnyParameters()], say=lambda _: None, quick=True)
+        check_workload(workload, [AnyParameters()], quick=True)

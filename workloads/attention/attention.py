@@ -52,27 +52,19 @@ def _all(like: Tensor) -> Tensor:
     return torch.ones(1, like.shape[1], like.shape[1], dtype=torch.bool, device=like.device)
 
 
-@dataclass(frozen=True, slots=True)
-class LogitScale:
-    """A factor of the logits: a constant, or one times log n, n being the number of keys that a query sees."""
-
-    scale: Tensor
-    has_log_n: Tensor
-
-    def of(self, log_n: Tensor) -> Tensor:
-        return self.scale * torch.where(self.has_log_n, log_n, 1.0)
-
-
-def logit_scale(attention_scale: str | float, d_head: int) -> LogitScale:
-    """Builds the factor by which attention logits are multiplied: a number is in units of 1 / sqrt(d), a name is one of
-    `ATTENTION_SCALES`; d is the number of key channels of a head.
-
-    With `log_n_inv_sqrt_d` it is log(n) / sqrt(d) for a query that sees n keys (Chiang & Cholak 2022, equation 2). At n
-    = 1 it is 0, which changes nothing: the softmax over one key is 1.
-    """
+def logit_scale(attention_scale: str | float, d_head: int) -> dict[str, Tensor]:
+    """The buffers from which `logit_factor` computes the factor of the logits: a number is in units of 1 / sqrt(d), a
+    name is one of `ATTENTION_SCALES`; d is the number of key channels of a head."""
     factor = 1.0 if isinstance(attention_scale, str) else attention_scale
     scale = 1.0 if attention_scale == "one" else factor * d_head**-0.5
-    return LogitScale(torch.tensor(scale, dtype=torch.float64), torch.tensor(attention_scale == "log_n_inv_sqrt_d"))
+    has_log_n = attention_scale == "log_n_inv_sqrt_d"
+    return {"scale": torch.tensor(scale, dtype=torch.float64), "has_log_n": torch.tensor(has_log_n)}
+
+
+def logit_factor(scale: Tensor, has_log_n: Tensor, log_n: Tensor) -> Tensor:
+    """`scale`, or log(n) times it for a query that sees n keys (Chiang & Cholak 2022, equation 2). At n = 1 it is 0,
+    which changes nothing: the softmax over one key is 1."""
+    return scale * torch.where(has_log_n, log_n, 1.0)
 
 
 class HoldableHeads(nn.Module):
@@ -196,9 +188,8 @@ class Attention(HoldableHeads):
         self.key = Linear(d_model, n_heads * C) if qk == "factored" else None
         self.value = Linear(d_model, d_model)
         self.out = Linear(d_model, d_model)
-        factor = logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C)
-        self.register_buffer("scale", factor.scale)
-        self.register_buffer("has_log_n", factor.has_log_n)
+        for name, value in logit_scale(attention_scale, d_model // n_heads if qk == "merged" else C).items():
+            self.register_buffer(name, value)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
         """Returns the output (n_sequences, n_tokens, d_model) of self-attention, and the weights (see `attend`)."""
@@ -220,7 +211,7 @@ class Attention(HoldableHeads):
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
         """The queries (n_sequences, n_heads, n_queries, n_channels) with the logits' scale and their heads' factors."""
-        factor_BQ1 = LogitScale(self.scale, self.has_log_n).of(sight.log_n_BQ).unsqueeze(-1)
+        factor_BQ1 = logit_factor(self.scale, self.has_log_n, sight.log_n_BQ).unsqueeze(-1)
         return self.scaled(by_head(self.query(asking_BQD) * factor_BQ1, self.n_heads))
 
     def keys(self, x_BKD: Tensor) -> Tensor:

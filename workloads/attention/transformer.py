@@ -66,10 +66,8 @@ class TransformerBlock(nn.Module):
     post, where N is a LayerNorm; without LayerNorms with none. Source: Xiong et al. 2020, figure 1.
 
     Args:
-        d_model, n_heads, qk, qk_rank, attention_scale: See `Attention`.
         d_ffn: `None` means 4 d_model, 0 no feed-forward part.
         dropout: The probability with which each number that a part adds is dropped.
-        attention: The attention layer in place of the one that the other arguments describe.
     """
 
     attention_norm: Any  # a LayerNorm, or with norm=none nn.Identity
@@ -79,25 +77,19 @@ class TransformerBlock(nn.Module):
     def __init__(
         self,
         d_model: int,
-        n_heads: int = 1,
+        attention: Attention,
         *,
         d_ffn: int | None = None,
         activation: str = "relu",
-        qk: str = "factored",
-        qk_rank: int | None = None,
-        attention_scale: str | float = "inv_sqrt_d",
         norm: Norm = "pre",
         layer_norm_eps: float = 1e-5,
         dropout: float = 0.0,
-        attention: Attention | None = None,
     ) -> None:
         super().__init__()
         self.norm = norm
         width = 4 * d_model if d_ffn is None else d_ffn
         self.attention_norm = _norm(norm, d_model, layer_norm_eps)
-        self.attention = attention or Attention(
-            d_model, n_heads, qk=qk, qk_rank=qk_rank, attention_scale=attention_scale
-        )
+        self.attention = attention
         self.ffn_norm = _norm(norm, d_model, layer_norm_eps) if width else nn.Identity()
         self.ffn = FeedForward(d_model, width, activation=activation) if width else None
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
@@ -134,8 +126,8 @@ class Transformer(nn.Module):
     Args:
         n_words, n_tokens: The number of words, and of tokens in the longest sequence.
         n_answers: The number of logits; `None` = `n_words`.
-        d_model, n_heads, d_ffn, activation, qk, qk_rank, norm, dropout: See `TransformerBlock`; `dropout` is that of
-            embeddings too.
+        n_heads, qk, qk_rank: See `Attention`.
+        d_ffn, activation, norm, dropout: See `TransformerBlock`; `dropout` is that of embeddings too.
         attention: `softmax`, or `linear`: weights that are the logits, divided by the number of keys that a query sees.
         attention_scale: A name of `logit_scale`, or a factor in units of 1 / sqrt(d_model / n_heads). Trainings of one
             program may differ in it, and in `layer_norm_eps`.
@@ -196,12 +188,12 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(
             TransformerBlock(
                 d_model,
+                layer(),
                 d_ffn=d_ffn,
                 activation=activation,
                 norm=norm,
                 layer_norm_eps=layer_norm_eps,
                 dropout=dropout,
-                attention=layer(),
             )
             for _ in range(n_blocks)
         )

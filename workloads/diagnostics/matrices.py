@@ -101,17 +101,14 @@ class MatrixScores:
     starts: tuple[tuple[int, ...], ...]
 
 
-def score_matrices(
-    matrices: Tensor | NDArray[np.generic], *, any_row_sum: bool = False, is_causal: bool = False
-) -> MatrixScores:
+def score_matrices(matrices: Tensor | NDArray[np.generic], *, is_causal: bool = False) -> MatrixScores:
     """Computes the scores of attention matrices that need no tokens.
 
     Args:
         matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
-        any_row_sum: Accept rows that do not sum to 1 (captured with dropout on).
         is_causal: Whether each query could see only the keys up to itself, among which entries are then shuffled.
     """
-    attention = checked_attention(matrices, any_row_sum=any_row_sum)
+    attention = checked_attention(matrices)
     if attention.ndim != 3:
         expected, fix = "an array of the shape (n_heads, n_tokens, n_tokens)", "combine layers and heads into one axis"
         raise UserError("attention", given=f"the shape {tuple(attention.shape)}", expected=expected, fix=fix)

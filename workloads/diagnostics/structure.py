@@ -50,7 +50,7 @@ def checked_attention(
     sums = attention.sum(-1)
     if not any_row_sum and (sums - 1.0).abs().max() > ROW_SUM_TOLERANCE:
         given = f"rows that sum to {sums.min().item():.6g} up to {sums.max().item():.6g}"
-        fix = "capture them in eval mode, in float32, with all keys; or pass any_row_sum=True"
+        fix = "capture them in eval mode, in float32, with all keys"
         raise UserError(subject, given=given, expected=f"rows that sum to 1 within {ROW_SUM_TOLERANCE:g}", fix=fix)
     return attention
 

@@ -125,11 +125,11 @@ class Encoder(nn.Module):
         self.answer_bias_1 = nn.Parameter(torch.zeros(1))
         built = logit_scale(attention_scale, D // shape.n_heads)
         weight_has_log_n = attention_scale.startswith("log_n")
-        bias_has_log_n = bool(built.has_log_n)
+        bias_has_log_n = bool(built["has_log_n"])
         for name, value in (
             ("position_PD", torch.eye(shape.n_position_features, D)),
             ("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64)),
-            ("scale_E", torch.tensor([float(built.scale)] * D + [1.0] * (2 * D), dtype=torch.float64)),
+            ("scale_E", torch.tensor([float(built["scale"])] * D + [1.0] * (2 * D), dtype=torch.float64)),
             ("weight_log_n_E", torch.tensor([weight_has_log_n] * D + [False] * (2 * D))),
             ("bias_log_n_E", torch.tensor([bias_has_log_n] * D + [False] * (2 * D))),
         ):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from attnsweep.workloads.attention.attention import HoldableHeads, LogitScale, Sight, attended, by_head, logit_scale
+from attnsweep.workloads.attention.attention import HoldableHeads, Sight, attended, by_head, logit_factor, logit_scale
 from attnsweep.workloads.attention.layers import LayerNorm, sinusoids
 from attnsweep.workloads.interventions import BY_POSITION, PATTERNS
 
@@ -83,12 +83,11 @@ class Attention(HoldableHeads):
         self.out_bias_D = nn.Parameter(torch.zeros(D))
         self._widths = [shape.made_keys, D]
 
-    def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
+    def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, factor_BQ: Tensor) -> tuple[Tensor, Tensor]:
         """The output of each query, (n_rows, d_model), and the weights, (n_sentences, n_heads, n_queries, n_keys)."""
         B, Q, n_keys = sight.bias_BQK.shape
         filled = -n_keys % _VECTOR
-        factor_R1 = scale.of(sight.log_n_BQ).view(B * Q, 1)
-        query = torch.addmm(self.query_bias_D, asking_RD, self.query_weight_DD) * factor_R1
+        query = torch.addmm(self.query_bias_D, asking_RD, self.query_weight_DD) * factor_BQ.view(B * Q, 1)
         key_value_RE = torch.addmm(self.key_value_bias_E, asked_RD, self.key_value_weight_DE)
         key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, filled))
         key, value = key_value_BKE.split(self._widths, dim=-1)
@@ -127,7 +126,7 @@ class Translator(nn.Module):
         source_embedding_VD, target_embedding_VD: Embeddings of words; the model multiplies them by sqrt(D).
         position_PD: Sines and cosines added to the embeddings, not trained.
         layer_norm_eps: The epsilon of all LayerNorms, in the convention of the shape.
-        scale, has_log_n: The factors of the logits: see `attention_scale`.
+        scale, has_log_n: See `logit_factor`.
     """
 
     position_PD: Tensor
@@ -152,13 +151,9 @@ class Translator(nn.Module):
         self.norms = nn.ModuleDict({name: LayerNorm(D, None, eps_inside_root=convention) for name in norms})
         self.word_weight_DV = nn.Parameter(torch.zeros(D, shape.n_target_words))
         self.word_bias_V = nn.Parameter(torch.zeros(shape.n_target_words))
-        built = logit_scale(attention_scale, shape.value_width if shape.qk == "merged" else shape.key_width)
-        for name, value in (
-            ("position_PD", sinusoids(shape.longest, D)),
-            ("layer_norm_eps", torch.tensor(layer_norm_eps, dtype=torch.float64)),
-            ("scale", built.scale),
-            ("has_log_n", built.has_log_n),
-        ):
+        eps = torch.tensor(layer_norm_eps, dtype=torch.float64)
+        scale = logit_scale(attention_scale, shape.value_width if shape.qk == "merged" else shape.key_width)
+        for name, value in {"position_PD": sinusoids(shape.longest, D), "layer_norm_eps": eps, **scale}.items():
             self.register_buffer(name, value)
         self.dropout = nn.Dropout(shape.dropout) if shape.dropout else nn.Identity()
         self.shape = shape
@@ -176,23 +171,23 @@ class Translator(nn.Module):
         return self._attended(source_BS, target_BT, sights)[1]
 
     def _attended(self, source_BS: Tensor, target_BT: Tensor, sights: Sights) -> tuple[Tensor, dict[str, Tensor]]:
-        scale = LogitScale(self.scale, self.has_log_n)
-        memory_RD, encoder_weight = self._encoded(source_BS, sights["encoder_self"], scale)
-        x_RD = self._embedded(target_BT, self.target_embedding_VD)
-        normal_RD = self._normal("decoder_self", x_RD)
-        given_RD, self_weight = self.decoder_self(normal_RD, normal_RD, sights["decoder_self"], scale)
-        x_RD = x_RD + self.dropout(given_RD)
-        given_RD, cross_weight = self.cross(self._normal("cross", x_RD), memory_RD, sights["cross"], scale)
-        x_RD = x_RD + self.dropout(given_RD)
-        return x_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
-
-    def _encoded(self, source_BS: Tensor, sight: Sight, scale: LogitScale) -> tuple[Tensor, Tensor]:
         x_RD = self._embedded(source_BS, self.source_embedding_VD)
         normal_RD = self._normal("encoder_self", x_RD)
-        given_RD, weight = self.encoder_self(normal_RD, normal_RD, sight, scale)
-        x_RD = x_RD + self.dropout(given_RD)
+        given_RD, encoder_weight = self._given("encoder_self", normal_RD, normal_RD, sights)
+        x_RD = x_RD + given_RD
         x_RD = x_RD + self.dropout(self.encoder_ffn(self._normal("encoder_ffn", x_RD)))
-        return self._normal("encoder_end", x_RD), weight
+        memory_RD = self._normal("encoder_end", x_RD)
+        x_RD = self._embedded(target_BT, self.target_embedding_VD)
+        normal_RD = self._normal("decoder_self", x_RD)
+        given_RD, self_weight = self._given("decoder_self", normal_RD, normal_RD, sights)
+        x_RD = x_RD + given_RD
+        given_RD, cross_weight = self._given("cross", self._normal("cross", x_RD), memory_RD, sights)
+        return x_RD + given_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
+
+    def _given(self, name: str, asking_RD: Tensor, asked_RD: Tensor, sights: Sights) -> tuple[Tensor, Tensor]:
+        factor_BQ = logit_factor(self.scale, self.has_log_n, sights[name].log_n_BQ)
+        given_RD, weight = getattr(self, name)(asking_RD, asked_RD, sights[name], factor_BQ)
+        return self.dropout(given_RD), weight
 
     def _embedded(self, tokens_BT: Tensor, words_VD: Tensor) -> Tensor:
         D = words_VD.shape[1]

@@ -25,7 +25,7 @@ KINDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_block_is_pytorchs_layer(norm: Norm) -> None:
-    ours = drawn(TransformerBlock(6, 3, d_ffn=7, activation="gelu", layer_norm_eps=0.1, norm=norm))
+    ours = drawn(TransformerBlock(6, at.Attention(6, 3), d_ffn=7, activation="gelu", layer_norm_eps=0.1, norm=norm))
     theirs = nn.TransformerEncoderLayer(6, 3, 7, 0.0, "gelu", 0.1, batch_first=True, norm_first=norm == "pre")
     theirs = theirs.double()
     attention = ours.attention

@@ -86,4 +86,4 @@ def test_compiled_drop_the_same() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nn.TransformerEncoder", "nanoGPT"])
 def test_the_conformance_suite_holds_with_dropout(name: str) -> None:
-    check_workload(KindWorkload(KINDS[name]), SETTINGS, quick=True, say=lambda _: None)
+    check_workload(KindWorkload(KINDS[name]), SETTINGS, quick=True)
