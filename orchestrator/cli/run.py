@@ -83,7 +83,7 @@ def run(
             "--or-resume", metavar="", help="Continue the sweep if --dir holds it; for schedulers that repeat commands."
         ),
     ] = False,
-    of_shard: on.OfShard = None,
+    of_shard: on.OfShard = "0/1",
     resources: Resources = _THIS_MACHINE,
     note: Annotated[str, _note(help="A note, stored with the sweep.")] = "",
     tags: Annotated[

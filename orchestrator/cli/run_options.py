@@ -14,7 +14,7 @@ from attnsweep.workloads.errors import UserError
 
 Engine: TypeAlias = Literal["auto", "compiled", "eager"]
 OfShard = Annotated[
-    str | None,
+    str,
     Option(
         "--shard",
         rich_help_panel="Where",
@@ -113,10 +113,8 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
     return bounds if dots else bounds[0]
 
 
-def parse_shard(text: str | None) -> Shard | None:
+def parse_shard(text: str) -> Shard:
     """Raises UserError if there is no such driver."""
-    if text is None:
-        return None
     index, _, count = text.partition("/")
     if not (re.fullmatch(r"\d{1,9}", index) and re.fullmatch(r"\d{1,9}", count) and int(index) < int(count)):
         fix = "write for example --shard 0/4 for the first of four drivers"

@@ -69,8 +69,8 @@ class OpenedSweep(SweepData):
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():
             if not self._trials_apart:
-                homes = {each.of_shard.index: each for each in self.directories}
-                return homes.get(int(trial) % self.directories[0].of_shard.count, self.directories[0]), training
+                homes = {each.shard.index: each for each in self.directories}
+                return homes.get(int(trial) % self.directories[0].shard.count, self.directories[0]), training
             sweep = min(int(trial) // TRIALS_APART, last)
             return self.directories[sweep], f"{int(trial) - sweep * TRIALS_APART}/{replicate}"
         for directory, ledger in zip(self.directories, self._ledgers, strict=True):

@@ -167,7 +167,7 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
     """How a recorded training is repeated on this machine."""
     device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"
-    engine = directory.engine_of(row["environment"])
+    engine = directory.environment_of(row["environment"]).engine
     try:
         versions(engine)
     except UserError:
@@ -182,17 +182,17 @@ def notes_on(directory: SweepDirectory, row: Mapping[str, Any], here: Setting, e
         notes.append(f"curves were thinned to one probe in {every}, with the first and the last: these are compared")
     if row["device"] not in (here.device, None):
         notes.append(f"recorded on {row['device']}, replayed on {here.device}: the last digits differ")
-    if (engine := directory.engine_of(row["environment"])) != here.engine:
+    recorded_in = directory.environment_of(row["environment"])
+    if (engine := recorded_in.engine) != here.engine:
         notes.append(f"recorded in {engine}, which this machine cannot compile, replayed in {here.engine}")
-    machine = row["accelerator"] or directory.machine_of(row["environment"])
+    machine = row["accelerator"] or recorded_in.machine
     if row["device"] == here.device and machine not in (None, now := machine_of(here.device)):
         (kind, _, then), (own, _, level) = machine.partition(", "), now.partition(", ")
         is_older = kind == own and (then, level) == ("AVX2", "AVX512")
         hint = "; ATEN_CPU_CAPABILITY=avx2 takes the kernels of that one" if is_older else ""
         notes.append(f"recorded on {machine}, replayed on {now}: the last digits may differ{hint}")
-    recorded_in = directory.environments.get(row["environment"] or "")
     at_start = directory.provenance.get("versions", {})
-    then, now = (recorded_in.versions if recorded_in else at_start).get("torch"), str(torch.__version__)
+    then, now = (recorded_in.versions or at_start).get("torch"), str(torch.__version__)
     if then and then.partition("+")[0] != now.partition("+")[0]:
         notes.append(f"recorded with PyTorch {then}, replayed with {now}: the last digits may differ")
     return tuple(notes)

@@ -88,7 +88,7 @@ class SweepReport:
     @property
     def seconds_spent(self) -> float:
         """The wall-clock seconds of all runs together; shards run at the same time."""
-        return max(part.seconds_spent for part in self.parts)
+        return max(part.progress.seconds for part in self.parts)
 
     @property
     def planned(self) -> str:

@@ -49,14 +49,16 @@ def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:
 
 
 def check_same(
-    spec: Sweep, code: UserCode | None, shard: Shard | None, warm_starts: Sequence[PlaceName], directory: SweepDirectory
+    spec: Sweep, code: UserCode | None, shard: Shard, warm_starts: Sequence[PlaceName], directory: SweepDirectory
 ) -> None:
     """Refuses another spec, user code, shard or start than the directory's. Only the description may differ."""
     place, name = directory.place, name_of(directory.place)
     if directory.shard != shard:
-        held = "all trials" if directory.shard is None else f"shard {directory.shard}"
-        expected, fix = f"a new directory: this one holds {held}", "choose another --dir, or give the same --shard"
-        raise UserError("--shard", given="all trials" if shard is None else shard, expected=expected, fix=fix)
+        expected, fix = (
+            f"a new directory: this one holds the shard {directory.shard}",
+            "choose another --dir or --shard",
+        )
+        raise UserError("--shard", given=shard, expected=expected, fix=fix)
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         expected = f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}"
         given = f"{name}, which holds the sweep {directory.spec.name}, with the spec hash {directory.spec_sha256[:12]}"
@@ -75,7 +77,7 @@ def check_same(
 
 def check_rows(directory: SweepDirectory, rows: pa.Table) -> None:
     """Refuses rows of another sweep, or of trials that are not this one's."""
-    place, own = directory.place, directory.of_shard.first(directory.own_spec.trials)
+    place, own = directory.place, directory.shard.first(directory.own_spec.trials)
     others = sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep})
     unknown = [trial for trial in rows["trial"].unique().to_pylist() if trial not in own]
     if others or unknown:

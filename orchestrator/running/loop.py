@@ -172,7 +172,7 @@ class SweepLoop:
         return [self._under_way[order.pack].shown(order) for order in self._pool.running] + ended
 
     def _train(self, should_stop: Callable[[], bool]) -> bool:
-        seconds_left = (self.directory.spec.seconds or float("inf")) - self.directory.seconds_spent
+        seconds_left = (self.directory.spec.seconds or float("inf")) - self.directory.progress.seconds
         deadline = time.monotonic() + seconds_left
         while not should_stop():
             # The first trials are drawn even if starting a trainer has taken all of the sweep's time limit.
@@ -235,7 +235,7 @@ class SweepLoop:
         return False
 
     def _machine_for(self, pack: str) -> str:
-        begun = self.directory.machine_of(self._checkpoints.environment_of(pack))
+        begun = self.directory.environment_of(self._checkpoints.environment_of(pack)).machine
         return begun if begun is not None and begun in self._pool.idle else self._pool.idle[0]
 
     def _environment_on(self, machine: str) -> str | None:

@@ -46,7 +46,7 @@ def replay_some(
     by_id = dict(zip(ids, recorded_tasks(workload, rows.trainings), strict=True))
     tasks = {training: by_id[training] for training in chosen}
     id_at = {(task.trial, task.replicate): training for training, task in tasks.items()}
-    waiting = _packs(tasks, rows.trainings, directory.machine_of)
+    waiting = _packs(tasks, rows.trainings, directory)
     left_out: Counter[str] = Counter()
     results: dict[str, Deviation] = {}
     in_packs: list[str] = []
@@ -87,11 +87,9 @@ def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
     return next((order for order in waiting if order.machine in (None, *pool.idle)), None)
 
 
-def _packs(
-    tasks: Mapping[str, Task], recorded: pa.Table, machine_of: Callable[[str | None], str | None]
-) -> list[PackOrder]:
+def _packs(tasks: Mapping[str, Task], recorded: pa.Table, directory: SweepDirectory) -> list[PackOrder]:
     columns = recorded.select(["training_id", "device", "pack_size", "environment"]).to_pylist()
-    machines = {row["training_id"]: machine_of(row["environment"]) for row in columns}
+    machines = {row["training_id"]: directory.environment_of(row["environment"]).machine for row in columns}
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
     # Larger packs than those of the sweep might not fit into memory.

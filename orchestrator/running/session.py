@@ -38,7 +38,7 @@ from attnsweep.orchestrator.storage.environment import Environment, current_prov
 from attnsweep.orchestrator.storage.errors import PoolError, StoreError, SweepError, TakenError, in_words
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.run_records import Beacon
-from attnsweep.orchestrator.storage.shards import Shard
+from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.stored_code import (
     check_unchanged,
     edited_since,
@@ -76,7 +76,7 @@ def run_sweep(
     code: UserCode | None = None,
     annotation: Annotation = _NOTHING_TO_REMEMBER,
     warm_starts: Sequence[PlaceName] = (),
-    shard: Shard | None = None,
+    shard: Shard = WHOLE,
     *,
     or_resume: bool = False,
 ) -> Summary:
@@ -89,7 +89,7 @@ def run_sweep(
         code: The user's code in place of the file that the spec names.
         annotation: A note and tags to store with the sweep.
         warm_starts: Finished sweeps whose trials the sampler gets before its first draw.
-        shard: The trials that this driver owns; `None` for all.
+        shard: The trials that this driver owns.
         or_resume: Continue the sweep if the directory holds it, so that a scheduler can repeat the same command. The
             call then waits some minutes for the lock of a driver that was killed on another machine.
 
@@ -110,8 +110,7 @@ def run_sweep(
         check_same(resolved(spec, workload), user_code_of(workload), shard, warm_starts, found)
         return resume_sweep(found.place, resources, console, patience=PREDECESSOR_SECONDS)
     SweepDirectory.check_new(where)
-    if shard is not None:
-        check_shard(spec, shard)
+    check_shard(spec, shard)
     spec, code = resolved(spec, workload), user_code_of(workload)
     told = warm_start(spec, workload.parameters, warm_starts, run.say)
     # What is found by the working directory alone, no `resume` would find. So the copy that trains does not either.

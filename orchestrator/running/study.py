@@ -50,7 +50,7 @@ class Study:
     learns = False
 
     def __init__(self, directory: SweepDirectory) -> None:
-        self._directory, self._spec, self._shard = directory, directory.spec, directory.of_shard
+        self._directory, self._spec, self._shard = directory, directory.spec, directory.shard
         self._draws = None if self._spec.sampler not in LEARN_NOTHING else draws_of(self._spec)
         self.n_asked = 0
         self.refused: dict[int, str] = {}

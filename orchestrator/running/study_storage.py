@@ -86,7 +86,7 @@ def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
         trials = storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
     trials = [copy(trial) for trial in trials]
     for trial in trials:
-        trial.number = directory.of_shard.trial(trial.number)
+        trial.number = directory.shard.trial(trial.number)
     return trials
 
 

@@ -47,12 +47,6 @@ class Environment(Record):
         return self.versions.get(_MACHINE)
 
     @property
-    def type_in_words(self) -> str:
-        """Machine and version of PyTorch: the last bits of results depend on them."""
-        torch = self.versions.get("torch", "of an unknown version").partition("+")[0]
-        return f"{self.machine or 'a machine whose type was not recorded'}, PyTorch {torch}"
-
-    @property
     def engine(self) -> Engine:
         return "compiled" if _ENGINE in self.versions else "eager"
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, SkipValidation
 
 from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.environment import Engine, Environment, current_provenance, new_identity
-from attnsweep.orchestrator.storage.files import check_makeable, is_vacant, read_text, sizes, write_text
+from attnsweep.orchestrator.storage.files import check_makeable, is_vacant, sizes, write_text
 from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.output_file import refusing
 from attnsweep.orchestrator.storage.place_names import BULK, PlaceName, as_argument, place_of
@@ -93,7 +93,7 @@ class SweepDirectory(Record):
     code: Mapping[CodeFile, Sha256] = unless_empty({})
     files: Mapping[str, Sha256] = unless_empty({})
     warm_start: Sha256 | Literal[""] = unless_empty("")
-    shard: Shard | None = unless_empty(None)
+    shard: Shard = Field(default=WHOLE, exclude_if=WHOLE.__eq__)
     note: str = unless_empty("")
     tags: Mapping[str, str] = unless_empty({})
     keep_weights: tuple[Number, ...] = unless_empty(())
@@ -186,9 +186,6 @@ class SweepDirectory(Record):
         if changed != self:
             _RECORD.write(self.place, changed)
 
-    def record(self) -> str:
-        return read_text(self.place / SWEEP_FILE)
-
     @property
     def progress(self) -> Progress:
         """A damaged one counts as missing, and `resume` writes it anew."""
@@ -201,14 +198,9 @@ class SweepDirectory(Record):
     def finished(self) -> bool:
         return self.progress.finished
 
-    @property
-    def seconds_spent(self) -> float:
-        """Of all runs that were not killed."""
-        return self.progress.seconds
-
     def record_run(self, *, finished: bool, seconds: float, n_asked: int = 0, replays: Replays | None = None) -> None:
         """`seconds`: of the run that ends."""
-        seconds += self.seconds_spent
+        seconds += self.progress.seconds
         PROGRESS.write(self.place, Progress(finished=finished, seconds=seconds, n_asked=n_asked, replays=replays))
 
     @cached_property
@@ -219,14 +211,10 @@ class SweepDirectory(Record):
             spec = extension.of(spec)
         return spec
 
-    @property
-    def of_shard(self) -> Shard:
-        return self.shard or WHOLE
-
     @cached_property
     def own_spec(self) -> Sweep:
         """With the number of trials that this directory holds."""
-        return self.spec.but(trials=self.shard.n_of(self.spec.trials)) if self.shard else self.spec
+        return self.spec.but(trials=self.shard.n_of(self.spec.trials))
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -242,10 +230,6 @@ class SweepDirectory(Record):
     def retried(self) -> tuple[Mapping[int, tuple[int, ...]], ...]:
         """For each `resume --retry-failed`, the replicates by trial."""
         return tuple(extension.retried for extension in self.extensions if extension.retried)
-
-    @property
-    def n_retried(self) -> int:
-        return sum(len(replicates) for by_trial in self.retried for replicates in by_trial.values())
 
     def retried_of(self, trial: int) -> list[frozenset[int]]:
         """For each `resume --retry-failed`, the trial's replicates that it or a later one trained again.
@@ -263,7 +247,7 @@ class SweepDirectory(Record):
     @property
     def engine(self) -> Engine:
         """It never changes during a sweep."""
-        return self.engine_of(self.environment)
+        return self.environment_of(self.environment).engine
 
     @property
     def engine_in_words(self) -> str:
@@ -271,19 +255,13 @@ class SweepDirectory(Record):
         reason = self.provenance.get("engine_reason")
         return f"{self.engine}: {reason}" if reason else self.engine
 
-    def engine_of(self, environment: str | None) -> Engine:
-        """`eager` if the record lacks this environment."""
-        known = self.environments.get(environment or "")
-        return known.engine if known else "eager"
-
-    def machine_of(self, environment: str | None) -> str | None:
-        """`None` if it was not recorded."""
-        known = self.environments.get(environment or "")
-        return known.machine if known else None
+    def environment_of(self, environment: str | None) -> Environment:
+        """Without versions if the record lacks this id."""
+        return self.environments.get(environment or "", Environment(versions={}))
 
     def changes(self, environment: Environment) -> list[str]:
         """How versions differ from those of the last run; empty if there was none."""
-        return self.environments[self.environment].changes(environment) if self.environment else []
+        return self.environment_of(self.environment).changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> Self:
         """With this environment as the latest."""
@@ -309,9 +287,8 @@ _RECORD = RecordFile(
 
 def are_parts(directories: Sequence[SweepDirectory]) -> bool:
     """Whether they are different shards of one sweep, whose trials thus have different numbers."""
-    shards = {each.shard for each in directories if each.shard is not None}
-    sweeps = {(each.spec_sha256, each.of_shard.count) for each in directories}
-    return len(shards) == len(directories) and len(sweeps) == 1
+    sweeps = {(each.spec_sha256, each.shard.count) for each in directories}
+    return len({each.shard.index for each in directories}) == len(directories) and len(sweeps) == 1
 
 
 def code_file(name: str, sha256: str) -> str:

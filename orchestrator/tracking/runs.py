@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.analysis.tables import as_json
+from attnsweep.orchestrator.storage.files import read_text
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tracking.content import TrialContent, sweep_metrics, sweep_note
 from attnsweep.orchestrator.tracking.store import database_of, experiment, open_client
@@ -132,7 +133,7 @@ class SweepRuns:
             for run in _search(self._client, self._experiment, directory, kind):
                 if run.info.status == "RUNNING" and run.info.run_id != self._id:
                     self._client.delete_run(run.info.run_id)
-        self._client.log_text(self._id, directory.record(), SWEEP_FILE)
+        self._client.log_text(self._id, read_text(directory.place / SWEEP_FILE), SWEEP_FILE)
         self._client.log_text(self._id, results.markdown(), "summary.md")
         self._client.log_dict(self._id, as_json(results), "summary.json")
         self._client.set_tag(self._id, "mlflow.note.content", sweep_note(directory, results.markdown()))

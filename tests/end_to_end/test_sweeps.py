@@ -96,7 +96,7 @@ def test_a_budget_of_time_ends_the_asking_for_good(tmp_path: Path) -> None:
     assert 0 < report.n_trainings < 10**5
     directory = SweepDirectory.open(tmp_path / "s")
     assert directory.finished
-    assert directory.seconds_spent > 0.3
+    assert directory.progress.seconds > 0.3
     again = sweeps.resume(tmp_path / "s")
     assert again.n_trainings == report.n_trainings
 

@@ -87,7 +87,7 @@ def _compared(
         known = frozenset(trial.number for trial in (trials if finished else stored()))
         if not has_study(directory.spec):
             trials = numbered_trials(directory, connection, finished=finished)
-            known = frozenset(directory.of_shard.first(directory.own_spec.trials))
+            known = frozenset(directory.shard.first(directory.own_spec.trials))
         books = Books(
             directory=directory,
             workload=workload,

@@ -114,10 +114,10 @@ def numbered_trials(
     """The trials of a sweep without a study, as a study would have them."""
     spec, draws, ended_of = directory.own_spec, draws_of(directory.spec), ended_trainings(judging_columns(connection))
     complete = {*complete_trials(connection, spec.replicates)}
-    n_begun = max(map(directory.of_shard.number, ended_of), default=-1) + 1
+    n_begun = max(map(directory.shard.number, ended_of), default=-1) + 1
     n_asked = spec.trials if finished and spec.seconds is None and not spec.ends_early else n_begun
     trials = []
-    for number in directory.of_shard.first(n_asked):
+    for number in directory.shard.first(n_asked):
         drawn, distributions = draws.draw(number)
         told, has_ended = ended_of.get(number, EndedTrainings()).told(spec), finished or number in complete
         trial = create_trial(
@@ -263,11 +263,12 @@ def _environments(books: Books) -> dict[str | None, int]:
 
 
 def _types(books: Books) -> str:
-    """Such as `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`."""
+    """Such as `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`: last bits depend on it."""
     n_by_type: Counter[str] = Counter()
     for name, n in _environments(books).items():
         if name is not None and name in books.directory.environments:
-            n_by_type[books.directory.environments[name].type_in_words] += n
+            versions = books.directory.environments[name].versions
+            n_by_type[f"{versions.get('machine', 'unknown')}, PyTorch {versions.get('torch', 'unknown')}"] += n
     return "; ".join(f"{n:,} on {machine}" for machine, n in n_by_type.most_common())
 
 

@@ -52,10 +52,10 @@ def sweep(whole: Path, tmp_path: Path) -> SweepDirectory:
 
 
 def test_each_row_names_the_type_of_machine_that_trained_it(sweep: SweepDirectory) -> None:
-    machines = Counter(sweep.machine_of(row["environment"]) for row in records(sweep))
+    machines = Counter(sweep.environment_of(row["environment"]).machine for row in records(sweep))
     assert set(machines) == {OLD, NEW}
     assert min(machines.values()) >= 2
-    assert sweep.machine_of(sweep.environment) == NEW
+    assert sweep.environment_of(sweep.environment).machine == NEW
     assert sweep.alike == set(sweep.environments)
 
 
@@ -63,7 +63,7 @@ def test_replays_go_to_machines_of_the_type_that_trained(
     sweep: SweepDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = [row["training_id"] for row in records(sweep)]
-    machine_of = {row["training_id"]: sweep.machine_of(row["environment"]) for row in records(sweep)}
+    machine_of = {row["training_id"]: sweep.environment_of(row["environment"]).machine for row in records(sweep)}
     monkeypatch.setattr("attnsweep.orchestrator.running.self_check.to_replay", lambda *_: every)
     fleet = Fleet(sweep, NEW, OLD)
     found = replay_some(sweep, WORKLOAD, fleet, lambda: False)

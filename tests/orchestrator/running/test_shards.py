@@ -12,7 +12,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study_storage import read_trials
-from attnsweep.orchestrator.storage.shards import Shard
+from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.training.resources import Resources
@@ -28,7 +28,7 @@ HERE = Resources(local=True)
 RANDOM = sweeps.small_sweep(trials=7, replicates=2)
 
 
-def _run(spec: Sweep, path: Path, shard: Shard | None = None) -> SweepDirectory:
+def _run(spec: Sweep, path: Path, shard: Shard = WHOLE) -> SweepDirectory:
     summary = run_sweep(spec, path, HERE, Console(quiet=True), shard=shard)
     assert summary.finished
     return summary.directory
@@ -79,7 +79,7 @@ def test_a_sampler_that_learns_is_told_its_own_trials_alone(tmp_path: Path) -> N
 
 
 def test_another_part_in_the_same_directory_and_more_drivers_than_trials_are_refused(home: Path) -> None:
-    for place, shard in (("two0", None), ("two0", Shard(1, 2)), ("s", Shard(7, 8))):
+    for place, shard in (("two0", WHOLE), ("two0", Shard(1, 2)), ("s", Shard(7, 8))):
         with refused("--shard", UserError):
             run_sweep(RANDOM, home / place, HERE, Console(quiet=True), shard=shard, or_resume=True)
     assert not (home / "s").exists()

@@ -11,6 +11,7 @@ from attnsweep.orchestrator.running.entry import check_same
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.running.warm_start import told_trials, warm_start
+from attnsweep.orchestrator.storage.shards import WHOLE
 from attnsweep.orchestrator.storage.sources import WARM_START
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.check_files import check_stored
@@ -138,7 +139,7 @@ def test_a_sweep_that_cannot_be_told_is_refused(earlier: Path, tmp_path: Path) -
     with refused("--warm-start", UserError):
         told(small_sweep("later"), tmp_path / "failed")
     with refused("--warm-start", UserError):
-        check_same(spec, None, None, [earlier], SweepDirectory.open(tmp_path / "running"))
+        check_same(spec, None, WHOLE, [earlier], SweepDirectory.open(tmp_path / "running"))
 
 
 @pytest.mark.parametrize("damage", ["gone", "another"])

@@ -89,7 +89,7 @@ def test_what_is_added_makes_a_sweep_unfinished_and_its_record_keeps_what_was_gi
     added = (Extension(trials=3), Extension(trials=1, replicates=2), Extension().retrying([(0, 2), (0, 1)]))
     directory.record_as(directory.but(extensions=added))
     found = SweepDirectory.open(path)
-    assert (found.finished, found.seconds_spent) == (False, 12.5)
+    assert (found.finished, found.progress.seconds) == (False, 12.5)
     assert (found.spec.trials, found.spec.replicates, found.stages, found.retried) == (5, 6, (4, 6), ({0: (1, 2)},))
     assert (found.given, found.given.sha256()) == (directory.given, found.spec_sha256)
     assert found.but(extensions=()).spec == found.given
@@ -100,4 +100,4 @@ def test_a_damaged_progress_is_none(tmp_path: Path) -> None:
     (tmp_path / "s" / PROGRESS.name).write_bytes(b"\xff")
     assert not directory.finished
     directory.record_run(finished=True, seconds=2.0)
-    assert (directory.finished, directory.seconds_spent) == (True, 2.0)
+    assert (directory.finished, directory.progress.seconds) == (True, 2.0)
