@@ -24,6 +24,7 @@ from harness import main
 from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
 
+from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.tasks import training_seed
@@ -95,9 +96,10 @@ def sweep(surface: Surface, trials: int, trainers: int, seed: int) -> Iterable[f
     with tempfile.TemporaryDirectory() as place:
         study = open_study(SweepDirectory.create(Path(place) / "s", spec, {}))
         while study.n_left:
-            for asked in [study.ask() for _ in range(study.n_to_draw(trainers, ()))]:
-                value = surface(*(share(name, float(asked.values[name])) for name in ENDS))  # type: ignore[arg-type]
-                study.tell(asked.trial, value)
+            for trial in [study.ask() for _ in range(study.n_to_draw(trainers, ()))]:
+                values = study.values(trial)
+                value = surface(*(share(name, float(values[name])) for name in ENDS))  # type: ignore[arg-type]
+                study.tell(trial, Told((value,), {}))
                 yield value
 
 

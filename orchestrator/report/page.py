@@ -27,7 +27,7 @@ from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_r
 from attnsweep.orchestrator.report.templating import page_templates
 from attnsweep.orchestrator.report.trials import as_script
 from attnsweep.orchestrator.storage.files import refuse_link, upload
-from attnsweep.orchestrator.storage.output_file import make_folder, refuse_special, writing_file
+from attnsweep.orchestrator.storage.output_file import make_folder, writing_file
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory, are_parts
 from attnsweep.search_spaces.measured import goal_of
@@ -95,7 +95,6 @@ def write_report(
         if len(directories) > 1:
             raise _no_out("a file name, because a report on several sweeps belongs into none of their directories")
         out = _own_file(place_of(directories[0]))
-    refuse_special(out)
     make_report(directories, outcome, bins).write(out)
     return out
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.running.study_storage import check_storage
+from attnsweep.orchestrator.running.study import check_storage
 from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.credentials import refuse_credentials
 from attnsweep.orchestrator.storage.environment import Environment
 from attnsweep.orchestrator.storage.place_names import PlaceName, as_argument
 from attnsweep.orchestrator.storage.shards import Shard
-from attnsweep.orchestrator.storage.stored_code import named_by_file_alone
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
@@ -39,7 +38,8 @@ def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
     refuse_credentials(spec)
     check_storage(spec)
     code = user_code_of(workload)
-    return spec if code is None else named_by_file_alone(spec, code)
+    # By the file's name alone: its folder need not exist any more after the run.
+    return spec if code is None else spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
 
 
 def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:

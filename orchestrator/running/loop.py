@@ -6,9 +6,9 @@ The loop runs in one thread, the only writer of study and ledger. Decisions that
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -43,7 +43,7 @@ from attnsweep.orchestrator.training.messages import (
 )
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows, joined
 from attnsweep.orchestrator.training.tasks import Shape
-from attnsweep.search_spaces.replication import most_wanted, n_wanted
+from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.workloads.engine.contract import Workload
 
 HAND_BACK_SECONDS = 3.5
@@ -57,45 +57,33 @@ _COMMIT_TRAININGS = 2048
 """This number of ended trainings is committed at once, so that their rows do not stay in memory."""
 
 
-Follower: TypeAlias = Callable[[Sequence[int], pa.Table | None], None]
+Follower: TypeAlias = Callable[[Sequence[int], pa.Table | None], object]
 """Called after a commit with the trials that have ended, whose values the study has, and with the new rows: `None` for
 trials of earlier runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a run has found of earlier runs: trainings, trials that the study lacked, and trainings drawn. All its
-    trials have `n_most` trainings at most."""
+class Found(NamedTuple):
+    """Trainings of earlier runs: in the ledger, drawn but not there, and of these in a checkpoint."""
 
     n_kept: int
-    n_told: int
     n_begun: int
     n_from_checkpoint: int
-    n_most: int
-
-    def in_words(self) -> str:
-        """One line; empty if there were no earlier runs."""
-        if not (self.n_kept or self.n_told or self.n_begun or self.n_from_checkpoint):
-            return ""
-        of_them = f", {self.n_from_checkpoint} of them from a checkpoint" if self.n_from_checkpoint else ""
-        left = f"up to {self.n_most - self.n_kept} trainings to train{of_them}"
-        return f"found {self.n_kept} trainings, reported {self.n_told} trials to Optuna, {left}"
 
 
 @dataclass
 class _UnderWay:
     machine: str
-    reached: Progress | Probed | None = None
+    reached: Progress | Probed = field(default_factory=lambda: Progress(0))
 
     def shown(self, order: PackOrder) -> PackUnderWay:
         return PackUnderWay(
             pack=order.pack,
             n_trainings=len(order.tasks),
-            step=self.reached.step if self.reached else 0,
+            step=self.reached.step,
             n_steps=order.tasks[0].training.parameters.n_steps,
-            n_running=self.reached.n_running if self.reached else None,
-            where=self.reached.where if self.reached else "",
-            metric=self.reached.metric if self.reached else None,
+            n_running=self.reached.n_running,
+            where=self.reached.where,
+            metric=self.reached.metric,
         )
 
 
@@ -120,10 +108,10 @@ class SweepLoop:
         *,
         pack_size: int | None,
         max_failures: int | None = None,
-        followers: tuple[Follower, ...],
+        follower: Follower = lambda *_: None,
     ) -> None:
         self.directory, self._workload = directory, workload
-        self._study, self._writer, self._pool, self._followers = study, writer, pool, followers
+        self._study, self._writer, self._pool, self._follower = study, writer, pool, follower
         self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
         self._sizers: dict[tuple[str, Shape], PackSizer] = {}
         self._pack_size = pack_size
@@ -138,16 +126,15 @@ class SweepLoop:
 
     def resume(self, rows: pa.Table) -> Found:
         """Continues from the ledger's rows, or begins the sweep if there are none."""
-        self._pruning.begin(rows)
+        self._pruning.close(rows["trial"].unique().to_pylist())
         checkpoints = self._checkpoints.load()
         trained = {trial for saved in checkpoints for trial, _ in saved.lanes}
-        self._inform(self._trials.restore(rows, trained))
+        self._follower(self._trials.restore(rows, trained), None)
         n_begun = len(self._plan.backlog)
         environments = self.directory.alike or {None}
         n_from_checkpoint, dropped = self._plan.restore(checkpoints, environments)
         self._do(dropped)
-        n_most = self.directory.own_spec.trials * most_wanted(self.directory.spec.replicates)
-        return Found(rows.num_rows, self._trials.n_told, n_begun, n_from_checkpoint, n_most)
+        return Found(rows.num_rows, n_begun, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Trains until the budget is spent or `should_stop`, asked about twice a second; then packs are handed back.
@@ -251,10 +238,7 @@ class SweepLoop:
         return self._environments[machine]
 
     def _sizer(self, machine: str, shape: Shape) -> PackSizer:
-        sizer = self._sizers.get((machine, shape))
-        if sizer is None:
-            sizer = self._sizers[machine, shape] = PackSizer(self._pack_size)
-        return sizer
+        return self._sizers.setdefault((machine, shape), PackSizer(self._pack_size))
 
     def _sizer_of(self, order: PackOrder) -> PackSizer:
         return self._sizer(self._under_way[order.pack].machine, order.shape)
@@ -335,8 +319,4 @@ class SweepLoop:
         for pack in packs:
             self._checkpoints.remove(pack)
             self._plan.got_further(pack)
-        self._inform(self._trials.count(rows.trainings), rows.trainings)
-
-    def _inform(self, trials: Sequence[int], trainings: pa.Table | None = None) -> None:
-        for follower in self._followers:
-            follower(trials, trainings)
+        self._follower(self._trials.count(rows.trainings), rows.trainings)

@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,31 +35,14 @@ _MOST_WEIGHTS = 1_000_000
 """The largest modules whose loss is computed here, in weights, because larger ones may take long."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Up to 64 random trials of a sweep that fits its workload, one training each, drawn uniformly by any sampler.
-
-    Attributes:
-        shapes: The trainings, by shape.
-    """
-
-    spec: Sweep
-    workload: Workload[Any]
-    shapes: tuple[tuple[Training[Any], ...], ...]
-
-    @classmethod
-    def of(cls, spec: Sweep, workload: Workload[Any]) -> Self:
-        """Draws a sample of a sweep's trials at random.
-
-        Raises:
-            SpecError: If the workload refuses every drawn training.
-        """
-        drawn = sorted(drawn_parameters(spec, workload.parameters, _N_SAMPLED_TRIALS)[: spec.trials], key=_shape)
-        shapes = (
-            tuple(Training(parameters, training_seed(spec.seed, trial, 0)) for trial, parameters in enumerate(group))
-            for _, group in groupby(drawn, key=_shape)
-        )
-        return cls(spec, workload, tuple(shapes))
+def sampled(spec: Sweep, workload: Workload[Any]) -> list[list[Training[Any]]]:
+    """Trainings by shape, of up to 64 trials that are drawn uniformly, whatever the sampler. Raises SpecError if the
+    workload refuses every one."""
+    drawn = sorted(drawn_parameters(spec, workload.parameters, _N_SAMPLED_TRIALS)[: spec.trials], key=_shape)
+    return [
+        [Training(parameters, training_seed(spec.seed, trial, 0)) for trial, parameters in enumerate(group)]
+        for _, group in groupby(drawn, key=_shape)
+    ]
 
 
 def _shape(parameters: TrainingParameters) -> str:
@@ -69,17 +51,17 @@ def _shape(parameters: TrainingParameters) -> str:
 
 def check_new(spec: Sweep, workload: Workload[Any]) -> None:
     """As `check_starts`; also refuses `stop_when` on a metric that the workload does not measure."""
-    sample, conditions = Sample.of(spec, workload), set[str]()
-    for training, *_ in sample.shapes:
+    conditions = set[str]()
+    for training, *_ in sampled(spec, workload):
         stop_when = training.parameters.stop_when
         if stop_when is not None and stop_when not in conditions:
             conditions.add(stop_when)
             with training_settings(), users_code(f"{spec.workload}: measure", "metrics by name", "correct it"):
                 Pack(workload, [training]).advance(1, n_probes=1)
-    check_starts(sample)
+    check_starts(spec, workload)
 
 
-def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
+def check_starts(spec: Sweep, workload: Workload[Any]) -> None:
     """Looks at a few trainings of each shape until the time is up, and at a few in any case. An error of the workload's
     code is left to the trainings, whose rows will contain it, unless no training can begin.
 
@@ -88,12 +70,13 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
             second time.
         UserError: If the workload's code raises in all trainings.
     """
-    until, has_begun = time.monotonic() + seconds, False
+    until, has_begun = time.monotonic() + _START_SECONDS, False
+    shapes = sampled(spec, workload)
     with training_settings():
         # The largest first: what differs within a shape is seen in time.
-        for trainings in sorted(sample.shapes, key=len, reverse=True):
+        for trainings in sorted(shapes, key=len, reverse=True):
             try:
-                _start(sample, trainings, until)
+                _start(spec, workload, trainings, until)
             except (UserError, *STOPS):
                 raise
             except BaseException:  # noqa: BLE001  # The trainings' rows will contain it.
@@ -102,14 +85,14 @@ def check_starts(sample: Sample, seconds: float = _START_SECONDS) -> None:
             if time.monotonic() > until:
                 break
         if not has_begun:
-            _check_one_begins(sample)
+            _check_one_begins(workload, shapes, spec.workload)
 
 
-def _check_one_begins(sample: Sample) -> None:
+def _check_one_begins(workload: Workload[Any], shapes: Sequence[Sequence[Training[Any]]], name: str) -> None:
     raised: BaseException | None = None
-    for training in chain.from_iterable(sample.shapes):
+    for training in chain.from_iterable(shapes):
         try:
-            _rehearse(sample.workload, [training])
+            _rehearse(workload, [training])
         except STOPS:
             raise
         except MemoryError:  # A trainer may have more.
@@ -118,19 +101,18 @@ def _check_one_begins(sample: Sample) -> None:
             raised = error
         else:
             return
-    with users_code(sample.spec.workload, "a training that can begin", "correct it"):
+    with users_code(name, "a training that can begin", "correct it"):
         assert raised is not None
         raise raised
 
 
-def _start(sample: Sample, trainings: Sequence[Training[Any]], until: float) -> None:
-    workload = sample.workload
+def _start(spec: Sweep, workload: Workload[Any], trainings: Sequence[Training[Any]], until: float) -> None:
     # A lone module is compared with itself, built again.
     others = trainings[1:] or trainings
     _compute(workload, trainings[:1])
     if user_code_of(workload) is not None:
         _rehearse(workload, trainings[:_REHEARSED])
-        other_seed = Training(trainings[0].parameters, training_seed(sample.spec.seed, 0, 1))
+        other_seed = Training(trainings[0].parameters, training_seed(spec.seed, 0, 1))
         _compare(workload, [*trainings, other_seed])
     for first in range(0, len(others), _SIDE_BY_SIDE):
         check_alike(workload, Lanes([trainings[0], *others[first : first + _SIDE_BY_SIDE]], torch.device("cpu")))

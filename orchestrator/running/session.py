@@ -26,7 +26,7 @@ from attnsweep.orchestrator.running.entry import (
     stored_copy,
 )
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
+from attnsweep.orchestrator.running.preflight import check_new, check_starts
 from attnsweep.orchestrator.running.progress import ProgressDisplay
 from attnsweep.orchestrator.running.self_check import replay_some
 from attnsweep.orchestrator.running.signals import StopOnSignal
@@ -53,6 +53,7 @@ from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pools import StartPool, open_resources
 from attnsweep.orchestrator.training.resources import Resources
+from attnsweep.search_spaces.replication import most_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
@@ -64,8 +65,7 @@ _THIS_MACHINE = Resources()
 PREDECESSOR_SECONDS = 330.0
 """How long a sweep in an object store can look taken after its driver was killed, with a margin."""
 _LOOK_SECONDS = 5.0
-SHOW_SECONDS_PER_TRAINER = 2.5e-4
-"""Seconds per trainer between two displays: counting thousands of packs takes milliseconds."""
+_SHOW_SECONDS = 0.25
 
 
 def run_sweep(
@@ -200,7 +200,7 @@ def resume_sweep(
         if not accept_drift:
             check_drift(stored, environment)
         check_unchanged(directory, pinned(workload, directory.spec))
-        check_starts(Sample.of(directory.spec, workload))
+        check_starts(directory.spec, workload)
         with open_resources(resources) as start_pool:
             return _train(run, stored, directory, workload, writer, rows, start_pool)
 
@@ -305,7 +305,7 @@ def _train(
                 pool,
                 pack_size=run.resources.pack_size,
                 max_failures=run.resources.max_failures,
-                followers=(display.committed,),
+                follower=display.committed,
             )
             opened.callback(end)
             # MLflow's process goes on as long as `progress.json` does, and is waited for last: while it logs, Ray shuts
@@ -316,15 +316,18 @@ def _train(
                 at_last.callback(lambda: following.close(seconds_to_end()))
             opened.enter_context(stop)
             opened.enter_context(display)
-            if words := loop.resume(rows).in_words():
-                run.say(words)
+            found = loop.resume(rows)
+            if any(found):
+                left = directory.own_spec.trials * most_wanted(directory.spec.replicates) - found.n_kept
+                begun = f"{found.n_from_checkpoint} of them from a checkpoint"
+                run.say(f"found {found.n_kept} trainings, up to {left} trainings to train, {begun}")
             looked = 0.0
 
             def should_stop() -> bool:
                 nonlocal looked
                 for notice in pool.notices():
                     run.say(notice)
-                if time.monotonic() - looked > SHOW_SECONDS_PER_TRAINER * pool.n_trainers:
+                if time.monotonic() - looked > _SHOW_SECONDS:
                     waiting_for, packs = pool.waiting_for, loop.under_way()
                     display.heartbeat(waiting_for, packs)
                     doing = f"waiting for {waiting_for}" if waiting_for else "training"

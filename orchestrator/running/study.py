@@ -1,17 +1,26 @@
+"""The study: draws trials and is told their values. Samplers that learn keep an Optuna study, in its journal file or in
+a database that the sweep names."""
+
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from copy import copy
+from pathlib import Path
+from typing import Any
 
 import optuna
 import pyarrow.compute as pc
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, get_storage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.trial import Told
-from attnsweep.orchestrator.running.study_storage import has_study, open_storage, readable, unusable
 from attnsweep.orchestrator.running.warm_start import drawn_in, told_trials
+from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.errors import StoreError
-from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.storage.files import naming, refuse_link, regular_file, upload
+from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.numbered_draws import draws_of
@@ -26,17 +35,12 @@ from attnsweep.search_spaces.suggestion import (
     undrawn,
     values_of,
 )
-from attnsweep.search_spaces.sweep import LEARN_NOTHING
-from attnsweep.workloads.errors import UserError
+from attnsweep.search_spaces.sweep import LEARN_NOTHING, Sweep
+from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
-_PRUNED = "pruned_step"
-
-
-@dataclass(frozen=True)
-class Configuration:
-    trial: int
-    values: Mapping[str, Scalar]
+PRUNED_STEP = "pruned_step"
+"""The attribute of a trial in which the study keeps the step at which the pruner ended it."""
 
 
 class Study:
@@ -70,13 +74,14 @@ class Study:
         self.n_asked = max(map(self._shard.number, known), default=-1) + 1
         yield from self._shard.first(self.n_asked)
 
-    def ask(self) -> Configuration:
+    def ask(self) -> int:
+        """Draws the next trial."""
         self.n_asked += 1
-        return self.configuration(self._shard.trial(self.n_asked - 1))
+        return self._shard.trial(self.n_asked - 1)
 
-    def configuration(self, trial: int) -> Configuration:
+    def values(self, trial: int) -> Mapping[str, Scalar]:
         assert self._draws is not None
-        return Configuration(trial, values_of(self._spec, self._draws.draw(trial)[0]))
+        return values_of(self._spec, self._draws.draw(trial)[0])
 
     def is_told(self, trial: int) -> bool:
         """Whether a trial's result need not be told, because it was or because nothing is stored."""
@@ -89,8 +94,8 @@ class Study:
         if not self.is_told(trial):
             self.tell(trial, None)
 
-    def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        """Ends a trial; `told` is `None` if all its trainings failed, a number if there is one objective."""
+    def tell(self, trial: int, told: Told | None, n_judged: int = 1) -> None:
+        """Ends a trial; `told` is `None` if all its trainings failed."""
 
     def tell_pruned(self, trial: int) -> None:
         """Ends a trial as pruned. As in Optuna, its final value is the last one that was reported while it ran."""
@@ -123,15 +128,14 @@ class OptunaStudy(Study):
         earlier = told_trials(directory)
         self._study.add_trials(earlier)
         self._n_earlier = len(earlier)
-        with readable(directory):
-            self._storage, self._journal = open_storage(directory)
+        with _readable(directory):
+            self._storage, self._journal = _open_storage(directory)
             stored = optuna.create_study(
                 storage=self._storage, study_name=directory.sweep, directions=directions, load_if_exists=True
             )
             self._id = self._storage.get_study_id_from_name(directory.sweep)
             for trial in stored.get_trials(deepcopy=False):
                 self._remember(trial)
-        self._hold(True)
 
     def n_to_draw(self, n_trainers: int, still_open: Iterable[int]) -> int:
         """A sampler that learns draws a group once all trials before it have ended, in whatever order they did."""
@@ -157,28 +161,27 @@ class OptunaStudy(Study):
                 self.ask()
             yield trial
 
-    def ask(self) -> Configuration:
+    def ask(self) -> int:
         trial = self._shard.trial(self.n_asked)
         self._study.sampler = Given(self._draws.draw(trial)[0]) if self._draws else make_sampler(self._spec, trial)
-        asked = self._study.ask()
-        values = suggest(self._spec, asked)
+        suggest(self._spec, self._study.ask())
         # `Study.ask` on the storage would write an entry for each parameter, and a kill leave a half-drawn trial.
         self._store(self.n_asked)
         self.n_asked += 1
-        return Configuration(trial, values)
+        return trial
 
-    def configuration(self, trial: int) -> Configuration:
-        return Configuration(trial, values_of(self._spec, self._trial(trial).params))
+    def values(self, trial: int) -> Mapping[str, Scalar]:
+        return values_of(self._spec, self._trial(trial).params)
 
     def is_told(self, trial: int) -> bool:
         return self._shard.number(trial) < self.n_asked and self._trial(trial).state.is_finished()
 
-    def tell(self, trial: int, told: Told | float | None, n_judged: int | None = None) -> None:
-        values, excess = told if isinstance(told, Told) else (None if told is None else (told,), {})
+    def tell(self, trial: int, told: Told | None, n_judged: int = 1) -> None:
+        values, excess = told or (None, {})
         for storage, trial_id in self._both(trial):
             for name, violation in excess.items():
                 storage.set_trial_system_attr(trial_id, constraint_attribute(name), violation)
-            if self._spec.sampler == "boundary" and values is not None and n_judged is not None:
+            if self._spec.sampler == "boundary" and values is not None:
                 storage.set_trial_user_attr(trial_id, N_JUDGED, n_judged)
             storage.set_trial_state_values(trial_id, TrialState.FAIL if values is None else TrialState.COMPLETE, values)
 
@@ -200,7 +203,7 @@ class OptunaStudy(Study):
         if ends and trial not in self.pruned:
             self.pruned[trial] = step
             for each, its_id in self._both(trial):
-                each.set_trial_user_attr(its_id, _PRUNED, step)
+                each.set_trial_user_attr(its_id, PRUNED_STEP, step)
         for name in self._trial(trial).system_attrs.keys() - before.system_attrs.keys():
             storage.set_trial_system_attr(trial_id, name, self._trial(trial).system_attrs[name])
         storage.set_trial_intermediate_value(trial_id, step, value)
@@ -218,22 +221,16 @@ class OptunaStudy(Study):
         stored = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
         return [(self._memory, self._n_earlier + number), (self._storage, stored)]
 
-    def _hold(self, holds: bool) -> None:
-        if self._journal is not None:
-            self._journal.holds = holds
-
     def _remember(self, trial: FrozenTrial) -> None:
         if undrawn(self._spec, trial.params):
             raise _meddled(self._directory)
         self._memory.create_new_trial(0, trial)
-        if (step := pruned_at(trial)) is not None:
+        if (step := trial.user_attrs.get(PRUNED_STEP)) is not None:
             self.pruned[self._shard.trial(self.n_asked)] = step
         self.n_asked += 1
 
     def _store(self, number: int) -> None:
-        self._hold(False)
         stored = self._storage.create_new_trial(self._id, self._memory.get_trial(self._n_earlier + number))
-        self._hold(True)
         if self._storage.get_trial_number_from_id(stored) != number:
             raise _meddled(self._directory)
 
@@ -245,7 +242,7 @@ class OptunaStudy(Study):
         for row in rows:
             drawn = drawn_in(self._spec, parameters.recorded(row).values())
             known, pruned = distributions_of(self._spec, drawn), row.get("pruned_step")
-            attributes = {} if pruned is None else {_PRUNED: pruned}
+            attributes = {} if pruned is None else {PRUNED_STEP: pruned}
             found[row["trial"]] = create_trial(
                 state=TrialState.RUNNING, params=drawn, distributions=known, user_attrs=attributes
             )
@@ -256,10 +253,128 @@ def open_study(directory: SweepDirectory) -> Study:
     return OptunaStudy(directory) if has_study(directory.spec) else Study(directory)
 
 
-def pruned_at(trial: FrozenTrial) -> int | None:
-    step: int | None = trial.user_attrs.get(_PRUNED)
-    return step
+def has_study(spec: Sweep) -> bool:
+    """Whether a sweep needs or names an Optuna study; without one, a trial is a function of its number."""
+    return spec.sampler not in LEARN_NOTHING or spec.pruner is not None or spec.storage is not None
 
 
 def _meddled(directory: SweepDirectory) -> UserError:
-    return unusable(directory, "a study to which another program has added a trial", StoreError)
+    return _unusable(directory, "a study to which another program has added a trial", StoreError)
+
+
+class Journal(JournalFileBackend):
+    """Optuna's journal file. What trials are told waits for the next new trial or `save`, which also uploads the file.
+
+    Only the holder of the sweep's lock may open it.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._path = refuse_link(place.absolute() / STUDY_FILE)
+        self._held: list[dict[str, Any]] = []
+        with naming(self._path):
+            _mend(self._path)
+            super().__init__(str(self._path))
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        self._held += logs
+        if any("trial_id" not in log for log in logs):  # a new study or trial, which Optuna reads back
+            self._write()
+
+    def save(self) -> None:
+        self._write()
+        upload(self._path)
+
+    def _write(self) -> None:
+        held, self._held = self._held, []  # after a write that failed, nothing is repeated
+        if held:
+            with naming(self._path):
+                super().append_logs(held)
+
+
+def _mend(path: Path) -> None:
+    """Removes what a killed process leaves: Optuna's lock, for which the next one would wait 30 s, and an incomplete
+    last line, to which Optuna would append the next one."""
+    for left in path.parent.glob(f"{path.name}.lock*"):
+        left.unlink()
+    content = regular_file(path).read_bytes() if path.exists() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def _open_storage(directory: SweepDirectory) -> tuple[BaseStorage, Journal | None]:
+    """For writing; a database has no journal."""
+    if directory.spec.storage:
+        _check_database(directory.spec.storage)
+        return get_storage(directory.spec.storage), None
+    journal = Journal(directory.place)
+    return JournalStorage(journal), journal
+
+
+def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
+    """A study's trials, by the sweep's numbers. Writes nothing; raises UserError."""
+    with _readable(directory):
+        if directory.spec.storage:
+            _check_database(directory.spec.storage)
+            storage: BaseStorage = RDBStorage(directory.spec.storage, skip_table_creation=True)
+        elif (directory.place / STUDY_FILE).exists():
+            storage = JournalStorage(JournalFileBackend(str(regular_file(directory.place.absolute() / STUDY_FILE))))
+        else:
+            raise FileNotFoundError("the file does not exist")
+        trials = storage.get_all_trials(storage.get_study_id_from_name(directory.sweep), deepcopy=False)
+    trials = [copy(trial) for trial in trials]
+    for trial in trials:
+        trial.number = directory.shard.trial(trial.number)
+    return trials
+
+
+@contextmanager
+def _readable(directory: SweepDirectory) -> Iterator[None]:
+    """Any error of Optuna or its database becomes a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # each storage library raises its own kinds
+        raise _unusable(directory, f"an Optuna study that cannot be read: {_in_words(error)}") from error
+
+
+def _unusable(directory: SweepDirectory, given: str, kind: type[UserError] = UserError) -> UserError:
+    subject, fix = f"{directory.place}/{STUDY_FILE}", "without the file, `resume` writes it again from the ledger"
+    if directory.spec.storage:
+        subject, fix = "the study", "check the study's database, or restore it from a copy"
+    return kind(subject, given=given, expected="the study as attnsweep wrote it", fix=fix)
+
+
+def check_storage(spec: Sweep) -> None:
+    """Opens the database that the sweep names, if any, before anything is written; raises SpecError."""
+    if spec.storage is None:
+        return
+    try:
+        database = _file_of(spec.storage)
+        if database is None or database.is_absolute():
+            get_storage(spec.storage)
+            return
+        fix = f"set storage=sqlite:///{database.absolute()}"
+    except Exception as error:  # noqa: BLE001  # each storage library raises its own kinds
+        fix = f"check the URL, or leave out the field storage; the error is {_in_words(error)}"
+    # The sweep may be continued from another folder.
+    expected = "the URL of an Optuna storage that can be opened, for SQLite with an absolute path"
+    raise SpecError("storage", given=without_credentials(spec.storage), expected=expected, fix=fix)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: " + without_credentials(str(error)).partition("\n")[0]
+
+
+def _check_database(storage: str) -> None:
+    """Opening an SQLite database that does not exist would create it."""
+    if (database := _file_of(storage)) is not None and not database.exists():
+        raise FileNotFoundError(f"the database {database.absolute()} of the sweep's field `storage` does not exist")
+
+
+def _file_of(storage: str) -> Path | None:
+    """`None` for anything but SQLite."""
+    from sqlalchemy import make_url  # its import takes 0.15 s
+
+    url = make_url(storage)
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Ending, complete_among, ended_in_turn, ended_trainings
 from attnsweep.orchestrator.running.plan import Backlog
-from attnsweep.orchestrator.running.study import Configuration, Study
+from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.messages import PackOrder, Probed, Trained
 from attnsweep.orchestrator.training.tasks import tasks_of
+from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.measured import objective_value, read_constraints
 from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
@@ -26,7 +27,8 @@ from attnsweep.workloads.errors import SpecError
 class _Tally:
     """The trainings of one trial that have ended, and how many were queued."""
 
-    configuration: Configuration
+    trial: int
+    values: Mapping[str, Scalar]
     ended: EndedTrainings = field(default_factory=EndedTrainings)
     is_told: bool = False
     n_queued: int = 0
@@ -64,12 +66,10 @@ class OpenTrials:
     """Decides which trainings each trial still needs, and reports the values of complete trials.
 
     Attributes:
-        n_told: Number of trials that this run has reported.
         early_end: Whether no further trial shall be drawn.
     """
 
     def __init__(self, directory: SweepDirectory, workload: Workload[Any], study: Study, backlog: Backlog) -> None:
-        self.n_told = 0
         self._directory = directory
         self._workload = workload
         self._study = study
@@ -90,8 +90,8 @@ class OpenTrials:
         ended = []
         for trial in self._study.restored(known, self._workload.parameters):
             if trial not in settled:
-                configuration, is_told = self._study.configuration(trial), self._study.is_told(trial)
-                if self._open(_Tally(configuration, ended_of.get(trial, EndedTrainings()), is_told)):
+                trainings, is_told = ended_of.get(trial, EndedTrainings()), self._study.is_told(trial)
+                if self._open(_Tally(trial, self._study.values(trial), trainings, is_told)):
                     ended.append(trial)
         return ended
 
@@ -100,7 +100,8 @@ class OpenTrials:
         return self._tallies.keys()
 
     def ask(self) -> None:
-        self._open(_Tally(self._study.ask()))
+        trial = self._study.ask()
+        self._open(_Tally(trial, self._study.values(trial)))
 
     def count(self, rows: pa.Table) -> list[int]:
         """Counts committed rows and queues what their trials still need. Returns the trials that have ended."""
@@ -110,14 +111,13 @@ class OpenTrials:
         return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
-        trial = tally.configuration.trial
-        self._tallies[trial] = tally
+        self._tallies[tally.trial] = tally
         try:
             return self._queue_or_tell(tally)
         except SpecError as error:
             # The workload refuses this combination of parameters.
-            del self._tallies[trial]
-            self._study.refuse(trial, str(error))
+            del self._tallies[tally.trial]
+            self._study.refuse(tally.trial, str(error))
             return False
 
     def _queue_or_tell(self, tally: _Tally) -> bool:
@@ -125,7 +125,7 @@ class OpenTrials:
         missing = [
             replicate for replicate in range(tally.n_queued, wanted) if replicate not in tally.ended.by_replicate
         ]
-        trial, values = tally.configuration.trial, tally.configuration.values
+        trial, values = tally.trial, tally.values
         if missing:
             self._directory.spec.completed(values)
             self._backlog.add(tasks_of(self._directory, self._workload.parameters, trial, values, missing))
@@ -138,7 +138,6 @@ class OpenTrials:
                 self._study.tell_pruned(trial)
             else:
                 self._study.tell(trial, tally.ended.told(self._directory.spec), len(tally.ended.judged))
-            self.n_told += 1
         self.early_end.count(trial, tally.ended)
         return True
 
@@ -158,11 +157,6 @@ class Pruning:
         self._study = study
         self._reached: dict[int, dict[int, dict[int, Ending]]] = defaultdict(lambda: defaultdict(dict))
         self._closed: set[int] = set()
-
-    def begin(self, rows: pa.Table) -> None:
-        """Takes trials of an earlier run that have a row out of further pruning."""
-        if self._is_on:
-            self.close(rows["trial"].unique().to_pylist())
 
     def prepared(self, order: PackOrder) -> PackOrder:
         """With a pruner, tells the trainer which trials have been pruned, and to wait at each probe."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from attnsweep.orchestrator.analysis.verdict import Verdict, read_verdict
 from attnsweep.orchestrator.analysis.verdict_rows import layer_number, no_metric, quantities
 from attnsweep.orchestrator.report.verdict_page import write_verdict
-from attnsweep.orchestrator.running.preflight import Sample
+from attnsweep.orchestrator.running.preflight import sampled
 from attnsweep.orchestrator.running.session import PREDECESSOR_SECONDS, resume_sweep, run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.annotation import Annotation
@@ -118,7 +118,7 @@ def check_claim(claim: Claim) -> None:
     if not metrics:
         return
     # Only a training's measurements tell which metrics the workload has.
-    ((training, *_), *_) = Sample.of(claim.sweep(), workload).shapes
+    ((training, *_), *_) = sampled(claim.sweep(), workload)
     pack = Pack(workload, [training])
     with training_settings(), users_code(f"{claim.workload}: measure", "metrics by name", "correct it"):
         pack.advance(1, n_probes=1)

@@ -145,11 +145,9 @@ def _value(spec: Sweep, name: str, dimension: Varied, has: Mapping[str, Scalar])
         return fitting[0]
     value = has[name]
     if isinstance(dimension, Categorical):
-        if value not in dimension.choices:
-            choices = ", ".join(map(repr, dimension.choices))
-            raise _MisfitError(f"the value {name}={value!r}, while the new sweep's choices are {choices}")
-        return next(choice for choice in dimension.choices if choice == value)
-    if not isinstance(value, int | float) or not dimension.low <= value <= dimension.high:
-        allowed = f"{dimension.low:g} to {dimension.high:g}"
-        raise _MisfitError(f"the value {name}={value!r}, while the new sweep's range is {allowed}")
+        fits = value in dimension.choices
+    else:
+        fits = isinstance(value, int | float) and dimension.low <= value <= dimension.high
+    if not fits:
+        raise _MisfitError(f"the value {name}={value!r}, which the new sweep could not draw")
     return value

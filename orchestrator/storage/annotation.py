@@ -10,9 +10,7 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:  # it imports pydantic, which would slow down the command line
     from attnsweep.search_spaces.claim import Claim
 
-_NAME = re.compile(r"(?!mlflow\.|attnsweep\.)[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_MOST_CHARACTERS = 5000
-"""The maximum length of a tag's value, which MLflow sets."""
+_TAG = re.compile(r"(?!mlflow\.|attnsweep\.)(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,99})=(?P<value>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -24,24 +22,14 @@ class Annotation:
     keep_weights: tuple[int, ...] = ()
     claim: "Claim | None" = None
 
-    def __post_init__(self) -> None:
-        for name in self.tags:
-            if not _NAME.fullmatch(name):
-                expected = "a name of letters, digits, _ . and - that does not begin with `mlflow.` or `attnsweep.`"
-                raise UserError("--tag", given=name, expected=expected, fix="write for example --tag paper=figure-4")
-        for subject, text in [("--note", self.note), *(("--tag", text) for text in self.tags.values())]:
-            if len(text) > _MOST_CHARACTERS:
-                fix = "shorten the text, or put the text in a file and give the file's path"
-                raise UserError(subject, given=text, expected=f"at most {_MOST_CHARACTERS} characters", fix=fix)
-
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:
     """Raises UserError if a text is no NAME=VALUE, or a name is given twice."""
     tags: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or name in tags:
-            fix = "write for example --tag paper=figure-4"
-            raise UserError("--tag", given=text, expected="NAME=VALUE, with each name once", fix=fix)
-        tags[name] = value
+        tag = _TAG.fullmatch(text)
+        if tag is None or tag["name"] in tags:
+            expected = "NAME=VALUE, each NAME once, of letters, digits, _ . and -, not mlflow.* or attnsweep.*"
+            raise UserError("--tag", given=text, expected=expected, fix="write for example --tag paper=figure-4")
+        tags[tag["name"]] = tag["value"]
     return tags

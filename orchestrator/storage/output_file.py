@@ -21,7 +21,7 @@ def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
 
     If `out` is a link, the link itself is replaced. Its target, which may be a stranger's file, stays unchanged.
     """
-    refuse_special(out, flag)
+    check_output(out, flag)
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
     with refusing(out, flag), naming(out):
         try:
@@ -49,28 +49,16 @@ def writing_folder(out: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def check_output(out: Path) -> None:
+def check_output(out: Path, flag: str = "--out") -> None:
     """Refuses what `writing_file` could not write, before long work whose result would be lost. Writes nothing."""
-    refuse_special(out)
-    if not out.parent.is_dir():
-        raise unwritable(out, "--out", f"the folder {out.parent} does not exist")
-    if not os.access(out.parent, os.W_OK):
-        raise unwritable(out, "--out", f"the folder {out.parent} is not writable for you")
-
-
-def refuse_special(out: Path, flag: str = "--out") -> None:
-    """Refuses anything but a regular file, or a valid name of none yet.
-
-    Replacing `/dev/null` by a file, for example, would break the machine.
-    """
     try:
-        mode = out.stat().st_mode
-    except FileNotFoundError:
-        return
+        # Replacing `/dev/null` by a file, for example, would break the machine.
+        if out.exists() and not stat.S_ISREG(out.stat().st_mode):
+            raise unwritable(out, flag, "this path is a folder, a device or a pipe")
+        if not os.access(out.parent.resolve(strict=True), os.W_OK):
+            raise unwritable(out, flag, f"the folder {out.parent} is not writable for you")
     except (OSError, ValueError) as error:
         raise unwritable(out, flag, getattr(error, "strerror", None) or str(error)) from error
-    if not stat.S_ISREG(mode):
-        raise unwritable(out, flag, "this path is a folder, a device or a pipe")
 
 
 def make_folder(folder: Path, flag: str) -> None:

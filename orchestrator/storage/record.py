@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.files import is_damage, read_text, write_text
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.search_spaces.sweep import sha256_of
@@ -65,14 +64,8 @@ class RecordFile(Generic[R]):
             return self.parse(read_text(place / self.name))
         return None
 
-    def write(self, place: Path, record: R) -> None:
-        """Replaces the record, durably."""
-        write_text(place, self.name, self.text(record))
-
-    def write_passing(self, place: Path, record: R) -> None:
-        """Replaces a record that no result depends on. If the disk or store fails, nothing is raised."""
-        with suppress(OSError, StoreError):
-            write_text(place, self.name, self.text(record), durable=False)
+    def write(self, place: Path, record: R, *, durable: bool = True) -> None:
+        write_text(place, self.name, self.text(record), durable=durable)
 
     def text(self, record: R) -> str:
         content = record.model_dump(mode="json", by_alias=True)

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
+from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.record import Record, RecordFile
 
 _WRITE_SECONDS = 3.0
@@ -155,7 +157,9 @@ class Beacon:
         """Takes the arguments of `Progress`."""
         if time.monotonic() >= self._next:
             now = {"at": datetime.now(UTC), "doing": doing, "n_asked": n_asked, "packs": tuple(packs)}
-            PROGRESS.write_passing(self._place, self._before.model_copy(update=now | {"seconds_left": seconds_left}))
+            with suppress(OSError, StoreError):
+                progress = self._before.model_copy(update=now | {"seconds_left": seconds_left})
+                PROGRESS.write(self._place, progress, durable=False)
             # Counted from the end of the write, so that writes to a slow store stay rare.
             self._next = time.monotonic() + _WRITE_SECONDS
 

@@ -16,14 +16,10 @@ from attnsweep.workloads.errors import UserError
 TRIALS_APART = 1_000_000
 """Offset between the trial numbers of two sweeps that are read as one: rows of `curves` and `heads` name their training
 by trial and replicate, not by sweep."""
-_MOST_SWEEPS = 2**31 // TRIALS_APART  # trial numbers have 32 bits
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
     """Refuses sweeps that, read as one, would give two trials the same number. The last one may have any numbers."""
-    if len(places) > _MOST_SWEEPS:
-        expected = f"at most {_MOST_SWEEPS} sweeps at a time"
-        raise UserError("DIR...", given=f"{len(places)} sweeps", expected=expected, fix="give fewer sweeps")
     for place, last in zip(places[:-1], last_trials, strict=False):
         if last >= TRIALS_APART:
             given = f"trial {last}: read together, a trial of the next sweep would get the same number"

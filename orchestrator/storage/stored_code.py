@@ -66,11 +66,6 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
     return read_user_code(file)
 
 
-def named_by_file_alone(spec: Sweep, code: UserCode) -> Sweep:
-    """Shortens the workload's path to the file's name: the folder need not exist any more after the run."""
-    return spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
-
-
 def edited_since(directory: SweepDirectory) -> str:
     """Says which of the user's files have changed since the sweep stored them; empty if none has."""
     folder = directory.provenance.get("code_folder")

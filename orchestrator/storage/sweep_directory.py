@@ -104,17 +104,16 @@ class SweepDirectory(Record):
         return (place_of(where, "--dir") / SWEEP_FILE).is_file()
 
     @staticmethod
-    def check_new(where: PlaceName, subject: str = "--dir") -> None:
+    def check_new(where: PlaceName) -> None:
         """Raises UserError if the directory holds anything or cannot be written. Writes nothing."""
-        place = place_of(where, subject)
+        place = place_of(where, "--dir")
         if SweepDirectory.is_there(place):
-            resume = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
-            fix = resume if subject == "--dir" else "choose another directory"
-            raise UserError(subject, given=name_of(place), expected="a directory that contains no sweep yet", fix=fix)
+            fix = f"continue that sweep with: attnsweep resume {as_argument(place)}; or choose another --dir"
+            raise UserError("--dir", given=name_of(place), expected="a directory that contains no sweep yet", fix=fix)
         if not is_vacant(place):
             expected, fix = "a new or empty directory", "choose another directory"
-            raise UserError(subject, given=name_of(place), expected=expected, fix=fix)
-        with refusing(place, subject, "directory"):
+            raise UserError("--dir", given=name_of(place), expected=expected, fix=fix)
+        with refusing(place, "--dir", "directory"):
             check_makeable(place)
 
     @classmethod

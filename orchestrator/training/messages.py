@@ -73,7 +73,6 @@ class Progress:
         checkpoint: The pack's state, at intervals.
         where: The host and the device.
         metric: The workload's first metric at the last probe: its name, and its mean over the pack.
-        probe_share: The share of the pack's time that probes take, if it goes on as so far.
     """
 
     step: int
@@ -81,7 +80,6 @@ class Progress:
     n_running: int | None = None
     where: str = ""
     metric: tuple[str, float] | None = None
-    probe_share: float | None = None
 
 
 Standing: TypeAlias = tuple[str, bool, float | None]

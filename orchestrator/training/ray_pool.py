@@ -89,7 +89,7 @@ class TrainerPool:
 
     def train(self, order: PackOrder) -> None:
         number = self._plan.hand_out(order.without_state())
-        self._calls[self._actors[number].do.remote("start", order, self.n_trainers)] = number
+        self._calls[self._actors[number].do.remote("start", order)] = number
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         number = self._plan.answered(order.pack)

@@ -81,8 +81,6 @@ def _measured_by(certificates: Sequence[Certificate | None]) -> dict[str, NDArra
 
 
 def joined(packs: Sequence[Rows]) -> Rows:
-    if len(packs) == 1:
-        return packs[0]
     heads = [rows.heads for rows in packs if rows.heads is not None]
     return Rows(
         trainings=pa.concat_tables([rows.trainings for rows in packs]),

@@ -42,10 +42,7 @@ _MOST_CHARACTERS = 20_000
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
-"""How long a call trains before it reports, with up to `_MANY_TRAINERS` trainers. Ray cannot cancel a running call."""
-_MANY_TRAINERS = 1000
-"""With more trainers, slices grow with the number of trainers: a report costs the driver a fraction of a
-millisecond."""
+"""How long a call trains before it reports. Ray cannot cancel a running call."""
 _LOOKS_PER_SLICE = 8
 """Reads of the clock per slice. One evaluation takes from half a millisecond to several seconds."""
 
@@ -60,28 +57,19 @@ class Trainer:
         self._run = run
         self._device = device
         self._checkpoint_seconds = checkpoint_seconds
+        self._where = f"{platform.node()} {device}"
         self._programs = executors_on(device, run.engine)
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
         self._told_step = 0
         self._evaluations_per_look = 1
-        self._slice_seconds = SLICE_SECONDS
         self._started = 0.0
         self._saves_at: float | None = None
         self._is_leaving = False
 
-    @property
-    def has_pack(self) -> bool:
-        return self._order is not None
-
-    def leave(self) -> None:
-        """Hand back at the end of the current slice. May be called in a signal handler."""
-        self._is_leaving = True
-
-    def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
-        """Begins or resumes a pack, and trains its first slice. `n_trainers` report to the same driver."""
+    def start(self, order: PackOrder) -> Report:
+        """Begins or resumes a pack, and trains its first slice."""
         self._order, self._pack = order, None
-        self._slice_seconds = SLICE_SECONDS * max(1.0, n_trainers / _MANY_TRAINERS)
         self._started = time.perf_counter()
         self._saves_at = None
         return self.proceed()
@@ -135,16 +123,10 @@ class Trainer:
         if self._is_leaving:
             return self.hand_back()
         state, n_running = self._checkpoint_if_due(self._pack), len(self._pack.running)
-        return Progress(
-            self._pack.reached, state, n_running, self._where, self._pack.metric(), self._pack.probe_share()
-        )
+        return Progress(self._pack.reached, state, n_running, self._where, self._pack.metric())
 
     def _is_to_tell(self, pack: Pack[Any]) -> bool:
         return self._waits and pack.step > self._told_step
-
-    @property
-    def _where(self) -> str:
-        return f"{platform.node()} {self._device}"
 
     @property
     def _waits(self) -> bool:
@@ -164,16 +146,13 @@ class Trainer:
 
     def _begun(self, order: PackOrder) -> Pack[Any]:
         trainings = [task.training for task in order.tasks]
-        width = self._width_of(order)
+        width = width_on(self._device, order.as_in or len(order.tasks))
         prune_at = [task.pruned_step for task in order.tasks]
         if order.checkpoint is not None:
             with contextlib.suppress(CheckpointError):
                 state = from_bytes(order.checkpoint)
                 return Pack.resumed(self._workload, trainings, state, self._device, self._programs, width, prune_at)
         return Pack(self._workload, trainings, self._device, programs=self._programs, width=width, prune_at=prune_at)
-
-    def _width_of(self, order: PackOrder) -> int | None:
-        return width_on(self._device, order.as_in or len(order.tasks))
 
     def _ended(self, order: PackOrder, pack: Pack[Any]) -> Trained:
         result = pack.result()
@@ -196,7 +175,7 @@ class Trainer:
                 self._evaluations_per_look *= 2
             elif self._evaluations_per_look > 1 and now - looked > 2 * SLICE_SECONDS / _LOOKS_PER_SLICE:
                 self._evaluations_per_look //= 2
-            if self._is_leaving or now - started > self._slice_seconds:
+            if self._is_leaving or now - started > SLICE_SECONDS:
                 return
             looked = now
 
@@ -204,16 +183,10 @@ class Trainer:
 def text_of(error: BaseException) -> str:
     """A traceback with credentials removed, in UTF-8, shortened in the middle if very long.
 
-    The text of a UserError is only the error's own line, which says what to do. An exception may carry any text, and
-    its `__str__` may itself raise.
+    The text of a UserError is only the error's own line, which says what to do.
     """
-    try:
-        is_mistake = isinstance(error, UserError)
-        text = "".join((traceback.format_exception_only if is_mistake else traceback.format_exception)(error))
-    except STOPS:
-        raise
-    except BaseException:  # noqa: BLE001  # The error's own code runs here and may raise anything.
-        text = f"{type(error).__name__}, whose text cannot be read\n"
+    is_mistake = isinstance(error, UserError)
+    text = "".join((traceback.format_exception_only if is_mistake else traceback.format_exception)(error))
     # The text will be stored in Arrow tables and perhaps in PostgreSQL. Arrow refuses lone surrogates (invalid
     # Unicode), and PostgreSQL refuses NUL characters, so both are escaped.
     text = text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")

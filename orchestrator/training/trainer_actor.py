@@ -80,10 +80,10 @@ class TrainerActor(Trainer):
         before = signal.getsignal(signal.SIGTERM)
 
         def leave(number: int, frame: FrameType | None) -> None:
-            self.leave()
+            self._is_leaving = True
             # A trainer with a pack hands it back first. A trainer without one ends at once, through the signal handler
             # that Ray had set before.
-            if not self.has_pack and callable(before):
+            if self._order is None and callable(before):
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, leave)

@@ -13,7 +13,7 @@ from obstore.store import S3Store
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study_storage import read_trials
+from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage import object_store as store
 from attnsweep.orchestrator.storage.place_names import PlaceName, place_of
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

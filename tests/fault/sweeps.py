@@ -11,7 +11,7 @@ from rich.console import Console
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
-from attnsweep.orchestrator.running.study_storage import read_trials
+from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory

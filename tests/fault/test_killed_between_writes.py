@@ -15,8 +15,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.running.loop import Found, SweepLoop
-from attnsweep.orchestrator.running.study import OptunaStudy, open_study
-from attnsweep.orchestrator.running.study_storage import Journal, has_study, read_trials
+from attnsweep.orchestrator.running.study import Journal, OptunaStudy, has_study, open_study, read_trials
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training import trainer
@@ -67,7 +66,7 @@ def _go_on(directory: SweepDirectory, checkpoint_seconds: float = CHECKPOINT_SEC
     with closing(LedgerWriter(directory.place, schemas_of(workload), directory.spec_sha256)) as writer:
         study = open_study(directory)
         pool = LocalPool(workload, RunContext(directory.sweep), checkpoint_seconds=checkpoint_seconds)
-        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE, followers=())
+        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=PACK_SIZE)
         found = loop.resume(Ledger(directory.place).trainings())
         assert loop.run(lambda: False)
         study.save()

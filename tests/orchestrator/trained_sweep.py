@@ -49,7 +49,7 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
             writer,
             pool,
             pack_size=pack_size,
-            followers=(count,),
+            follower=count,
         )
         finished = loop.run(lambda: len(commits) == n_commits)
         study.save()

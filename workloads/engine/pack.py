@@ -190,15 +190,6 @@ class Pack(Generic[P]):
     def metric(self) -> tuple[str, float] | None:
         return self._record.metric()
 
-    def probe_share(self) -> float | None:
-        """The share of the whole pack's time that probes take if it goes on so; `None` before the first step."""
-        record, n_steps = self._record, self._shared.n_steps
-        if not self.step:
-            return None
-        probes = record.probe_seconds.sum() / self._next_probe * len(self._probe_steps)
-        steps = (record.seconds - record.probe_seconds).sum() / self.step * n_steps
-        return float(probes / (probes + steps))
-
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
         """Parameters and buffers of these trainings: final ones if ended, else present ones."""
         store, steps = self._store, self._record.n_steps.copy()

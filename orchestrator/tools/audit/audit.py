@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
-from attnsweep.orchestrator.running.study_storage import has_study, read_trials
+from attnsweep.orchestrator.running.study import has_study, read_trials
 from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.files import parquet_names

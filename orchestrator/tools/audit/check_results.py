@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
-from attnsweep.orchestrator.running.study import pruned_at
+from attnsweep.orchestrator.running.study import PRUNED_STEP
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tools.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
 from attnsweep.orchestrator.tracking.content import has_runs_of_trials
@@ -193,7 +193,7 @@ def _pruned(books: Books) -> Iterator[Fault]:
     sql = "from trainings where outcome = 'pruned' or pruned_step is not null order by trial, replicate"
     rows = books.connection.execute(f"select trial, replicate, outcome, pruned_step, n_steps {sql}").fetchall()
     n_packs = dict(books.connection.execute("select trial, count(distinct pack) from trainings group by 1").fetchall())
-    decided = {trial.number: pruned_at(trial) for trial in books.asked}
+    decided = {trial.number: trial.user_attrs.get(PRUNED_STEP) for trial in books.asked}
     for trial, replicate, outcome, step, n_steps in rows:
         name, earliest = f"{trial}/{replicate}", decided.get(trial)
         if step is None or outcome != PRUNED:

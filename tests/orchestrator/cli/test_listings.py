@@ -63,7 +63,7 @@ def test_the_rates_are_those_of_the_ledger(
 @pytest.mark.parametrize("text", ["paper", "a=1", "mlflow.user=me", "a b=1"])
 def test_a_tag_that_cannot_be(text: str) -> None:
     with refused("--tag", UserError):
-        Annotation(tags=parse_tags(["a=0", text]))
+        parse_tags(["a=0", text])
 
 
 @pytest.mark.scale

@@ -14,6 +14,7 @@ import pytest
 
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import TEXT
+from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.files import digest
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Replays
@@ -43,10 +44,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with open_writer(directory) as writer:
             study = open_study(directory)
             for number in range(2):
-                configuration = study.ask()
-                values = {f"param_{each}": value for each, value in configuration.values.items()}
+                values = {f"param_{each}": value for each, value in study.values(study.ask()).items()}
                 commit(writer, trial_rows(number, ["solved", "marginal"], sweep=directory.sweep, **values))
-                study.tell(number, 0.5)
+                study.tell(number, Told((0.5,), {}))
             study.save()
         replays = Replays(deviations={"0/0": 0.0}, disagreeing={})
         directory.record_run(finished=True, seconds=1.0, replays=replays)

@@ -15,9 +15,7 @@ import pytest
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.ledger.ledger_rows import WITHOUT_HEADS, commit, open_writer, pack_rows, training_rows
-from tests.refusals import refused
 
 
 @pytest.fixture
@@ -155,20 +153,3 @@ def test_nobody_has_to_read_the_answer() -> None:
     program = "import os, sys; os.close(1); sys.stdout = None; from attnsweep.orchestrator import cli; cli.main()"
     words = [sys.executable, "-c", program, "query", str(ledger), "from trials"]
     assert subprocess.run(words, capture_output=True, check=True).stderr == b""
-
-
-def test_csv_has_a_header_and_empty_nulls(ledger: Ledger, tmp_path: Path) -> None:
-    out = tmp_path / "out.csv"
-    render(query_all([ledger], "SELECT trial, eval_loss, 'a,b' AS w FROM trainings ORDER BY ALL LIMIT 4"), "csv", out)
-    assert list(csv.reader(io.StringIO(out.read_text()))) == [
-        ["trial", "eval_loss", "w"],
-        ["0", "1.0", "a,b"],
-        ["0", "2.0", "a,b"],
-        ["0", "4.0", "a,b"],
-        ["0", "", "a,b"],
-    ]
-
-
-def test_a_date_that_python_cannot_represent_is_refused(ledger: Ledger) -> None:
-    with refused("SQL", UserError):
-        render(query_all([ledger], "SELECT DATE '10000-01-01'"), "csv", None)

@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import strategies as st
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, complete_among, ended_trainings
 from attnsweep.search_spaces.measured import StuckRate
@@ -10,16 +9,6 @@ from attnsweep.search_spaces.replication import Sequential
 
 Row = tuple[int, int, str, bool, float | None]
 COLUMNS = ("trial", "replicate", "outcome", "stuck", "eval_loss")
-ROWS = st.lists(
-    st.tuples(
-        st.integers(0, 2),
-        st.integers(0, 3),
-        st.sampled_from(["solved", "marginal", "failed"]),
-        st.booleans(),
-        st.none() | st.floats(0, 1),
-    ),
-    max_size=12,
-)
 
 
 def table(*rows: Row) -> pa.Table:

@@ -12,8 +12,7 @@ from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running import loop as loop_module
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study import Study, open_study
-from attnsweep.orchestrator.running.study_storage import read_trials
+from attnsweep.orchestrator.running.study import Study, open_study, read_trials
 from attnsweep.orchestrator.storage.errors import SweepError
 from attnsweep.orchestrator.storage.files import parquet_names
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
@@ -40,7 +39,7 @@ def _directory(path: Path, **changes: object) -> SweepDirectory:
 @contextmanager
 def _opened(directory: SweepDirectory, pool: Fleet, study: Study) -> Iterator[SweepLoop]:
     with closing(LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256)) as writer:
-        loop = SweepLoop(directory, WORKLOAD, study, writer, pool, pack_size=4, followers=())
+        loop = SweepLoop(directory, WORKLOAD, study, writer, pool, pack_size=4)
         loop.resume(Ledger(directory.place).trainings())
         yield loop
 

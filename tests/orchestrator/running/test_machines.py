@@ -37,7 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256) as writer:
         study = open_study(directory)
-        loop = SweepLoop(directory, WORKLOAD, study, writer, Fleet(directory, OLD, NEW), pack_size=2, followers=())
+        loop = SweepLoop(directory, WORKLOAD, study, writer, Fleet(directory, OLD, NEW), pack_size=2)
         assert loop.run(lambda: False)
         study.save()
     loop.directory.record_run(finished=True, seconds=1.0)

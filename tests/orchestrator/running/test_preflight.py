@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnsweep.orchestrator.running.preflight import Sample, check_new, check_starts
+from attnsweep.orchestrator.running.preflight import check_new, check_starts
 from attnsweep.orchestrator.running.session import run_sweep
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.search_spaces import Categorical, Float, Sweep
@@ -35,19 +35,19 @@ def _with_draws(parameters: AnyParameters) -> nn.Module:
 
 def test_a_swept_number_that_the_module_keeps_is_refused() -> None:
     workload = AnyModule(_with_epsilon, lambda module: module(X))
-    check_starts(Sample.of(_spec(gain=0.5), workload))
+    check_starts(_spec(gain=0.5), workload)
     for swept in (Float(0.1, 1.0), Categorical((0.1, 0.2))):
         with refused("1.eps of the module", SpecError):
-            check_starts(Sample.of(_spec(gain=swept), workload))
+            check_starts(_spec(gain=swept), workload)
 
 
 def test_a_loss_that_is_not_one_for_many_trainings_is_refused_in_any_shape() -> None:
     workload = AnyModule(_with_draws, lambda module: nn.functional.linear(X, module[0].weight))  # type: ignore[index]
-    check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
+    check_starts(_spec(optimizer=Categorical(("sgd", "adam"))), workload)
     workload = AnyModule(_with_draws, lambda module: module(X))
-    check_starts(Sample.of(_spec(), workload))
+    check_starts(_spec(), workload)
     with pytest.raises(SpecError):
-        check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
+        check_starts(_spec(optimizer=Categorical(("sgd", "adam"))), workload)
 
 
 def test_what_else_the_code_raises_is_left_to_the_rows_unless_no_training_can_begin() -> None:
@@ -57,9 +57,9 @@ def test_what_else_the_code_raises_is_left_to_the_rows_unless_no_training_can_be
         return nn.Linear(4, 4)
 
     workload = AnyModule(build, lambda module: module(X))
-    check_starts(Sample.of(_spec(optimizer=Categorical(("sgd", "adam"))), workload))
+    check_starts(_spec(optimizer=Categorical(("sgd", "adam"))), workload)
     with pytest.raises(UserError) as raised:
-        check_starts(Sample.of(_spec(optimizer="adam"), workload))
+        check_starts(_spec(optimizer="adam"), workload)
     assert raised.value.subject == "any_module"
 
 
@@ -114,7 +114,7 @@ def test_an_intervention_in_what_the_model_does_not_have_is_refused(text: str, s
     space: dict[str, Dimension] = {"d_model": 4, "batch_size": 2, "eval_batch_size": 2, "n_tokens": 4}
     spec = _spec("gpt", **space, intervention=Categorical((None, text)))
     with refused(subject, SpecError):
-        check_starts(Sample.of(spec, load_workload("gpt")))
+        check_starts(spec, load_workload("gpt"))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from optuna.trial import TrialState
 
@@ -12,8 +11,7 @@ from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import schemas_of
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.running.study import Study, open_study
-from attnsweep.orchestrator.running.study_storage import read_trials
+from attnsweep.orchestrator.running.study import Study, open_study, read_trials
 from attnsweep.orchestrator.running.trials import Pruning
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
@@ -25,7 +23,6 @@ from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.trained_sweep import trained_sweep
 
 WORKLOAD = CategoryPairs()
-NO_ROWS = pa.table({"trial": pa.array([], pa.int32())})
 LIMIT = 0.97
 """Of trainings of 40 steps, some trials of the sweep below stay above it, others fall below."""
 
@@ -45,7 +42,7 @@ def _pack(directory: SweepDirectory, study: Study, *lanes: tuple[int, int]) -> P
     tasks = [
         task
         for trial, replicate in lanes
-        for task in tasks_of(directory, WORKLOAD.parameters, trial, study.configuration(trial).values, [replicate])
+        for task in tasks_of(directory, WORKLOAD.parameters, trial, study.values(trial), [replicate])
     ]
     return PackOrder("-".join(f"{trial}.{replicate}" for trial, replicate in lanes), tasks)
 
@@ -58,9 +55,7 @@ def _begun(directory: SweepDirectory, n_trials: int) -> tuple[Study, Pruning]:
     study = open_study(directory)
     for _ in range(n_trials - study.n_asked):
         study.ask()
-    pruning = Pruning(directory.spec, study)
-    pruning.begin(NO_ROWS)
-    return study, pruning
+    return study, Pruning(directory.spec, study)
 
 
 def test_a_trial_in_one_pack_is_decided_by_the_median_of_its_losses_at_each_probe(directory: SweepDirectory) -> None:
@@ -150,7 +145,7 @@ def test_the_trainings_of_a_pruned_trial_are_pruned_and_no_others(trained: Sweep
 def _continued(directory: SweepDirectory) -> None:
     with closing(LedgerWriter(directory.place, schemas_of(WORKLOAD), directory.spec_sha256)) as writer:
         study, pool = open_study(directory), LocalPool(WORKLOAD, RunContext(directory.sweep, directory.environment))
-        loop = SweepLoop(directory, WORKLOAD, study, writer, pool, pack_size=5, followers=())
+        loop = SweepLoop(directory, WORKLOAD, study, writer, pool, pack_size=5)
         loop.resume(Ledger(directory.place).trainings())
         assert loop.run(lambda: False)
         study.save()

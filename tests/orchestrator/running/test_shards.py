@@ -11,7 +11,7 @@ from attnsweep import open_sweep
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.session import resume_sweep, run_sweep
-from attnsweep.orchestrator.running.study_storage import read_trials
+from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.audit import audit

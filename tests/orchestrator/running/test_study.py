@@ -1,6 +1,6 @@
 """The study: every sampler, and the same configurations whether or not a sweep was interrupted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,8 +10,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from attnsweep.orchestrator.running.study import Configuration, Study, open_study
-from attnsweep.orchestrator.running.study_storage import check_storage, has_study, read_trials
+from attnsweep.orchestrator.ledger.trial import Told
+from attnsweep.orchestrator.running.study import Study, check_storage, has_study, open_study, read_trials
 from attnsweep.orchestrator.storage.errors import StoreError
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
@@ -43,18 +43,19 @@ def _directory(path: PlaceName, sampler: str, **changes: Any) -> SweepDirectory:
     return SweepDirectory.create(path, spec.but(**more, **changes), {})
 
 
-def _run(study: Study, n_trials: int, known: int = 0) -> list[Configuration]:
+def _run(study: Study, n_trials: int, known: int = 0) -> list[tuple[int, Mapping[str, Any]]]:
     """Draws and tells trials, group by group, after those that an earlier run has drawn and not told."""
     untold = [trial for trial in study.restored(range(known), CategoryPairsParameters) if not study.is_told(trial)]
-    asked = []
+    asked: list[tuple[int, Mapping[str, Any]]] = []
     while n_trials or untold:
         for _ in range(min(study.n_to_draw(1, untold), n_trials)):
-            asked.append(study.ask())
-            untold.append(asked[-1].trial)
+            trial = study.ask()
+            asked.append((trial, study.values(trial)))
+            untold.append(trial)
             n_trials -= 1
         study.save()
         for trial in untold:
-            study.tell(trial, float(study.configuration(trial).values["init_sigma"]))  # type: ignore[arg-type]
+            study.tell(trial, Told((float(study.values(trial)["init_sigma"]),), {}))  # type: ignore[arg-type]
         untold = []
     study.save()
     return asked
@@ -81,7 +82,7 @@ def test_an_interrupted_study_goes_on_as_if_it_had_not_been(
     # A sweep draws a group as a whole; this is where one begins.
     first = _run(open_study(directory), n_trials - 4)
     assert first + _run(resumed := open_study(directory), 4, known=n_trials - 4) == undisturbed
-    assert (resumed.n_left, [each.trial for each in undisturbed]) == (0, [*range(n_trials)])
+    assert (resumed.n_left, [trial for trial, _ in undisturbed]) == (0, [*range(n_trials)])
     assert {trial.state for trial in _trials(directory)} <= {TrialState.COMPLETE}
 
 
@@ -94,14 +95,13 @@ def test_a_trial_that_was_not_told_comes_back_with_its_values(sampler: str, tmp_
     directory = _directory(tmp_path / "a", sampler, space=SPACE | CONDITIONAL)
     study = open_study(directory)
     asked = [study.ask() for _ in range(8)]
-    assert {each.values["optimizer"] for each in asked} == {"sgd", "adam"}
-    for each in asked:
-        rate = each.values["learning_rate"]
-        assert (rate == 0.5) == (each.values["optimizer"] == "sgd")
+    values = [study.values(trial) for trial in asked]
+    assert {each["optimizer"] for each in values} == {"sgd", "adam"}
+    assert all((each["learning_rate"] == 0.5) == (each["optimizer"] == "sgd") for each in values)
     again = open_study(directory)
-    assert [*again.restored([7], CategoryPairsParameters)] == [each.trial for each in asked]
-    assert [again.configuration(each.trial) for each in asked] == asked
-    assert [again.is_told(each.trial) for each in asked] == [sampler == "random"] * 8
+    assert [*again.restored([7], CategoryPairsParameters)] == asked
+    assert [again.values(trial) for trial in asked] == values
+    assert [again.is_told(trial) for trial in asked] == [sampler == "random"] * 8
 
 
 def _beside(directory: SweepDirectory) -> optuna.Study:

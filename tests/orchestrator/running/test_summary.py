@@ -12,7 +12,7 @@ from attnsweep import Float, LossQuantile, Rate, Sweep
 from attnsweep.orchestrator.analysis.rates.by_parameter import MOST_PARAMETERS
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
-from attnsweep.orchestrator.running.study_storage import read_trials
+from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.audit import audit

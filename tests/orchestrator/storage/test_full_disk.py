@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from attnsweep.orchestrator.ledger.trial import Told
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.files import write_text
@@ -85,9 +86,10 @@ def test_a_journal_without_room_is_mended_and_goes_on_as_if_there_had_been(tmp_p
 
 def _asked(directory: SweepDirectory, n_trials: int) -> list[object]:
     study = open_study(directory)
-    asked = []
+    asked: list[object] = []
     for _ in range(n_trials):
-        asked.append(study.ask())
-        study.tell(asked[-1].trial, 0.5)
+        trial = study.ask()
+        asked.append((trial, study.values(trial)))
+        study.tell(trial, Told((0.5,), {}))
     study.save()
-    return list(asked)
+    return asked

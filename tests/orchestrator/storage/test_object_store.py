@@ -192,6 +192,20 @@ def test_the_second_machine_is_told_who_drives_until_the_claim_expires(
     assert held(place_of(uri)) == keys_of(0, 1, 2)
 
 
+def test_of_two_that_claim_a_sweep_at_once_one_is_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = store._read_claim
+
+    def overtaken(path: Path) -> Any:
+        found = read(path)
+        monkeypatch.undo()
+        leave_claim(uri)
+        return found
+
+    monkeypatch.setattr(store, "_read_claim", overtaken)
+    with pytest.raises(TakenError, match="pid 1 on elsewhere"):
+        open_writer(uri)
+
+
 def test_a_driver_that_was_killed_here_holds_nothing(uri: str) -> None:
     leave_claim(uri)
     with pytest.raises(TakenError, match="pid 1 on elsewhere"):

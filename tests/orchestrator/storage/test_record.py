@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsweep.orchestrator.storage.record import DamagedRecordError, RecordFile
-from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, Replays
+from attnsweep.orchestrator.storage.record import DamagedRecordError
+from attnsweep.orchestrator.storage.run_records import PROGRESS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, Extension, SweepDirectory
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 from tests.orchestrator.storage.limits import may_open
@@ -74,14 +74,6 @@ def test_a_record_that_cannot_be_opened_now_is_not_damaged(path: Path) -> None:
         _ = directory.finished
     with may_open(0), pytest.raises(OSError, match="Too many open files"):
         SweepDirectory.open(path)
-
-
-def test_a_record_is_a_file_and_nothing_that_one_waits_for(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "device").symlink_to("/dev/zero")
-    for name in ("folder", "device"):
-        with pytest.raises(DamagedRecordError):
-            RecordFile(name, Progress, "remove it").read(tmp_path)
 
 
 def test_what_is_added_makes_a_sweep_unfinished_and_its_record_keeps_what_was_given(path: Path) -> None:

@@ -158,9 +158,9 @@ def test_what_a_workload_prints_in_a_trainer_comes_to_stderr(
     local_ray: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Loud(TrainerActor):
-        def start(self, order: PackOrder, n_trainers: int = 1) -> Report:
+        def start(self, order: PackOrder) -> Report:
             print("heard")  # noqa: T201
-            return super().start(order, n_trainers)
+            return super().start(order)
 
     monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool.TrainerActor", Loud)
     with closing(TrainerPool(WORKLOAD, RunContext("s"), Resources(n_trainers=1), Cluster(local_ray))) as pool:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.study_storage import check_storage, read_trials
+from attnsweep.orchestrator.running.study import check_storage, read_trials
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.sync import sync
