@@ -102,10 +102,10 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
 def _draw_report(summary: "Summary") -> None:
     """If it is missing or does not show the latest rows."""
     from attnsweep.orchestrator.report.page import make_report
-    from attnsweep.orchestrator.storage.place_names import as_argument
+    from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE
 
     place = summary.directory.place
-    if not summary.has_trained and summary.has_report:
+    if not summary.has_trained and (place / REPORT_FILE).is_file():
         return
     # Ctrl-C skips the drawing, which takes seconds.
     with suppress(KeyboardInterrupt), console(stderr=True).status("drawing the report; Ctrl-C skips it"):

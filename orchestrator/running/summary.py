@@ -89,11 +89,6 @@ class Summary:
         return f"{self.seconds:.1f} s, {speed_label(self.trainings_per_second)} trainings per second"
 
     @property
-    def has_report(self) -> bool:
-        """Whether the directory holds a report, up to date or not."""
-        return (self.directory.place / REPORT_FILE).is_file()
-
-    @property
     def n_failed(self) -> int:
         return self.results.outcomes.get("failed", 0)
 

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attnsweep.orchestrator.storage.files import naming, sync
@@ -52,9 +52,10 @@ def writing_folder(out: Path) -> Iterator[Path]:
 def check_output(out: Path, flag: str = "--out") -> None:
     """Refuses what `writing_file` could not write, before long work whose result would be lost. Writes nothing."""
     try:
-        # Replacing `/dev/null` by a file, for example, would break the machine.
-        if out.exists() and not stat.S_ISREG(out.stat().st_mode):
-            raise unwritable(out, flag, "this path is a folder, a device or a pipe")
+        with suppress(FileNotFoundError):
+            # Replacing `/dev/null` by a file, for example, would break the machine.
+            if not stat.S_ISREG(out.stat().st_mode):
+                raise unwritable(out, flag, "this path is a folder, a device or a pipe")
         if not os.access(out.parent.resolve(strict=True), os.W_OK):
             raise unwritable(out, flag, f"the folder {out.parent} is not writable for you")
     except (OSError, ValueError) as error:

@@ -23,7 +23,6 @@ from tests.orchestrator.ledger.ledger_rows import (
     open_writer,
     pack_rows,
 )
-from tests.present import present
 
 
 @pytest.mark.slow
@@ -97,13 +96,7 @@ def test_others_read_the_files_by_a_glob(tmp_path: Path) -> None:
     glob = f"{tmp_path}/trainings/*.parquet"
     assert sorted(pd.read_parquet(tmp_path / "trainings")["trial"]) == [0, 1, 2]
     assert sorted(pl.read_parquet(glob)["trial"]) == [0, 1, 2]
-    assert pl.scan_parquet(glob).filter(pl.col("outcome") == "solved").collect().height == 3
-    assert sorted(pq.read_table(tmp_path / "trainings")["trial"].to_pylist()) == [0, 1, 2]
-    assert present(duckdb.sql(f"select trial from '{glob}' where outcome = 'solved' order by 1")).fetchall() == [
-        (0,),
-        (1,),
-        (2,),
-    ]
+    assert duckdb.sql(f"select sum(trial) from '{glob}' where outcome = 'solved'").fetchall() == [(3,)]
     assert pd.read_parquet(tmp_path / "curves").groupby("metric", observed=True)["value"].sum()["loss"] == 9.0
 
 

@@ -22,7 +22,7 @@ class Fleet:
         self._pools = [LocalPool(CategoryPairs(), run) for _ in machines]
         for pool, machine in zip(self._pools, machines, strict=True):
             pool.machine = machine
-        self.n_trainers = self.n_placed = len(machines)
+        self.n_trainers = len(machines)
         self.trained: list[tuple[str, PackOrder]] = []
         self._look = look
 
