@@ -102,10 +102,6 @@ class Kick(_Intervention):
 
     size: float
 
-    @property
-    def step(self) -> int:
-        return self.steps.start
-
 
 Intervention = Freeze | Clamp | Scale | Kick
 

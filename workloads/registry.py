@@ -21,7 +21,6 @@ from attnsweep.workloads.vocabulary import OUTCOMES, Outcome, with_own
 
 ENTRY_POINT_GROUP = "attnsweep.workloads"
 _LABEL = re.compile("[a-z][a-z0-9_]{0,39}")
-_COLOUR = re.compile("(#[0-9A-Fa-f]{6})?")
 
 
 def registered_names() -> list[str]:
@@ -136,9 +135,6 @@ def _check_outcomes(subject: str, own: object) -> None:
     for label, outcome in _check(subject, own, expected, Mapping).items():
         _check_label(subject, label, *OUTCOMES, "stuck")
         _check(f"{subject}, {label}", outcome, "an attnsweep.Outcome", Outcome)
-        if not str(outcome.sentence).strip() or not _COLOUR.fullmatch(str(outcome.colour)) or not outcome.is_judged:
-            expected = 'a sentence, a colour such as "#1f77b4" or "", and is_judged=True'
-            raise _refused(f"{subject}, {label}", outcome, expected)
 
 
 def _check_verdicts(subject: str, verdicts: object, own: Mapping[str, Outcome]) -> None:

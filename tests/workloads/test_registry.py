@@ -94,8 +94,6 @@ FINE = Outcome("knows its pairs only")
         ({"outcomes": {"memorized": "a text"}}, "Mine.outcomes, memorized"),
         ({"outcomes": {"solved": FINE}}, "Mine.outcomes"),
         ({"outcomes": {"Two words": FINE}}, "Mine.outcomes"),
-        ({"outcomes": {"memorized": Outcome(" ")}}, "Mine.outcomes, memorized"),
-        ({"outcomes": {"memorized": Outcome("fine", "red")}}, "Mine.outcomes, memorized"),
         ({"events": {"fits": "fits"}}, "a condition"),
         ({"files": "table.pt"}, "Mine.files"),
         ({"events": {"Fits it": lambda *_: None}}, "Mine.events"),

@@ -87,8 +87,6 @@ class MatrixScores:
         is_positional: Whether the positional role holds.
         window, num_pos: The w and p of the nearest member of Sigma_3, p blocks of w >= 2 rows; w is also the half-width
             of `sigma_2`.
-        bands, blocks: The distance to the band of each half-width w, (n_matrices, n_tokens), and to each family
-            Sigma_3(w, p), at [:, w - 1, p].
         starts: The first rows of the blocks of the nearest member of Sigma_3; these are also the columns they attend.
     """
 
@@ -96,8 +94,6 @@ class MatrixScores:
     is_positional: NDArray[np.bool_]
     window: NDArray[np.int64]
     num_pos: NDArray[np.int64]
-    bands: NDArray[np.float64]
-    blocks: NDArray[np.float64]
     starts: tuple[tuple[int, ...], ...]
 
 
@@ -113,7 +109,7 @@ def score_matrices(matrices: Tensor | NDArray[np.generic], *, is_causal: bool = 
         expected, fix = "an array of the shape (n_heads, n_tokens, n_tokens)", "combine layers and heads into one axis"
         raise UserError("attention", given=f"the shape {tuple(attention.shape)}", expected=expected, fix=fix)
     T = attention.shape[-1]
-    blocks_HWP, bands_HW = distances_to_blocks(attention), distances_to_bands(attention)
+    blocks_HWP = distances_to_blocks(attention)
     # Blocks have two rows at least, where two fit: blocks of one are the identity.
     first_row = min(1, T - 1)
     best = blocks_HWP[:, first_row:, 1:].flatten(1).argmin(1)
@@ -139,8 +135,6 @@ def score_matrices(matrices: Tensor | NDArray[np.generic], *, is_causal: bool = 
         is_positional=scores["positional_share"] >= POSITIONAL_SHARE,
         window=window.numpy(),
         num_pos=num_pos.numpy(),
-        bands=bands_HW.numpy(),
-        blocks=blocks_HWP.numpy(),
         starts=tuple(tuple(placement.starts[0].tolist()) for placement in nearest),
     )
 

@@ -105,7 +105,7 @@ class Interventions:
         if step in self._boundaries:
             for lane, training in enumerate(lanes.trainings):
                 for number, kick in enumerate(_of_kind(training, Kick)):
-                    if kick.step == step:
+                    if kick.steps.start == step:
                         _kick(state, lanes, lane, kick.size, f"{_STREAM}/{number}")
 
     def hold(self, state: LaneState, lanes: Lanes[Any], step: int) -> None:

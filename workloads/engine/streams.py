@@ -82,10 +82,6 @@ class Streams:
     def __init__(self, seeds: Tensor) -> None:
         self.seeds = seeds
 
-    @property
-    def n_lanes(self) -> int:
-        return self.seeds.shape[0]
-
     def seeds_at(self, name: str, used_from: int) -> Tensor:
         """The seeds that draw values first used at step `used_from`: the trainings' own, but in continuations."""
         del name, used_from

@@ -166,9 +166,7 @@ def test_planted_matrices_get_their_scores() -> None:
     assert (offset[0], sigma_1[0], found.scores["sigma_2"][0]) == (0, 0, 0)
     assert (offset[1], found.scores["positional_share"][1]) == (-1, 1)
     assert found.scores["previous_token"][1] == pytest.approx((T - 1) / T)
-    assert found.bands[1, :2].tolist() == [2 * (T - 1), 0]
     assert (found.window[2], found.num_pos[2], found.scores["sigma_3"][2], found.starts[2]) == (4, 2, 0, (1, 7))
-    assert found.blocks[2, 3, 2] == 0
     assert found.scores["sigma_3_z"][2] < -5
     assert np.isnan([offset[3], found.scores["sigma_1_z"][3]]).all()
 

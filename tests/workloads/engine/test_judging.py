@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -84,36 +83,15 @@ def test_an_event_came_at_the_first_probe_at_which_it_held() -> None:
         first_held(workload, defaults(workload), evidence, np.array([3, 2, 3]))
 
 
-class Complex(CategoryPairs):
-    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        loss = super().evaluate(module, batch)["eval_loss"]
-        return {"eval_loss": torch.complex(loss, loss)}
-
-
-class OneForEachPosition(CategoryPairs):
-    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        return super().loss(module, batch) * torch.ones(3)
-
-    def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        return {"eval_loss": self.loss(module, batch).mean()}
-
-
 class ComplexMetric(CategoryPairs):
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return {"phase": super().loss(module, batch) * 1j}
 
 
-@pytest.mark.parametrize(
-    ("workload", "text"),
-    [
-        (Complex(), r"eval_loss: got complex128 of shape \(\) .*, expected one real number per training; .*\.abs\(\)"),
-        (OneForEachPosition(), r"loss: got float32 of shape \(3,\) for each training, expected one .* with \.mean\(\)"),
-        (ComplexMetric(), r"phase: got complex128 of shape \(\) for each training, expected one real number"),
-    ],
-)
-def test_what_is_no_real_number_is_refused(workload: CategoryPairs, text: str) -> None:
+def test_what_is_no_real_number_is_refused() -> None:
+    text = r"phase: got complex128 of shape \(\) for each training, expected one real number per training; .*\.abs\(\)"
     with pytest.raises(TypeError, match=text):
-        _trained(workload, _trainings())
+        _trained(ComplexMetric(), _trainings())
 
 
 class Shifted(CategoryPairs):

@@ -360,6 +360,18 @@ def test_targets_that_do_not_count_are_in_no_accuracy() -> None:
         ({"outcomes": {"won": at.Outcome("won")}}, "the condition of the outcome won"),
         ({"events": {"half": 0.5}}, "the condition of the event half"),
         ({"defaults": {"n": 4}}, "defaults"),
+        ({"model": lambda values=1: values}, "values of model"),
+        ({"data": lambda draw, static_key=1: (draw, static_key)}, "static_key of data"),
+        ({"loss": lambda output, weights=1.0: output * weights}, "weights of loss"),
+        ({"loss": lambda learning_rate_schedule: learning_rate_schedule}, "learning_rate_schedule of loss"),
+        ({"data": lambda draw, n_steps=7: (draw, n_steps)}, "n_steps of data"),
+        ({"metrics": {"loss": lambda output: output.mean()}}, "metrics"),
+        ({"metrics": {"my metric": lambda output: output.mean()}}, "metrics"),
+        ({"data": table, "metrics": {"train_accuracy": lambda output: output}, "loss": "cross_entropy"}, "metrics"),
+        ({"levels": {"solved": lambda output: output.mean()}}, "levels"),
+        ({"heads": {"none": lambda weights: weights}}, "heads"),
+        ({"probe_steps": 0}, "probe_steps"),
+        ({"data": lambda draw, fixed: (draw, fixed)}, "data"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: str) -> None:
@@ -442,36 +454,6 @@ def test_modules_are_measured_in_evaluation_mode_and_trained_in_their_own() -> N
     assert (evidence.metrics["loss"] > 100 * evidence.metrics["eval_loss"]).all()
     assert evidence.metrics["is_training"].tolist() == [[0, 0], [0, 0]]
     assert evidence.levels["is_training"].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "subject"),
-    [
-        ({"model": lambda values=1: values}, "values of model"),
-        ({"data": lambda draw, static_key=1: (draw, static_key)}, "static_key of data"),
-        ({"loss": lambda output, weights=1.0: output * weights}, "weights of loss"),
-        (
-            {"loss": lambda output, learning_rate_schedule: output * learning_rate_schedule},
-            "learning_rate_schedule of loss",
-        ),
-        ({"data": lambda draw, n_steps=7: (draw, n_steps)}, "n_steps of data"),
-        ({"metrics": {"loss": lambda output: output.mean()}}, "metrics"),
-        ({"metrics": {"my metric": lambda output: output.mean()}}, "metrics"),
-        *(
-            ({"data": table, "metrics": {name: lambda output: output.mean()}, "loss": "cross_entropy"}, "metrics")
-            for name in ("accuracy", "train_accuracy")
-        ),
-        ({"levels": {"solved": lambda output: output.mean()}}, "levels"),
-        ({"heads": {"none": lambda weights: weights}}, "heads"),
-        ({"probe_steps": 0}, "probe_steps"),
-        ({"data": lambda draw, fixed: (draw, fixed)}, "data"),
-    ],
-)
-def test_a_name_that_is_taken_is_refused(changes: dict[str, Any], subject: str) -> None:
-    settings: dict[str, Any] = {"model": linear, "data": echo, "loss": "mse"}
-    with pytest.raises(SpecError) as refused:
-        at.problem("wrong", **settings | changes)
-    assert refused.value.subject == subject
 
 
 @pytest.mark.slow

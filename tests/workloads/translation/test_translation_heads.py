@@ -1,17 +1,12 @@
-"""Planted heads on the grammar's sentences get their roles, and a model's scores follow from its attention.
-
-Axes: L lane, H head, B sentence, Q query, K key.
-"""
-
-from collections.abc import Callable
+"""The sentences on which heads are scored have the grammar's arcs and alignment, and a model's scores follow from its
+attention."""
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from attnsweep.workloads.diagnostics.roles.counts import count_roles
-from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores, roles_held
+from attnsweep.workloads.diagnostics.roles.scores import label_roles, role_scores
 from attnsweep.workloads.diagnostics.roles.sentences import Sentences
 from attnsweep.workloads.diagnostics.structure import SCORES as STRUCTURE_SCORES
 from attnsweep.workloads.parameters import Value
@@ -20,17 +15,16 @@ from attnsweep.workloads.translation.corpus import PAD, VALID
 from attnsweep.workloads.translation.data import studied_corpus
 from attnsweep.workloads.translation.grammar import RELATIONS
 from attnsweep.workloads.translation.head_scores import (
+    ALIGNMENT_SCORES,
     SCORE_NAMES,
     Alignment,
     LookedAt,
-    _Measures,
     count_aligned,
     looked_at,
 )
 from attnsweep.workloads.translation.translator import LAYERS
 from tests.workloads.translation.small_translation import SMALL, WORKLOAD, lanes, random_model, small
 
-Plant = Callable[[LookedAt, str], Tensor]
 CPU = torch.device("cpu")
 WIDE: dict[str, Value] = {**SMALL, "n_names": 40, "n_nouns": 24, "n_sentences": 400, "head_sentences": 400}
 
@@ -38,146 +32,6 @@ WIDE: dict[str, Value] = {**SMALL, "n_names": 40, "n_nouns": 24, "n_sentences": 
 @pytest.fixture(scope="module")
 def parts() -> tuple[LookedAt, ...]:
     return looked_at(defaults(WORKLOAD, **WIDE), CPU)
-
-
-def _visible(part: LookedAt, layer: str) -> Tensor:
-    """(B, Q, K) which keys a head of the layer may see."""
-    source, read = part.batch["source"] != PAD, part.batch["read"] != PAD
-    queries, keys = {"encoder_self": (source, source), "decoder_self": (read, read), "cross": (read, source)}[layer]
-    seen_BQK = queries.unsqueeze(2) & keys.unsqueeze(1)
-    if layer == "decoder_self":
-        seen_BQK = seen_BQK.tril()
-    return seen_BQK
-
-
-def _towards(place_BQ: Tensor, visible_BQK: Tensor) -> Tensor:
-    """Attention mostly on the named key if it is seen, else uniform over the seen keys."""
-    K = visible_BQK.shape[2]
-    uniform = visible_BQK.double() / visible_BQK.sum(-1, keepdim=True).clamp_min(1)
-    one = torch.nn.functional.one_hot(place_BQ.clamp(0, K - 1), K).bool() & visible_BQK
-    one &= ((place_BQ >= 0) & (place_BQ < K)).unsqueeze(-1)
-    return torch.where(one.any(-1, keepdim=True), 0.8 * one.double() + 0.2 * uniform, uniform)
-
-
-def _shift(k: int) -> Plant:
-    def plant(part: LookedAt, layer: str) -> Tensor:
-        visible = _visible(part, layer)
-        return _towards((torch.arange(visible.shape[1]) + k).expand(visible.shape[:2]), visible)
-
-    return plant
-
-
-def _uniform(part: LookedAt, layer: str) -> Tensor:
-    visible = _visible(part, layer)
-    return _towards(torch.full(visible.shape[:2], -1), visible)
-
-
-def _rarest(part: LookedAt, layer: str) -> Tensor:
-    visible = _visible(part, layer)
-    sentences = part.sentences[layer]
-    assert sentences.rarity is not None
-    assert sentences.key_tokens is not None
-    place_B = sentences.rarity[sentences.key_tokens].masked_fill(~sentences.keys, -1).argmax(1)
-    return _towards(place_B.unsqueeze(1).expand(visible.shape[:2]), visible)
-
-
-def _arc(relation: str, *, to_governor: bool) -> Plant:
-    def plant(part: LookedAt, layer: str) -> Tensor:
-        visible = _visible(part, layer)
-        arcs = part.sentences[layer].arcs
-        assert arcs is not None
-        place_BQ = torch.full(visible.shape[:2], -1)
-        among = arcs.relation == RELATIONS.index(relation)
-        look, find = (arcs.dependent, arcs.governor) if to_governor else (arcs.governor, arcs.dependent)
-        place_BQ[arcs.sentence[among], look[among]] = find[among]
-        return _towards(place_BQ, visible)
-
-    return plant
-
-
-def _aligned(part: LookedAt, layer: str) -> Tensor:
-    assert part.alignment is not None
-    return _towards(part.alignment.place_BQ, _visible(part, layer))
-
-
-PLANTED: dict[str, dict[str, tuple[Plant, str]]] = {
-    "encoder_self": {
-        "previous": (_shift(-1), "positional"),
-        "next": (_shift(1), "positional"),
-        "itself": (_shift(0), "positional"),
-        "subject": (_arc("subject", to_governor=True), "syntactic"),
-        "object": (_arc("object", to_governor=False), "syntactic"),
-        "rarest": (_rarest, "rare_token"),
-        "uniform": (_uniform, "none"),
-    },
-    "decoder_self": {
-        "previous": (_shift(-1), "positional"),
-        "two back": (_shift(-2), "positional"),
-        "subject": (_arc("subject", to_governor=False), "syntactic"),
-        "uniform": (_uniform, "none"),
-    },
-    "cross": {
-        "at the same place": (_shift(0), "positional"),
-        "aligned": (_aligned, "none"),
-        "rarest": (_rarest, "rare_token"),
-        "uniform": (_uniform, "none"),
-    },
-}
-Scores = dict[str, dict[str, dict[str, float]]]
-
-
-@pytest.fixture(scope="module")
-def measured(parts: tuple[LookedAt, ...]) -> dict[str, dict[str, np.ndarray]]:
-    """(1, H) scores by layer and name."""
-    found = {}
-    for layer, planted in PLANTED.items():
-        measures = _Measures(layer, 30)
-        for part in parts:
-            measures.add(torch.stack([plant(part, layer) for plant, _ in planted.values()]).unsqueeze(0), part)
-        found[layer] = measures.scores()
-    return found
-
-
-@pytest.fixture(scope="module")
-def scores(measured: dict[str, dict[str, np.ndarray]]) -> Scores:
-    return {
-        layer: {
-            head: {name: float(value[0, index]) for name, value in measured[layer].items()}
-            for index, head in enumerate(planted)
-        }
-        for layer, planted in PLANTED.items()
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layer", LAYERS)
-def test_planted_heads_get_their_roles_and_no_other(layer: str, measured: dict[str, dict[str, np.ndarray]]) -> None:
-    assert tuple(measured[layer]) == SCORE_NAMES
-    wanted = {name: role for name, (_, role) in PLANTED[layer].items()}
-    assert dict(zip(wanted, label_roles(measured[layer])[0].tolist(), strict=True)) == wanted
-    held = roles_held(measured[layer])
-    for index, (name, role) in enumerate(wanted.items()):
-        assert [each for each in held if held[each][0, index]] == ([role] if role != "none" else []), name
-
-
-def test_alignment_is_followed_by_cross_attention_alone(scores: Scores) -> None:
-    assert scores["cross"]["aligned"]["alignment"] == 1.0
-    assert scores["cross"]["uniform"]["alignment"] == 0.0
-    baseline = scores["cross"]["aligned"]["alignment_baseline"]
-    assert 0.1 < baseline < 0.9
-    assert scores["cross"]["aligned"]["positional_share"] < 0.9
-    for layer in ("encoder_self", "decoder_self"):
-        assert np.isnan(scores[layer]["previous"]["alignment"])
-        assert np.isnan(scores[layer]["previous"]["alignment_baseline"])
-
-
-def test_structure_is_of_self_attention_alone(scores: Scores) -> None:
-    itself = scores["encoder_self"]["itself"]
-    uniform = scores["encoder_self"]["uniform"]
-    assert itself["sigma_1"] < 0.5 * uniform["sigma_1"]
-    assert scores["encoder_self"]["previous"]["sigma_2_w1"] < 0.5 * uniform["sigma_2_w1"]
-    assert scores["encoder_self"]["rarest"]["sigma_3"] < uniform["sigma_3"]
-    assert np.isnan([scores["cross"]["uniform"][name] for name in STRUCTURE_SCORES]).all()
 
 
 def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[LookedAt, ...]) -> None:
@@ -233,6 +87,11 @@ def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) 
     assert tuple(found.scores) == SCORE_NAMES
     assert {score.shape for score in found.scores.values()} == {found.role.shape} == {(2, 3, 2)}
     np.testing.assert_array_equal(found.role, label_roles(found.scores))
+    # Structure is that of self-attention, alignment that of cross-attention.
+    for name in STRUCTURE_SCORES:
+        assert np.isnan(found.scores[name]).all((0, 2)).tolist() == [False, False, True]
+    for name in ALIGNMENT_SCORES:
+        assert np.isnan(found.scores[name]).all((0, 2)).tolist() == [True, True, False]
     for lane, model in enumerate(models):
         for index, layer in enumerate(LAYERS):
             counts = [

@@ -3,7 +3,7 @@
 from itertools import chain
 
 from attnsweep.workloads.translation.grammar import source_side, target_side
-from attnsweep.workloads.translation.grammar.lexicon import SYNONYM_PERIOD, Lexicon, LexiconSizes
+from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
 
 # Every class has stems of three syllables.
 LARGE = LexiconSizes(
@@ -19,11 +19,3 @@ def test_no_word_is_of_two_lexemes_forms_or_classes() -> None:
 
     assert len(set(source)) == len(source) == 14 + 5_000 + 2 * 13_000 + 4_000 + 6
     assert len(set(target)) == len(target)
-
-
-def test_every_third_lexeme_has_two_translations() -> None:
-    lexicon = Lexicon(LARGE)
-    for lexemes in (lexicon.nouns, lexicon.transitive_verbs, lexicon.intransitive_verbs, lexicon.adjectives):
-        for i, lexeme in enumerate(lexemes):
-            assert len(lexeme.target) == (2 if i % SYNONYM_PERIOD == 1 else 1), lexeme
-            assert len({len(forms) for forms in lexeme.target}) == 1
