@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from rich.console import Console
 
 from attnsweep.orchestrator.analysis.difference import (
     RateDifference,
@@ -23,7 +24,7 @@ from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.bins import Groups, group_trials, names_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, read_ending
 from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_trainings
-from attnsweep.orchestrator.analysis.tables import table_of
+from attnsweep.orchestrator.analysis.tables import show, table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, param_column
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.search_spaces.dimensions import Categorical, Scalar
@@ -86,6 +87,12 @@ class SweepComparison:
             yield f"{self.n_pairs} pairs of trainings with equal parameters and seed, {configurations}"
         else:
             yield f"not paired: {self.n_pairs} trainings have a counterpart with equal parameters and seed"
+
+    def print(self, console: Console) -> None:
+        for line in self.lines():
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
+        show(self.table(), console)
+        console.print(self.sentence(), soft_wrap=True, markup=False, highlight=False)
 
     def table(self) -> pa.Table:
         """One row for each rate that is compared."""

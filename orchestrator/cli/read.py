@@ -82,10 +82,9 @@ def compare(
     """Compare how often trainings get stuck, or end with one outcome, in two sweeps."""
     from attnsweep.orchestrator.analysis.comparison import compare as compare_sweeps
     from attnsweep.orchestrator.analysis.tables import to_json
-    from attnsweep.orchestrator.cli.screen.results import print_comparison
 
     comparison = compare_sweeps(a, b, by=by, outcome=outcome)
-    answer(partial(print_comparison, comparison), partial(to_json, comparison), as_json=as_json, on_stderr=True)
+    answer(comparison.print, partial(to_json, comparison), as_json=as_json, on_stderr=True)
     if at_most is not None and comparison.rate.exceeds(at_most):
         raise typer.Exit(EXIT_CHANGED)
 

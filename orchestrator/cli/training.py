@@ -49,11 +49,10 @@ def fork(
 def why(directory: SweepDir, training_id: TrainingId, as_json: AsJson = False) -> None:
     """Explain why a training is stuck where it ended: its gradient, the curvature of its loss, kicks, and its
     certificate."""
-    from attnsweep.orchestrator.cli.screen.results import print_why
     from attnsweep.orchestrator.inspection.why import why as why_training
 
     explanation = why_training(opened(directory), training_id, str(directory))
-    answer(partial(print_why, explanation), explanation.to_json, as_json=as_json)
+    answer(explanation.print, explanation.to_json, as_json=as_json)
 
 
 def heads(
@@ -68,7 +67,6 @@ def heads(
     as_json: AsJson = False,
 ) -> None:
     """Draw what each attention head of a training attends to at its end, and print each head's role and scores."""
-    from attnsweep.orchestrator.cli.screen.results import print_heads
     from attnsweep.orchestrator.inspection.heads import heads_of
     from attnsweep.orchestrator.inspection.heads_figure import check_format, heads_figure, save_figure
     from attnsweep.orchestrator.storage.output_file import check_output, writing_file
@@ -79,7 +77,7 @@ def heads(
     result = heads_of(opened(directory), training_id, sentence)
     with writing_file(file) as path:
         save_figure(heads_figure(result), path, file.suffix)
-    answer(partial(print_heads, result), result.to_json, as_json=as_json)
+    answer(result.print, result.to_json, as_json=as_json)
     say(f"maps in {file}")
 
 

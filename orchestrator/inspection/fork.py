@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate, share_label
-from attnsweep.orchestrator.analysis.tables import to_json
+from attnsweep.orchestrator.analysis.tables import show, to_json
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.recorded import recorded_training
 from attnsweep.orchestrator.inspection.retraining import notes_on, setting_of
@@ -91,10 +90,8 @@ class Fork:
         draws = f"{self.n} continuations from step {self.step} with {_DRAWS[self.redraw]}"
         for line in (f"{place}, {row['outcome']} at step {row['n_steps']}; {draws}", *self.notes):
             console.print(line, soft_wrap=True, markup=False)
-        grid = Table("outcome", "of", "share (95% interval)", box=None, header_style="bold")
-        for outcome, rate in self.shares.items():
-            grid.add_row(outcome, f"{rate.k} of {rate.n}", share_label(rate))
-        console.print(grid)
+        rows = [(outcome, f"{rate.k} of {rate.n}", share_label(rate)) for outcome, rate in self.shares.items()]
+        show(pa.table([*zip(*rows, strict=True)], names=["outcome", "of", "share (95% interval)"]), console)
         if self.difference:
             console.print(f"continued with its own draws it {self.difference}", soft_wrap=True, markup=False)
 

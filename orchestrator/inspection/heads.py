@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from rich.console import Console
 from torch import Tensor
 
-from attnsweep.orchestrator.analysis.tables import to_json
+from attnsweep.orchestrator.analysis.tables import show, to_json
 from attnsweep.orchestrator.inspection.kept_weights import ends_of
 from attnsweep.orchestrator.inspection.recorded import ended_training
 from attnsweep.orchestrator.storage.place_names import PlaceName
@@ -21,11 +22,18 @@ from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.head_maps import LayerMaps, SentenceMaps
 from attnsweep.workloads.lenses import head_maps, lenses_of
 from attnsweep.workloads.user_code import users_code
+from attnsweep.workloads.vocabulary import ROLES
 
 _FEWEST_TOKENS = 3
 """With two tokens every map is near to all structures."""
 _NEARER_THAN_CHANCE = -2.0
 _FIX = "see attnsweep.check_workload"
+_DECIDING_SCORES = tuple(f"score_{role.score}" for role in ROLES.values() if role.score)
+_MOST_SCORES = 5
+_LEGEND = """\
+scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/roles.md
+that the map is nearest to in z, its distance in standard deviations of shuffled rows; none: no z below -2.
+distance: the exact one to it per token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,11 +112,23 @@ class Heads:
             near = head.structure
             rows.append(
                 {"layer": head.layer, "layer_name": self.layer_names[head.layer], "head": head.head, "role": head.role}
-                | {"nearest": near and near.label, "z": near and near.z.get(near.family)}
+                | {"nearest": near and near.label, "distance": near and near.distance.get(near.family)}
+                | {"z": near and near.z.get(near.family)}
                 | {f"score_{name}": value for name, value in head.scores.items()}
             )
         names = list(dict.fromkeys(name for row in rows for name in row))
         return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+    def print(self, console: Console) -> None:
+        row, table = self.row, self.to_arrow().drop_columns("layer")
+        detail = f" ({row['outcome_detail']})" if row["outcome_detail"] else ""
+        title = f"{self.name}  {row['outcome']}{detail}; sentence {self.maps.number} of {self.maps.n_sentences}:"
+        for line in filter(None, (title, self.maps.text, self.note)):
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
+        scores = [name for name in table.column_names if name.startswith("score_")]
+        left_out = sorted(scores, key=lambda name: name not in _DECIDING_SCORES)[_MOST_SCORES:]
+        show(table.drop_columns(left_out), console)
+        console.print(_LEGEND, soft_wrap=True, markup=False, highlight=False)
 
     def to_json(self) -> str:
         """One line, for scripts."""

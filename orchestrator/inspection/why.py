@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from attnsweep.orchestrator.analysis.tables import to_json
@@ -66,6 +67,11 @@ class Why:
     @property
     def replay_command(self) -> str:
         return f"attnsweep replay {as_argument(self.sweep)} {self.row['trial']}/{self.row['replicate']}"
+
+    def print(self, console: Console) -> None:
+        course = "; ".join(f"{value:.3g} at step {step}" for step, value in (*self.curve[:1], *self.curve[-1:]))
+        for line in (*self.lines(), f"loss   {course}", f"replay {self.replay_command}"):
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
 
     def lines(self) -> Iterator[str]:
         row = self.row

@@ -5,7 +5,7 @@ Judged trainings are those that neither failed nor were pruned.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,15 +64,6 @@ class EndedTrainings:
     def stuck(self) -> Ended:
         """By replicate; `None` for a training that failed or was pruned."""
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
-
-    def first(self, n: int) -> "EndedTrainings":
-        """Only the replicates 0 to n - 1."""
-        return EndedTrainings({number: ending for number, ending in self.by_replicate.items() if number < n})
-
-    def without(self, replicates: Collection[int]) -> "EndedTrainings":
-        return EndedTrainings(
-            {number: ending for number, ending in self.by_replicate.items() if number not in replicates}
-        )
 
     def told(self, spec: Sweep) -> Told | None:
         """`None` if all trainings failed or were pruned."""

@@ -230,13 +230,9 @@ class SweepDirectory(Record):
         """For each `resume --retry-failed`, the replicates by trial."""
         return tuple(extension.retried for extension in self.extensions if extension.retried)
 
-    def retried_of(self, trial: int) -> list[frozenset[int]]:
-        """For each `resume --retry-failed`, the trial's replicates that it or a later one trained again.
-
-        A value that the sampler was told before stays: it was computed without these replicates.
-        """
-        times = [by_trial.get(trial, ()) for by_trial in self.retried]
-        return [frozenset(chain(*times[at:])) for at in range(len(times))]
+    def retried_of(self, trial: int) -> frozenset[int]:
+        """The trial's replicates that a `resume --retry-failed` trained again."""
+        return frozenset(chain(*(by_trial.get(trial, ()) for by_trial in self.retried)))
 
     @property
     def environment(self) -> str | None:

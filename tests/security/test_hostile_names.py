@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator.cli.screen.results import print_comparison
 from attnsweep.orchestrator.cli.screen.status import print_status
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -74,7 +73,7 @@ def test_the_terminal_is_not_steered(hostile: SweepDirectory, capsys: pytest.Cap
     replace(summary, mlflow=NASTY).print(console)
     _assert_harmless(text.getvalue())
     assert MARKUP in text.getvalue()
-    print_comparison(compare(hostile.place, hostile.place, by="variant"), console)
+    compare(hostile.place, hostile.place, by="variant").print(console)
     _assert_harmless(text.getvalue())
     print_status(hostile.place)
     _assert_harmless(capsys.readouterr().out)

@@ -1,1 +1,1 @@
-"""Prints what does not print itself: lists of sweeps, status, comparisons and explanations."""
+"""Prints `attnsweep list` and `attnsweep status`."""

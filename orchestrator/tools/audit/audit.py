@@ -4,10 +4,8 @@ A running sweep commits rows to the ledger, then reports to the study, then logs
 reverse order, so whatever is in one of them must also be in the next one that it reads, even while the sweep runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
-
-from optuna.trial import FrozenTrial
 
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
 from attnsweep.orchestrator.running.signals import refuse_if_interrupted
@@ -17,12 +15,12 @@ from attnsweep.orchestrator.storage.credentials import without_credentials
 from attnsweep.orchestrator.storage.files import parquet_names
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.record import DamagedRecordError
-from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress
+from attnsweep.orchestrator.storage.run_records import Progress
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
 from attnsweep.orchestrator.tools.audit.check_files import check_files
 from attnsweep.orchestrator.tools.audit.check_results import Books, check_results, numbered_trials
-from attnsweep.orchestrator.tools.audit.problems import RESTORE, RESUME, Audit, Check, Problem, in_one_line
+from attnsweep.orchestrator.tools.audit.problems import RESTORE, RESUME, Audit, Check, Counts, Problem, in_one_line
 from attnsweep.orchestrator.tracking.runs import Logged, look_up
 from attnsweep.orchestrator.tracking.store import in_one_line as error_in_one_line
 from attnsweep.orchestrator.tracking.store import tracking_uri
@@ -42,50 +40,38 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
     except DamagedRecordError as damage:
         check = Check(f"{SWEEP_FILE} cannot be read: nothing else was checked", [Problem.of(damage)])
         return Audit(directory=str(where), sweep=None, finished=None, trials={}, checks=[check])
-    unread: list[Check] = []
-    progress = Progress()
-    try:
-        progress = PROGRESS.read(directory.place)
-    except FileNotFoundError:
-        pass
-    except DamagedRecordError as damage:
-        unread = [Check(f"{PROGRESS.name} cannot be read", [Problem.of(damage)])]
-    finished, store = progress.finished, tracking_uri(uri)
+    progress, store = directory.progress, tracking_uri(uri)
     subject = f"MLflow ({without_credentials(store)})"
     logged = _attempt(subject, "start it, or give another --tracking-uri", lambda: look_up(directory, store))
-    n_logged = None if isinstance(logged, Problem) else len(logged.finished)
-    trials: Mapping[str, int | None] = {"asked": None, "trained": None, "told": None, "logged": n_logged}
-    read = _attempt("trials and trainings", RESTORE, lambda: _compared(directory, logged, finished=finished))
-    if isinstance(read, Problem):
-        checks = [Check(f"{in_one_line(trials)} trials", [read])]
+    runs, unlogged = (None, [Check("MLflow: ?", [logged])]) if isinstance(logged, Problem) else (logged, [])
+    compared = _attempt("trials and trainings", RESTORE, lambda: _compared(directory, runs, progress.finished))
+    if isinstance(compared, Problem):
+        trials: Counts = {"asked": None, "trained": None, "told": None, "logged": runs and len(runs.finished)}
+        checks = [Check(f"{in_one_line(trials)} trials", [compared])]
     else:
-        trials, checks = read
-    if isinstance(logged, Problem):
-        checks.append(Check("MLflow: ?", [logged]))
+        trials, checks = compared
     spec = Check(f"{SWEEP_FILE}: the spec as it was written, sha256 {directory.spec_sha256[:12]}")
-    checks += [spec, *unread, check_files(directory, finished=finished), *_replayed(progress)]
-    known = None if unread else finished
+    files = check_files(directory, finished=progress.finished)
     return Audit(
-        directory=name_of(directory.place), sweep=directory.sweep, finished=known, trials=trials, checks=checks
+        directory=name_of(directory.place),
+        sweep=directory.sweep,
+        finished=progress.finished,
+        trials=trials,
+        checks=[*checks, *unlogged, spec, files, *_replayed(progress)],
     )
 
 
-def _compared(
-    directory: SweepDirectory, logged: Logged | Problem, *, finished: bool
-) -> tuple[Mapping[str, int | None], list[Check]]:
-    place, workload = directory.place, load_workload_of(directory)
-
-    def stored() -> list[FrozenTrial]:
-        is_begun = (
-            finished or directory.spec.storage or (place / STUDY_FILE).exists() or parquet_names(place / "trainings")
-        )
-        return read_trials(directory) if is_begun and has_study(directory.spec) else []
-
-    trials = stored()
+def _compared(directory: SweepDirectory, logged: Logged | None, finished: bool) -> tuple[Counts, list[Check]]:
+    place, spec, workload = directory.place, directory.spec, load_workload_of(directory)
+    is_begun = finished or spec.storage or (place / STUDY_FILE).exists() or parquet_names(place / "trainings")
+    is_stored = is_begun and has_study(spec)
+    trials = read_trials(directory) if is_stored else []
     with reading([Ledger(place)]) as connection:
-        # A running sweep may have asked for trials, and trained them, since the study was read.
-        known = frozenset(trial.number for trial in (trials if finished else stored()))
-        if not has_study(directory.spec):
+        if has_study(spec):
+            # A running sweep may have asked for trials, and trained them, since the study was read.
+            later = read_trials(directory) if is_stored and not finished else trials
+            known = frozenset(trial.number for trial in later)
+        else:
             trials = numbered_trials(directory, connection, finished=finished)
             known = frozenset(directory.shard.first(directory.own_spec.trials))
         books = Books(
@@ -95,7 +81,7 @@ def _compared(
             trials=trials,
             known=known,
             connection=connection,
-            logged=None if isinstance(logged, Problem) else logged,
+            logged=logged,
         )
         return books.counts, check_results(books)
 

@@ -10,6 +10,7 @@ from attnsweep.orchestrator.running.warm_start import told_trials
 from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.errors import in_words
 from attnsweep.orchestrator.storage.files import digest, open_file, parquet_names
+from attnsweep.orchestrator.storage.run_records import PROGRESS
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.problems import COPIED, RESUME, Check, Problem
 from attnsweep.workloads.errors import UserError
@@ -43,12 +44,15 @@ def _ledger(directory: SweepDirectory, *, finished: bool) -> Iterator[Problem]:
 
 
 def check_stored(directory: SweepDirectory) -> list[Problem]:
-    """Checkpoints, weights and warm starts that have changed since they were written."""
+    """Checkpoints, weights, progress and warm starts that have changed since they were written."""
     problems = [problem for folder in _NAMED_BY_DIGEST for problem in _named_by_digest(directory.place, folder)]
-    try:
-        told_trials(directory)
-    except UserError as damage:
-        problems.append(Problem.of(damage))
+    for read in (lambda: PROGRESS.read(directory.place), lambda: told_trials(directory)):
+        try:
+            read()
+        except FileNotFoundError:
+            continue
+        except UserError as damage:
+            problems.append(Problem.of(damage))
     return problems
 
 

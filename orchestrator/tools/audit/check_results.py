@@ -1,7 +1,7 @@
 """Compares study, ledger and MLflow: every trial is trained as it was drawn, and its results are reported."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,18 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
 from attnsweep.orchestrator.running.study import PRUNED_STEP
-from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
-from attnsweep.orchestrator.tools.audit.problems import COPIED, RESTORE, RESUME, Check, Fault, grouped, in_one_line
+from attnsweep.orchestrator.running.study_storage import has_study
+from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
+from attnsweep.orchestrator.tools.audit.problems import (
+    COPIED,
+    RESTORE,
+    RESUME,
+    Check,
+    Counts,
+    Fault,
+    grouped,
+    in_one_line,
+)
 from attnsweep.orchestrator.tracking.content import has_runs_of_trials
 from attnsweep.orchestrator.tracking.runs import Logged
 from attnsweep.orchestrator.training.tasks import Task, tasks_of, training_id
@@ -92,13 +102,8 @@ class Books:
         ((n,),) = self.connection.execute("select count(*) from trainings").fetchall()
         return int(n)
 
-    @property
-    def runs(self) -> Logged:
-        assert self.logged is not None
-        return self.logged
-
     @cached_property
-    def counts(self) -> dict[str, int | None]:
+    def counts(self) -> Counts:
         asked = {trial.number for trial in self.asked}
         return {
             "asked": len(asked),
@@ -112,21 +117,17 @@ def numbered_trials(
     directory: SweepDirectory, connection: duckdb.DuckDBPyConnection, *, finished: bool
 ) -> list[FrozenTrial]:
     """The trials of a sweep without a study, as a study would have them."""
-    spec, draws, ended_of = directory.own_spec, draws_of(directory.spec), ended_trainings(judging_columns(connection))
+    spec, draws = directory.own_spec, draws_of(directory.spec)
     complete = {*complete_trials(connection, spec.replicates)}
-    n_begun = max(map(directory.shard.number, ended_of), default=-1) + 1
+    begun = connection.execute("select distinct trial from trainings").fetchall()
+    n_begun = max((directory.shard.number(trial) for (trial,) in begun), default=-1) + 1
     n_asked = spec.trials if finished and spec.seconds is None and not spec.ends_early else n_begun
     trials = []
     for number in directory.shard.first(n_asked):
         drawn, distributions = draws.draw(number)
-        told, has_ended = ended_of.get(number, EndedTrainings()).told(spec), finished or number in complete
-        trial = create_trial(
-            state=(TrialState.FAIL if told is None else TrialState.COMPLETE) if has_ended else TrialState.RUNNING,
-            params=drawn,
-            distributions=distributions,
-            values=told.values if told and has_ended else None,
-            constraints=dict(told.excess) if told else None,
-        )
+        # FAIL is the state of a trial that has ended without a value. None was told.
+        state = TrialState.FAIL if finished or number in complete else TrialState.RUNNING
+        trial = create_trial(state=state, params=drawn, distributions=distributions)
         trial.number = number
         trials.append(trial)
     return trials
@@ -161,8 +162,8 @@ def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
     # A trial that has ended may still have untrained replicates: those that were added later, and failed ones that are
     # trained again. They do not count as missing.
     due = wanted if books.finished or len(directory.stages) < 2 else range(directory.stages[0])
-    retried = frozenset().union(*directory.retried_of(number)) if not books.finished else frozenset()
-    n_missing = len({*due} - ended.by_replicate.keys() - retried)
+    retried = directory.retried_of(number)
+    n_missing = len({*due} - ended.by_replicate.keys() - (frozenset() if books.finished else retried))
     if state == TrialState.RUNNING:
         if books.finished:
             yield "trials asked for and never told", RESUME, f"{number}"
@@ -173,13 +174,11 @@ def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
         yield "ended trials without all their trainings", RESUME, f"{number} ({n_missing} of {len(due)} missing)"
     elif (state == TrialState.PRUNED) != ended.is_pruned:
         yield "trials pruned in the study or in the ledger alone", _RESTORE_EITHER, f"{number}"
-    elif not ended.is_pruned:
+    # The value that was told stays when trainings are added or repeated.
+    elif has_study(directory.spec) and not ended.is_pruned and len(directory.stages) < 2 and not retried:
         told = None if trial.values is None else Told(tuple(trial.values), trial.constraints)
-        results = [*(ended.without(again) for again in directory.retried_of(number)), ended]
-        earlier = [trainings.first(n) for trainings in results for n in directory.stages[:-1]]
-        allowed = [trainings.told(directory.spec) for trainings in (*earlier, *results)]
-        if told not in allowed:
-            case = f"{number} ({_in_words(told)}, not {_in_words(allowed[-1])})"
+        if told != (follows := ended.told(directory.spec)):
+            case = f"{number} ({_in_words(told)}, not {_in_words(follows)})"
             yield "trials whose value in the study is not that of their trainings", _RESTORE_EITHER, case
 
 
@@ -192,19 +191,13 @@ def _in_words(told: Told | None) -> str:
 def _pruned(books: Books) -> Iterator[Fault]:
     sql = "from trainings where outcome = 'pruned' or pruned_step is not null order by trial, replicate"
     rows = books.connection.execute(f"select trial, replicate, outcome, pruned_step, n_steps {sql}").fetchall()
-    n_packs = dict(books.connection.execute("select trial, count(distinct pack) from trainings group by 1").fetchall())
     decided = {trial.number: trial.user_attrs.get(PRUNED_STEP) for trial in books.asked}
     for trial, replicate, outcome, step, n_steps in rows:
-        name, earliest = f"{trial}/{replicate}", decided.get(trial)
-        if step is None or outcome != PRUNED:
-            yield "trainings pruned without a step, or with a step and another outcome", RESTORE, name
-            continue
-        if earliest is None or step < earliest or (step > earliest and n_packs[trial] == 1):
-            case = f"{name} ({step}, not {earliest})"
-            yield "pruned trainings with another step than the study has", RESTORE, case
-        if n_steps > step:
-            case = f"{name} ({n_steps}, not {step})"
-            yield "pruned trainings with more steps than those at which they were pruned", RESTORE, case
+        earliest = decided.get(trial)
+        # A trial's other packs may have reached a later step when it was pruned.
+        if outcome != PRUNED or step is None or earliest is None or not earliest <= step >= n_steps:
+            case = f"{trial}/{replicate} ({outcome} at {step} after {n_steps} steps, decided at {earliest})"
+            yield "pruned trainings that are not as the study decided", RESTORE, case
 
 
 def _trainings(books: Books) -> Iterator[Fault]:
@@ -257,31 +250,8 @@ def _links(books: Books) -> Iterator[Fault]:
     yield from books.cases("trainings that did not fail and have no curves", RESTORE, f"select trial, replicate {sql}")
 
 
-def _environments(books: Books) -> dict[str | None, int]:
-    """Trainings by the id of their environment."""
-    return dict(books.connection.sql("select environment::varchar, count(*) from trainings group by 1").fetchall())
-
-
-def _types(books: Books) -> str:
-    """Such as `600 on x86_64, AVX512, PyTorch 2.13.0; 424 on x86_64, AVX2, PyTorch 2.13.0`: last bits depend on it."""
-    n_by_type: Counter[str] = Counter()
-    for name, n in _environments(books).items():
-        if name is not None and name in books.directory.environments:
-            versions = books.directory.environments[name].versions
-            n_by_type[f"{versions.get('machine', 'unknown')}, PyTorch {versions.get('torch', 'unknown')}"] += n
-    return "; ".join(f"{n:,} on {machine}" for machine, n in n_by_type.most_common())
-
-
-def _machines(books: Books) -> Iterator[Fault]:
-    known = books.directory.environments
-    for name, n in _environments(books).items():
-        if known and name is not None and name not in known:
-            what = f"environments of trainings that {SWEEP_FILE} does not name"
-            yield what, f"restore {SWEEP_FILE} from a copy of the directory", f"{name} ({n:,} trainings)"
-
-
-def _logged(books: Books) -> Iterator[Fault]:
-    logged, directory, trials = books.runs, books.directory, {*books.complete}
+def _logged(books: Books, logged: Logged) -> Iterator[Fault]:
+    directory, trials = books.directory, {*books.complete}
     if len(logged.parents) > 1:
         yield from (("runs of the sweep itself instead of one", _DELETE, run) for run in logged.parents)
     if books.finished:
@@ -303,31 +273,17 @@ def _logged(books: Books) -> Iterator[Fault]:
         yield "runs of incomplete trials", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
 
 
-def _refused(books: Books) -> str:
-    n = len(books.trials) - len(books.asked)
-    return f", {n} more refused" if n else ""
-
-
-def _wanted(books: Books) -> dict[str, int | None]:
-    rule = books.directory.spec.replicates
-    n_by_trial = (n_wanted(rule, books.ended(trial.number).stuck) for trial in books.asked)
-    return {"trainings": books.n_trainings, "wanted": sum(n_by_trial)}
-
-
-def _runs(logged: Logged) -> str:
-    return f"MLflow: {len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
-
-
-CHECKS: Sequence[tuple[Callable[[Books], str], Callable[[Books], Iterator[Fault]]]] = (
-    (lambda books: f"{in_one_line(books.counts)} trials{_refused(books)}", _trials),
-    (lambda books: f"{in_one_line(_wanted(books))}; parameters, seeds and ids recomputed", _trainings),
-    (lambda _: "curves and heads belong to these trainings; only failed ones lack curves", _links),
-    (lambda books: f"trained {_types(books)}", _machines),
-    (lambda books: _runs(books.runs), _logged),
-)
-"""What the audit says of each check, and the faults that it finds. The last one is left out without MLflow."""
-
-
 def check_results(books: Books) -> list[Check]:
-    chosen = CHECKS[:-1] if books.logged is None else CHECKS
-    return [Check(line(books), grouped(faults(books))) for line, faults in chosen]
+    n_refused, rule = len(books.trials) - len(books.asked), books.directory.spec.replicates
+    refused = f", {n_refused} more refused" if n_refused else ""
+    n = sum(n_wanted(rule, books.ended(trial.number).stuck) for trial in books.asked)
+    wanted = in_one_line({"trainings": books.n_trainings, "wanted": n})
+    checks = [
+        Check(f"{in_one_line(books.counts)} trials{refused}", grouped(_trials(books))),
+        Check(f"{wanted}; parameters, seeds and ids recomputed", grouped(_trainings(books))),
+        Check("curves and heads belong to these trainings; only failed ones lack curves", grouped(_links(books))),
+    ]
+    if (logged := books.logged) is not None:
+        runs = f"MLflow: {len(logged.children):,} runs of trials, {len(logged.parents)} of the sweep"
+        checks.append(Check(runs, grouped(_logged(books, logged))))
+    return checks

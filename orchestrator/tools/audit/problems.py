@@ -14,6 +14,8 @@ COPIED = "remove the files that were copied into the folders trainings, curves a
 RESTORE = "restore the folders trainings, curves and heads from a copy of the directory"
 RESUME = "continue with: attnsweep resume DIR"
 
+Counts: TypeAlias = Mapping[str, int | None]
+"""`None` for a number that is unknown."""
 Fault: TypeAlias = tuple[str, str, str]
 """What is wrong, what the user can do about it, and the trial, training, run or sweep that has it."""
 
@@ -21,7 +23,7 @@ _SHOWN, _MOST_CHARACTERS = 3, 300
 _STATES = {
     True: "finished",
     False: "not finished (it runs, or was interrupted): missing parts are no fault",
-    None: "finished or not is unknown, its record cannot be read: missing parts are no fault",
+    None: "its record cannot be read",
 }
 
 
@@ -52,7 +54,12 @@ def grouped(faults: Iterable[Fault]) -> list[Problem]:
     cases: dict[tuple[str, str], list[str]] = {}
     for what, fix, case in faults:
         cases.setdefault((what, fix), []).append(case)
-    return [Problem(f"{len(some)} {what}: {first_few(some)}", fix) for (what, fix), some in cases.items()]
+    problems = []
+    for (what, fix), some in cases.items():
+        first = ", ".join(clipped(case, _MOST_CHARACTERS) for case in some[:_SHOWN])
+        more = f" and {len(some) - _SHOWN:,} more" if len(some) > _SHOWN else ""
+        problems.append(Problem(f"{len(some)} {what}: {first}{more}", fix))
+    return problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +69,15 @@ class Audit:
     Attributes:
         directory: The sweep's directory, as the user gave it.
         sweep: The sweep's name; `None` if its record cannot be read.
-        finished: Whether the sweep's budget is spent; `None` if that cannot be read. Missing trainings are a fault only
-            in a finished sweep.
+        finished: Whether the sweep's budget is spent; missing trainings are a fault only then.
         trials: The number of trials that should be trained (asked), are trained, are reported to the study (told), and
-            are logged in MLflow, without trials that the workload refused; `None` for a number that is unknown.
+            are logged in MLflow, without trials that the workload refused.
     """
 
     directory: str
     sweep: str | None
     finished: bool | None
-    trials: Mapping[str, int | None]
+    trials: Counts
     checks: Sequence[Check]
 
     @property
@@ -89,15 +95,7 @@ class Audit:
             console.print(line, soft_wrap=True, markup=False)
 
 
-def in_one_line(counts: Mapping[str, int | None]) -> str:
+def in_one_line(counts: Counts) -> str:
     """Such as `asked 128 = trained 128`, or with commas if not all are equal."""
     words = (f"{name} {'?' if count is None else f'{count:,}'}" for name, count in counts.items())
     return (" = " if len({*counts.values()}) == 1 else ", ").join(words)
-
-
-def first_few(cases: Sequence[str]) -> str:
-    """Such as `3/0, 3/1, 3/2 and 4 more`."""
-    more = len(cases) - _SHOWN
-    return ", ".join(clipped(case, _MOST_CHARACTERS) for case in cases[:_SHOWN]) + (
-        f" and {more:,} more" if more > 0 else ""
-    )

@@ -30,7 +30,7 @@ def test_a_sweep_that_is_well_is_clean(whole: SweepDirectory) -> None:
     assert problems_of(found) == []
     assert found.finished
     assert found.trials == {"asked": 9, "trained": 9, "told": 9, "logged": 9}
-    assert len(lines_of(found)) == 8
+    assert len(lines_of(found)) == 7
 
 
 @pytest.mark.slow
