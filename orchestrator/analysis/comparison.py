@@ -23,7 +23,7 @@ from attnsweep.orchestrator.analysis.labels import check_known, value_label
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.rates.bins import Groups, group_trials, names_of
 from attnsweep.orchestrator.analysis.rates.by_parameter import Ending, read_ending
-from attnsweep.orchestrator.analysis.rates.intervals import pooling, trials_count_once, weights_of_trainings
+from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.analysis.tables import show, table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, param_column
 from attnsweep.orchestrator.storage.place_names import PlaceName
@@ -187,9 +187,8 @@ class _Compared:
         if not self.paired:
             return [unpaired_difference(_counts(self.a, name), _counts(self.b, name), pool) for name in names]
         cluster = np.unique(self.a["configuration"].to_numpy(), return_inverse=True)[1]
-        weight = weights_of_trainings(cluster, once_per_trial=trials_count_once(*self.specs))
         before, after = (np.stack([_has(side, name) for name in names]) for side in (self.a, self.b))
-        return paired_differences(before, after, cluster, weight, pool)
+        return paired_differences(before, after, cluster, pool)
 
     def within(self, trials: Sequence[int]) -> "_Compared":
         in_a = np.isin(self.a["trial"].to_numpy(), trials)

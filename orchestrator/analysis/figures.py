@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from matplotlib import style
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -64,12 +63,6 @@ def _drawable() -> frozenset[int]:
     return frozenset(get_font(findfont(FontProperties(family="DejaVu Sans"))).get_charmap())
 
 
-def scale_shares(panel: Axes, label: str = "") -> None:
-    """Makes the vertical axis run from 0 to 1, with a margin for marks at 0 and 1."""
-    panel.set_ylim(-0.03, 1.03)
-    panel.set_ylabel(label)
-
-
 @house_style()
 def plot_onset(onset: pa.Table, title: str = "") -> Figure:
     """Draws the table of `onset`, `event` or `emergence`: the share by step, one line per group with a pointwise 95%
@@ -88,7 +81,8 @@ def plot_onset(onset: pa.Table, title: str = "") -> Figure:
     panel.set_xscale("symlog", linthresh=1)
     panel.set_xlabel("optimizer steps")
     panel.set_title(figure_text(title, 60))
-    scale_shares(panel, "share that has reached it")
+    panel.set_ylim(-0.03, 1.03)
+    panel.set_ylabel("share that has reached it")
     legend_below(figure, handles, ", ".join(map(parameter_label, names)) or None, 1)
     return figure
 

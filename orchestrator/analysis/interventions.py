@@ -37,9 +37,9 @@ def interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> pa.Ta
     pairs, rows = _read_pairs(connection), []
     for what, ends in _reached(connection, workload) if pairs else ():
         for intervention, places in pairs.items():
-            sides = [[ends.get(place, (0, 0, 0)) for place in side] for side in zip(*places, strict=True)]
-            row = paired_ratio(*(np.array(side, np.int64) for side in sides))
-            rows.append({"what": what, "intervention": intervention} | row)
+            known = [[ends[place] for place in pair] for pair in places if {*pair} <= ends.keys()]
+            of_with, of_without = np.array(known, np.int64).reshape(-1, 2, 2).swapaxes(0, 1)
+            rows.append({"what": what, "intervention": intervention} | paired_ratio(of_with, of_without))
     reached = {row["what"] for row in rows if row["n_with"] + row["n_without"]}
     columns = {"what": str, "intervention": str, **dict.fromkeys(_COUNTS, int)}
     columns |= dict.fromkeys(("ratio", "low", "high"), float)
@@ -50,16 +50,14 @@ def paired_ratio(of_with: NDArray[np.int64], of_without: NDArray[np.int64]) -> R
     """How much sooner trainings reach a goal with an intervention than without, with the 95% interval.
 
     Args:
-        of_with, of_without: (N, 3) the training with the intervention, and the one without, of each of N pairs: whether
-            its end is known, the step, and whether it had reached the goal at this step. If it did not reach the goal,
-            it is only known not to have by the step (censored).
+        of_with, of_without: (N, 2) the training with the intervention, and the one without, of each of N pairs: the
+            step, and whether it had reached the goal by then. If it had not, no more is known (censored).
     """
-    known = (of_with[:, 0] > 0) & (of_without[:, 0] > 0)
-    (step, came), (other, other_came) = (training[known, 1:].T for training in (of_with, of_without))
+    (step, came), (other, other_came) = of_with.T, of_without.T
     came, other_came = came > 0, other_came > 0
     n_sooner = int((came & (step < other + ~other_came)).sum())
     n_later = int((other_came & (other < step + ~came)).sum())
-    counts = (int(known.sum()), int(came.sum()), int(other_came.sum()))
+    counts = (len(step), int(came.sum()), int(other_came.sum()))
     medians = (_median(step[came]), _median(other[other_came]))
     row: Row = dict(zip(_COUNTS, (*counts, *medians, n_sooner, n_later), strict=True))
     if not n_sooner + n_later:
@@ -104,7 +102,7 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
-) -> Iterator[tuple[str, dict[_Place, tuple[int, int, bool]]]]:
+) -> Iterator[tuple[str, dict[_Place, tuple[int, bool]]]]:
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()
@@ -117,4 +115,4 @@ def _reached(
         reached.append((what, places, OnsetTimes(history.trial, history.step, history.emerged, history.before)))
     for what, places, onsets in reached:
         ends = zip(onsets.step.tolist(), onsets.came.tolist(), strict=True)
-        yield what, {place: (1, *end) for place, end in zip(places, ends, strict=True)}
+        yield what, dict(zip(places, ends, strict=True))

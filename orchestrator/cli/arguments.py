@@ -45,11 +45,7 @@ def opened(directory: str) -> "SweepDirectory":
 
 
 def code_for(reference: str, sweep: "Sweep") -> "UserCode | None":
-    """The user's code, if the user named the sweep by a JSON file.
-
-    Raises:
-        UserError: If a stored file is not the one that the sweep recorded.
-    """
+    """The user's code, if the user named the sweep by a JSON file."""
     if not reference.endswith(".json"):
         return None
     from attnsweep.orchestrator.storage.stored_code import code_of_json

@@ -115,11 +115,7 @@ def fork(
     size: float = 0.01,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fork:
-    """As `OpenedSweep.fork`. `say` gets a line of progress before the work begins, with an estimate of its time.
-
-    Raises:
-        UserError: If there is no such training or step, it failed, or nothing is drawn that could be drawn anew.
-    """
+    """As `OpenedSweep.fork`. `say` gets a line of progress before the work begins, with an estimate of its time."""
     if n < 1:
         raise UserError("--n", given=n, expected="a number of continuations from 1 on", fix="write for example --n 256")
     if not 0 < size < float("inf"):
@@ -149,11 +145,7 @@ def fork(
 
 
 class Source:
-    """A recorded training that can be continued from any of its steps.
-
-    Raises:
-        UserError: If there is no such training, it failed, or its optimizer searches along lines.
-    """
+    """A recorded training that can be continued from any of its steps."""
 
     def __init__(self, directory: SweepDirectory, name: str, change: Change, size: float) -> None:
         self._workload = load_workload_of(directory)
@@ -169,11 +161,7 @@ class Source:
         self._executors = executors_on(self._setting.device, self._setting.engine)
 
     def state(self, step: int) -> Checkpoint:
-        """Trains the training once more, up to the step.
-
-        Raises:
-            UserError: If the step is at or beyond the training's end, or no random numbers are drawn after it.
-        """
+        """Trains the training once more, up to the step."""
         self._check_step(step)
         setting = self._setting
         with self._trained_again():

@@ -159,10 +159,6 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
     Args:
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
         sentence: The number of the held-out sentence; by default one of median length.
-
-    Raises:
-        UserError: If there is no such training or sentence, the training did not end with finite weights or has no
-            heads, or the sweep's code fails.
     """
     return heads_of(SweepDirectory.open(directory), training, sentence)
 

@@ -31,33 +31,28 @@ def check_format(out: Path) -> None:
 
 @house_style()
 def heads_figure(heads: Heads) -> Figure:
-    """A row for each layer, or one row for all layers if each has one head."""
-    layers, names = heads.maps.layers, heads.layer_names
-    rows = _rows(heads)
-    n_columns = max(map(len, rows))
+    """A row for each layer, or several if it has more than eight heads."""
+    layers = heads.maps.layers
+    by_layer = [(layer, heads.of_layer(layer)) for layer in layers]
+    firsts = [(layer, of, at) for layer, of in by_layer for at in range(0, len(of), _MOST_COLUMNS)]
+    rows = [(layer, of[at : at + _MOST_COLUMNS]) for layer, of, at in firsts]
+    n_columns = max(len(row) for _, row in rows)
     longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
     room = _LETTER * min(longest, _MOST_LETTERS)
-    width = _PANEL * n_columns + room * len({layer.number for layer, _ in rows[0]}) + 1.1
-    tallest = [max(len(layer.queries) / len(layer.keys) for layer, _ in row) for row in rows]
-    heights = [min(max(_PANEL * ratio, 0.3), _TALLEST) for ratio in tallest]
-    figure = Figure(figsize=(width, sum(height + room + 0.45 for height in heights) + 0.5))
+    heights = [min(max(_PANEL * len(layer.queries) / len(layer.keys), 0.3), _TALLEST) for layer, _ in rows]
+    figure = Figure(figsize=(_PANEL * n_columns + room + 1.1, sum(height + room + 0.45 for height in heights) + 0.5))
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
     top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
     is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
     roles = [head.role for head in heads.heads if head.role]
-    image = None
-    for panels, row in zip(grid, rows, strict=True):
-        left = None
+    for panels, (layer, row) in zip(grid, rows, strict=True):
         for panel in panels[len(row) :]:
             panel.set_visible(False)
-        for panel, (layer, head) in zip(panels, row, strict=False):
+        for panel, head in zip(panels, row, strict=False):
             image = _draw(panel, layer, head, top, is_signed=is_signed)
             panel.set_title(_title(head), color=role_colour(head.role, roles) if head.role else GREY, fontsize=7)
-            if layer is not left:
-                _name(panel, "y", layer.queries)
-                panel.set_ylabel(figure_text(f"{names[layer.number]}: query"), fontsize=8)
-            left = layer
-    assert image is not None
+        _name(panels[0], "y", layer.queries)
+        panels[0].set_ylabel(figure_text(f"{heads.layer_names[layer.number]}: query"), fontsize=8)
     figure.colorbar(image, ax=grid, shrink=0.5, aspect=30, label="weight" if is_signed else "attention weight")
     title = figure_text(f"{heads.name}: {heads.maps.text}", 20 + 26 * n_columns)
     figure.suptitle(title, fontsize=8)
@@ -69,17 +64,6 @@ def save_figure(figure: Figure, path: Path, suffix: str) -> None:
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
     figure.savefig(path, format=form, metadata=metadata)
-
-
-def _rows(heads: Heads) -> list[list[tuple[LayerMaps, Head]]]:
-    by_layer = [[(layer, head) for head in heads.of_layer(layer)] for layer in heads.maps.layers]
-    if all(len(of_layer) == 1 for of_layer in by_layer):
-        by_layer = [[of_layer[0] for of_layer in by_layer]]
-    return [
-        of_layer[first : first + _MOST_COLUMNS]
-        for of_layer in by_layer
-        for first in range(0, len(of_layer), _MOST_COLUMNS)
-    ]
 
 
 def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: bool) -> AxesImage:

@@ -45,12 +45,8 @@ class End:
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
-    """Stores the final weights of these trials' trainings, which are trained again where needed.
-
-    Raises:
-        SweepError: If a training fails, or ends otherwise than recorded, when it is trained again. The weights of the
-            others are kept.
-    """
+    """Stores the final weights of these trials' trainings, which are trained again where needed. Raises a SweepError
+    if some then end otherwise than recorded; the weights of the others are kept."""
     kept = _kept(directory)
     rows = Ledger(directory.place).trainings(
         columns=["training_id"], filter=pc.field("trial").isin(list(trials)) & (pc.field("outcome") != "failed")
@@ -72,11 +68,7 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
-    """In the given order. Trainings whose weights were not kept are trained again.
-
-    Raises:
-        UserError: If a training fails when it is trained again, or a kept file is damaged.
-    """
+    """In the given order. Trainings whose weights were not kept are trained again."""
     kept = _kept(directory)
     missing = [training_id for training_id in training_ids if training_id not in kept]
     retrained = dict(zip(missing, retrain(directory, missing), strict=True)) if missing else {}
@@ -91,9 +83,6 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
     """Trains recorded trainings of one shape again, and returns them as one batch with their final state. Warns of
     each that ends otherwise than recorded.
-
-    Raises:
-        UserError: For an id that is not in the ledger, or if a training fails when it is trained again.
     """
     retrained = retrain(directory, training_ids)
     for again in retrained:

@@ -25,10 +25,6 @@ class OpenedSweep(SweepData):
         Args:
             training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
             step: The number of steps after which to take the weights, at most those that it took; by default its end.
-
-        Raises:
-            UserError: If there is no such training or step, it failed, its last weights are not finite, or the sweep's
-                workload is gone.
         """
         from attnsweep.orchestrator.inspection.trained_module import trained_module
 
@@ -53,10 +49,6 @@ class OpenedSweep(SweepData):
             redraw: What differs in them: `data`, the data drawn after the step; `noise`, the dropout masks; `kick`,
                 normal noise that is added once to the parameters, for problems that draw nothing.
             size: The size of the kick, relative to the root mean square of each parameter tensor.
-
-        Raises:
-            UserError: If there is no such training or step, it failed, nothing is drawn that could be drawn anew, or
-                the sweep's workload is gone.
         """
         from attnsweep.orchestrator.inspection.fork import fork
 
@@ -88,8 +80,5 @@ def open_sweep(directory: PlaceName, *more: PlaceName) -> OpenedSweep:
         directory: A sweep directory, or `s3://BUCKET/PREFIX`.
         more: Further sweeps, whose trials are numbered from 1,000,000, 2,000,000, ..., unless all are shards of
             one sweep.
-
-    Raises:
-        UserError: For a directory without a sweep, the same sweep twice, or sweeps of different workloads.
     """
     return OpenedSweep.open(directory, *more)

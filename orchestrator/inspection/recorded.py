@@ -27,11 +27,7 @@ _MOST_HINTS = 3
 
 
 def find_training(ledger: Ledger, name: str) -> str:
-    """`name` is an id, a unique prefix of one, or `TRIAL/REPLICATE`.
-
-    Raises:
-        UserError: If no training or several have this name.
-    """
+    """`name` is an id, a unique prefix of one, or `TRIAL/REPLICATE`."""
     if re.fullmatch(r"\d{1,9}/\d{1,9}", name):
         trial, replicate = map(int, name.split("/"))
         condition = (pc.field("trial") == trial) & (pc.field("replicate") == replicate)
@@ -71,12 +67,6 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
     ]
 
 
-def has_end(row: Mapping[str, Any]) -> bool:
-    """From a row of `trainings`: whether it ended with finite weights."""
-    # A training may have diverged before it was pruned, which its outcome does not show.
-    return row["outcome"] not in ("failed", "diverged") and row["diverged_step"] is None
-
-
 def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tuple[Mapping[str, Any], Rows, Task]:
     """Returns its row of `trainings`, its rows of all tables, and its task. `name`: as `find_training`."""
     rows = recorded_rows(ledger, [find_training(ledger, name)])
@@ -87,13 +77,10 @@ def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tup
 def ended_training(
     directory: SweepDirectory, workload: Workload[Any], name: str, query: str
 ) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
-    """Finds one training that ended with finite weights. The error shows `query`, which finds others.
-
-    Raises:
-        UserError: If there is no such training, or it did not end with finite weights.
-    """
+    """Finds one training that ended with finite weights. The error shows `query`, which finds others."""
     row, rows, task = recorded_training(Ledger(directory.place), workload, name)
-    if not has_end(row):
+    # A training may have diverged before it was pruned, which its outcome does not show.
+    if row["outcome"] in ("failed", "diverged") or row["diverged_step"] is not None:
         given = f"the training {name} with the outcome {row['outcome']}"
         fix = f'list such trainings with: attnsweep query DIR "{query}"'
         raise UserError("TRAINING_ID", given=given, expected="a training whose last weights are finite", fix=fix)

@@ -92,9 +92,7 @@ def retrain(directory: SweepDirectory, training_ids: Sequence[str], at_step: int
         at_step: The step whose state is returned; by default the end. It can be given for a single training only,
             because others in its pack could run ahead of it.
 
-    Raises:
-        UserError: For an id that is not in the ledger, or if the workload is gone.
-        PoolError: If this machine cannot compile what trained them.
+    Raises a PoolError if this machine cannot compile what trained them.
     """
     workload, ledger = load_workload_of(directory), Ledger(directory.place)
     rows, every = recorded_rows(ledger, training_ids), ledger.curves_every()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from attnsweep.orchestrator.inspection.kept_weights import End, ends_of
-from attnsweep.orchestrator.inspection.recorded import ended_training, find_training, recorded_rows, recorded_training
+from attnsweep.orchestrator.inspection.recorded import ended_training, recorded_training
 from attnsweep.orchestrator.inspection.retraining import retrain
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.output_file import writing_folder
@@ -54,10 +54,6 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
     If the weights were not kept, or if a step is given, the training is trained again to its end. A warning is logged
     if the training then ends otherwise than recorded.
-
-    Raises:
-        UserError: If there is no such training or step, it failed, its weights there are not finite, or the sweep's
-            workload is gone.
     """
     workload = load_workload_of(directory)
     if step is None:
@@ -103,31 +99,23 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
         to: `pt`, `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`.
         out: A new or an empty folder.
         step: The number of steps after which to take the weights; by default the training's end.
-
-    Raises:
-        UserError: As `trained_module`; or if an intervention fixes (clamps) or scales heads at that step, the other
-            library has no such module, a library is not installed, or the folder cannot be written.
     """
     write, library, extra = _TARGETS[to]
     if library is not None and importlib.util.find_spec(library) is None:
         fix = f"install it with: pip install 'attnsweep[{extra}]', or export the weights with --to pt"
         given = f"the library {library}, which is not installed"
         raise UserError(f"--to {to}", given=given, expected="an installed library", fix=fix)
-    _check_heads(directory, name, step)
     with writing_folder(out) as folder:
-        return write(trained_module(directory, name, step), folder).format(out)
+        trained = trained_module(directory, name, step)
+        _check_heads(trained, name)
+        return write(trained, folder).format(out)
 
 
-def _check_heads(directory: SweepDirectory, name: str, step: int | None) -> None:
-    ledger = Ledger(directory.place)
-    (row,) = recorded_rows(ledger, [find_training(ledger, name)]).trainings.to_pylist()
-    at = row["n_steps"] if step is None else step
-    if row["n_steps"] is None or at > row["n_steps"]:
-        return  # `trained_module` refuses such a step
-    interventions = interventions_of(row.get(f"param_{INTERVENTION}"))
-    held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and at in each.steps]
+def _check_heads(trained: TrainedModule, name: str) -> None:
+    interventions = interventions_of(trained.row.get(f"param_{INTERVENTION}"))
+    held = [str(each) for each in interventions if isinstance(each, Clamp | Scale) and trained.step in each.steps]
     if held:
-        given = f"{name}, in which the intervention '{'; '.join(held)}' acts at step {at}"
+        given = f"{name}, in which the intervention '{'; '.join(held)}' acts at step {trained.step}"
         fix = "choose another step with --step, or use open_sweep(...).module(...), which applies it"
         raise UserError("TRAINING_ID", given=given, expected="a step at which no intervention acts on heads", fix=fix)
 

@@ -166,9 +166,6 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
     """Examines a training at its end. If its weights were not kept, it is trained again.
 
     `shown` is the directory as the user named it.
-
-    Raises:
-        UserError: If there is no such training, it did not end with finite weights, or the user's code fails.
     """
     workload = load_workload_of(directory)
     query = "select trial, replicate from trainings where stuck"

@@ -71,12 +71,8 @@ def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
         f" having count(distinct step) > 1 order by metric limit {_MOST_METRICS}"
     ).fetchall()
-    found = ({"metric": name, "curves": _without_diverged(connection, name)} for (name,) in metrics)
-    return [row for row in found if row["curves"]]
-
-
-def _without_diverged(connection: duckdb.DuckDBPyConnection, metric: str) -> list[Row]:
-    return list(learning_curves(connection, metric, "outcome <> 'diverged'").to_pylist())
+    curves = {name: learning_curves(connection, name, "outcome <> 'diverged'").to_pylist() for (name,) in metrics}
+    return [{"metric": name, "curves": rows} for name, rows in curves.items() if rows]
 
 
 def events(connection: duckdb.DuckDBPyConnection, once: bool) -> list[Row]:

@@ -30,11 +30,7 @@ T = TypeVar("T")
 
 
 def audit(where: PlaceName, uri: str | None = None) -> Audit:
-    """Checks that a sweep's study, ledger, files and MLflow runs agree. `uri`: as for `tracking_uri`.
-
-    Raises:
-        UserError: If there is no sweep.
-    """
+    """Checks that a sweep's study, ledger, files and MLflow runs agree. `uri`: as for `tracking_uri`."""
     try:
         directory = SweepDirectory.open(where)
     except DamagedRecordError as damage:

@@ -213,12 +213,9 @@ def _trainings(books: Books) -> Iterator[Fault]:
     for trial in books.asked:
         try:
             tasks += books.tasks(trial, books.ended(trial.number).by_replicate)
-        except SpecError as error:
-            yield "trials whose values the workload now refuses", _OLD_VERSION, f"{trial.number} ({error})"
-        except (ValueError, KeyError) as error:
-            # Both mean that the trial lacks a parameter, the KeyError that a conditional one was drawn although what it
-            # depends on was not.
-            yield "trials with a parameter missing from the study", "restore the study", f"{trial.number} ({error})"
+        except (SpecError, ValueError, KeyError) as error:
+            what = "trials with a parameter that is missing, or that the workload now refuses"
+            yield what, f"restore the study, or {_OLD_VERSION}", f"{trial.number} ({error})"
     trained = [task.training for task in tasks]
     effective = [training.parameters.effective() for training in trained]
     ids = [training_id(books.workload.name, each.parameters, each.seed) for each in trained]

@@ -33,11 +33,7 @@ _TRY_TEXT = "--set n_tokens=32 --set optimizer=adam --set learning_rate=0.01 --s
 def prepare_pairs(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
 ) -> Prepared:
-    """`file`, `source` and `target` are as in `read_pairs`.
-
-    Raises:
-        UserError: If the file cannot be used, or the corpus cannot be written. Nothing has been written then.
-    """
+    """`file`, `source` and `target` are as in `read_pairs`."""
     _check_out(out, translation.CORPUS_FILE)
     columns = read_pairs(file, source, target)
     usable = usable_rows(columns, settings)
@@ -74,11 +70,7 @@ def prepare_pairs(
 
 
 def prepare_text(file: Path, out: Path, column: str | None, settings: PreparationSettings) -> Prepared:
-    """`file` and `column` are as in `read_rows`.
-
-    Raises:
-        UserError: If the file cannot be used, or the text cannot be written. Nothing has been written then.
-    """
+    """`file` and `column` are as in `read_rows`."""
     _check_out(out, gpt.TEXT_FILE)
     columns = read_rows(file, column)
     usable = usable_rows(columns, settings)

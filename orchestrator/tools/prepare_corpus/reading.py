@@ -36,11 +36,7 @@ _File: TypeAlias = tuple[list[str], Callable[[tuple[str, ...]], Columns]]
 
 
 def read_pairs(path: Path, source: str | None, target: str | None) -> Columns:
-    """Two columns, by default the first two; the format is told by the content.
-
-    Raises:
-        UserError: If the file has another format, or lacks the columns.
-    """
+    """Two columns, by default the first two; the format is told by the content."""
     with _reading(path, _ACCEPTED):
         names, read = _parquet(path) if _begins(path, _PARQUET) else _tsv(path)
         if len(names) < 2:
@@ -54,11 +50,7 @@ def read_pairs(path: Path, source: str | None, target: str | None) -> Columns:
 
 
 def read_rows(path: Path, column: str | None) -> Columns:
-    """One column, by default the first of a Parquet file, or else the lines of a plain text.
-
-    Raises:
-        UserError: If the file has another format, or lacks the column.
-    """
+    """One column, by default the first of a Parquet file, or else the lines of a plain text."""
     with _reading(path, _ACCEPTED_ROWS):
         if column is None and not _begins(path, _PARQUET):
             return Columns(("",), [_lines(path)])

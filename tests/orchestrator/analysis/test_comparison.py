@@ -5,11 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
 from attnsweep import compare, open_sweep
-from attnsweep.orchestrator.analysis.difference import RateDifference, paired_differences
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
@@ -47,11 +45,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def _run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["compare", *map(str, arguments)], catch_exceptions=False)
-
-
-def _paired(before: NDArray[np.bool_], after: NDArray[np.bool_], cluster: NDArray[np.int64]) -> RateDifference:
-    (found,) = paired_differences(before[None], after[None], cluster, np.ones(len(cluster)), pooled_rate)
-    return found
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis import difference
 from attnsweep.orchestrator.analysis.difference import RateDifference, paired_differences, unpaired_difference
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes, share_by_step
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
@@ -17,7 +16,6 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     binomial_rate,
     mean_rate,
     pooled_rate,
-    weights_of_trainings,
 )
 from attnsweep.search_spaces import Sequential
 from tests.orchestrator.small_sweep import sequential_counts
@@ -224,8 +222,7 @@ def test_curves_of_onset_cover_where_trials_chose_how_many_they_needed() -> None
 @pytest.mark.parametrize(
     ("n_trials", "up", "down"), [(12, 0.2, 0.05), (32, 0.2, 0.05), (32, 0.02, 0.01), (8, 0.3, 0.1)]
 )
-def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(difference, "N_RESAMPLES", 800)
+def test_differences_of_pairs_cover(n_trials: int, up: float, down: float) -> None:
     rng = np.random.default_rng(5)
     cluster = np.repeat(np.arange(n_trials), 8)
     covered, width, value = [], [], []
@@ -236,7 +233,7 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float, monke
         # Some of the unchanged pairs are stuck in both.
         before = ceases | (~comes & (rng.random(cluster.size) < 0.3))
         after = comes | (before & ~ceases)
-        (found,) = paired_differences(before[None], after[None], cluster, np.ones(cluster.size), pooled_rate)
+        (found,) = paired_differences(before[None], after[None], cluster, pooled_rate)
         middle, low, high = present(found.interval)
         covered.append(low <= up - down <= high)
         width.append(high - low)
@@ -272,11 +269,11 @@ def test_differences_cover_where_trials_chose_how_many_they_needed() -> None:
 
 
 @pytest.mark.scale
-def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed() -> None:
     """Each configuration counts the same, because those near one half change most often and have the most pairs."""
-    monkeypatch.setattr(difference, "N_RESAMPLES", 800)
     rng = np.random.default_rng(10)
-    covered: dict[str, list[bool]] = {"same": [], "by pairs": []}
+    truth = 0.25 - 0.25 * 1.3 / 2.2
+    differences: dict[str, list[RateDifference]] = {"once": [], "by pairs": []}
     for _ in range(150):
         rates = rng.beta(0.3, 0.9, 40)
         n, k = np.array([sequential_counts(RULE, rate, rng) for rate in rates]).T
@@ -284,12 +281,10 @@ def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed(monk
         before = np.concatenate([np.arange(size) < stuck for size, stuck in zip(n, k, strict=True)])
         # A share of the trainings that were not stuck; it is larger where more were stuck.
         after = before | (rng.random(cluster.size) < np.repeat(rates, n))
-        truth = 0.25 - 0.25 * 1.3 / 2.2
-        for name, weight in (
-            ("same", weights_of_trainings(cluster, once_per_trial=True)),
-            ("by pairs", np.ones(cluster.size)),
-        ):
-            (found,) = paired_differences(before[None], after[None], cluster, weight, mean_rate)
-            covered[name].append(_covers(found, truth))
-    assert np.mean(covered["same"]) > LEAST
-    assert np.mean(covered["by pairs"]) < 0.8
+        for name, pool in (("once", mean_rate), ("by pairs", pooled_rate)):
+            (found,) = paired_differences(before[None], after[None], cluster, pool)
+            differences[name].append(found)
+    assert np.mean([_covers(each, truth) for each in differences["once"]]) > LEAST
+    once, by_pairs = (np.mean([present(each.difference) for each in found]) for found in differences.values())
+    assert once == pytest.approx(truth, abs=0.01)
+    assert abs(by_pairs - truth) > 0.02

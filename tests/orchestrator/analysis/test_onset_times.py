@@ -107,29 +107,6 @@ def test_with_censoring_it_is_kaplan_and_meiers_with_greenwoods_variance() -> No
     assert inner > 10
 
 
-def _turnbull(before: Any, step: Any, came: Any, at: list[int]) -> list[float]:
-    """The share by each step, by the EM algorithm: an oracle."""
-    ends = np.unique(np.append(step[came], np.iinfo(np.int64).max))
-    inside = (ends > before[:, None]) & (ends <= np.where(came, step, ends[-1])[:, None])
-    mass = np.full(len(ends), 1 / len(ends))
-    for _ in range(5_000):
-        each = inside * mass
-        mass = (each / each.sum(1, keepdims=True)).mean(0)
-    return [float(mass[ends <= step].sum()) for step in at]
-
-
-def test_with_common_probes_the_curve_is_turnbulls() -> None:
-    rng = np.random.default_rng(1)
-    probes = np.array([0, 1, 2, 4, 8, 16, 32, 64])
-    at, end = np.searchsorted(probes, rng.integers(1, 120, 60)), rng.integers(4, 8, 60)
-    came = at <= end
-    step, before = probes[np.minimum(at, end)], np.where(came, probes[np.minimum(at, end) - 1], probes[end])
-    curve = {point.step: point for point in share_by_step(step, came, np.arange(60), before)}
-    for share, probe in zip(_turnbull(before, step, came, probes.tolist()), probes.tolist(), strict=True):
-        if probe in curve:
-            assert (curve[probe].share, curve[probe].most) == pytest.approx((share, share), abs=1e-4)
-
-
 def test_medians_name_the_probes_between_which_they_are() -> None:
     """Probes at 0, 180 and 207: a drop at 203 is known to have come after 180, by 207."""
     before, step = np.array([180, 180, 180, 207]), np.array([207, 207, 207, 207])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from attnsweep import open_sweep
-from attnsweep.orchestrator.analysis.results import SweepResults, read_results
 from attnsweep.orchestrator.analysis.role_emergence import role_rates
 from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -15,7 +14,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import Sequential, Sweep
 from tests.orchestrator import head_rows as made_up
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
-from tests.orchestrator.small_sweep import STEPS, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import STEPS, small_sweep, trial_rows
 
 SPEC = small_sweep("roles", workload="translation", trials=6)
 
@@ -24,11 +23,6 @@ def _rates(directory: SweepDirectory) -> dict[tuple[int | None, str], Row]:
     with Ledger(directory.place).connect() as connection:
         found = role_rates(connection, directory.spec).to_pylist()
     return {(each["layer"], each["role"]): each for each in found}
-
-
-def _results(directory: SweepDirectory) -> SweepResults:
-    with Ledger(directory.place).connect() as connection:
-        return read_results(connection, directory.spec)
 
 
 def _sweep(path: Path, *trials: Sequence[Timelines], spec: Sweep = SPEC) -> SweepDirectory:
@@ -110,16 +104,3 @@ def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Pat
     assert list(_rates(measured)) == [(0, "rare_token"), (1, "rare_token"), (0, "mixed"), (1, "mixed")]
     bare = sweep_with_heads(tmp_path / "none", SPEC, [rows], heads, score_names=(), measured=())
     assert {cell: each["k"] for cell, each in _rates(bare).items()} == {(0, "mixed"): 0, (1, "mixed"): 1}
-
-
-@pytest.mark.slow
-def test_a_sweep_without_heads_has_no_roles(tmp_path: Path) -> None:
-    without = sweep_on_disk(tmp_path / "without", SPEC, trial_rows(0, ["solved"] * 4))
-    rows = trial_rows(0, ["solved"])
-    idle = sweep_with_heads(tmp_path / "idle", SPEC, [rows], made_up.head_rows(rows[0], {(0, 0): ".."}), (), ())
-    failed = trial_rows(0, ["diverged"])
-    lost = sweep_with_heads(tmp_path / "lost", SPEC, [failed], made_up.head_rows(failed[0], {(0, 0): "pp"}))
-    for directory in (without, idle, lost):
-        found = _results(directory)
-        assert found.roles is None
-        assert "role" not in found.markdown()

@@ -5,10 +5,9 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
-from attnsweep import Categorical, Ledger, UserError, open_sweep
+from attnsweep import Categorical, Ledger, open_sweep
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.running.loop import SweepLoop
@@ -44,32 +43,6 @@ def test_kept_weights_have_the_loss_of_their_training(sweep: SweepDirectory) -> 
         module = open_sweep(sweep.place).module(f"{trial}/{replicate}")
         assert module.population_loss().item() == pytest.approx(row["final_loss"], rel=1e-12)  # type: ignore[operator]
     assert len(said) == 1
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_what_is_kept_already_is_not_trained_again(sweep: SweepDirectory) -> None:
-    said: list[str] = []
-    keep_weights(sweep, [0], said.append)
-    before = [(path, path.stat().st_mtime_ns) for path in kept_files(sweep)]
-    again = {f"0/{replicate}": open_sweep(sweep.place).module(f"0/{replicate}").state_dict() for replicate in range(3)}
-    keep_weights(sweep, [0, 1], said.append)
-    assert len(said) == 2
-    assert {*before} < {(path, path.stat().st_mtime_ns) for path in kept_files(sweep)}
-    for path in kept_files(sweep):
-        path.unlink()
-    for name, weights in again.items():
-        trained = open_sweep(sweep.place).module(name).state_dict()
-        assert all(torch.equal(trained[each], value) for each, value in weights.items())
-
-
-@pytest.mark.slow
-def test_a_damaged_file_is_refused_by_name(sweep: SweepDirectory) -> None:
-    keep_weights(sweep, [0], lambda _: None)
-    for path in kept_files(sweep):
-        path.write_bytes(path.read_bytes()[:-9] + b"X" + path.read_bytes()[-8:])
-    with pytest.raises(UserError, match=r"weights/.*parquet: got 'a weights file whose bytes differ from those that"):
-        open_sweep(sweep.place).module("0/0")
 
 
 def test_run_refuses_to_keep_weights_that_there_will_not_be_before_it_begins(

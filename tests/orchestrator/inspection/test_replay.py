@@ -77,23 +77,15 @@ def test_a_replay_is_equal_to_the_bit(outcome: str, whole: SweepDirectory) -> No
 
 @pytest.mark.scale
 @pytest.mark.slow
-def test_heads_and_bleu_are_compared_too(tmp_path: Path) -> None:
+def test_heads_are_compared_too(tmp_path: Path) -> None:
     small = {"n_sentences": 400, "batch_size": 100, "n_heads": 2, "d_model": 4, "d_ffn": 4, "n_probes": 2, "n_steps": 6}
-    spec = Sweep(name="t", workload="translation", space=small, sampler="random", trials=1, replicates=2)
+    spec = Sweep(name="t", workload="translation", space=small, sampler="random", trials=1, replicates=1)
     directory = trained_sweep(tmp_path / "sweep", spec)
-    found = replay(directory, "0/1").deviation
-    assert found.agrees
-    assert found.absolute == 0
-    ledger = Ledger(directory.place)
-    (row,) = records(directory, replicate=1)
-    heads = recorded_rows(ledger, [row["training_id"]]).heads
-    assert heads is not None
+    found, heads = replay(directory, "0/0").deviation, Ledger(directory.place).heads()
+    assert (found.agrees, found.absolute) == (True, 0)
     n_scores = sum(heads.num_rows - heads[name].null_count for name in heads.column_names if name.startswith("score_"))
     assert _compared(found)["heads"] == (n_scores, 0)
     assert n_scores > 20
-    curves = recorded_rows(ledger, [row["training_id"]]).curves
-    assert "bleu_all" in curves["metric"].to_pylist()
-    assert _compared(found)["curves"] == (curves.num_rows, 0)
 
 
 @pytest.mark.slow

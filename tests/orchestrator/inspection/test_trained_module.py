@@ -14,10 +14,9 @@ from attnsweep import Categorical, Sweep, UserError, open_sweep
 from attnsweep.orchestrator.inspection.kept_weights import keep_weights
 from attnsweep.orchestrator.inspection.trained_module import load
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.search_spaces.loading import load_sweep
 from tests.orchestrator.commands import Ended, command
 from tests.orchestrator.small_sweep import small_sweep, smallest_sweep, sweep_on_disk, trial_rows
-from tests.orchestrator.trained_sweep import FRAGILE, records, trained_sweep
+from tests.orchestrator.trained_sweep import records, trained_sweep
 from tests.refusals import refused
 
 SPEC = smallest_sweep(
@@ -89,19 +88,6 @@ def test_what_is_not_there_is_refused(whole: Path) -> None:
         sweep.module("7/0")
     with refused("step", UserError):
         sweep.module("0/0", step=25)
-
-
-@pytest.mark.slow
-def test_a_failed_training_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "fragile.py").write_text(FRAGILE)
-    sweep = trained_sweep(tmp_path / "s", load_sweep("fragile.py"))
-    failed = records(sweep, outcome="failed")[0]
-    name = f"{failed['trial']}/{failed['replicate']}"
-    with refused("TRAINING_ID", UserError):
-        open_sweep(tmp_path / "s").module(name)
-    with pytest.raises(UserError, match="in two lines"):
-        open_sweep(tmp_path / "s").module(name, step=0)
 
 
 def test_tied_parameters_stay_tied() -> None:

@@ -83,7 +83,7 @@ class Own(Workload[TrainingParameters]):
     summary = "a product of two weights"
     parameters = TrainingParameters
     level_names = ("zero",)
-    verdicts = VerdictTable((Rule.solved(), AtLevel(outcome="degenerate_zero", level="zero", says="the output 0")))
+    verdicts = VerdictTable((Rule.solved(), AtLevel(outcome="degenerate_zero", level="zero")))
 
     def build(self, parameters):
         module = nn.Module()

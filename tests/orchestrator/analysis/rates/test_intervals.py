@@ -18,10 +18,6 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from tests.present import present
 
 
-def test_nothing_counted_has_no_interval() -> None:
-    assert binomial_rate(0, 0) == pooled_rate([]) == pooled_rate([(0, 0), (0, 0)]) == NOTHING
-
-
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=60))
 def test_trials_of_one_training_have_plain_wilson_intervals(ends: list[int]) -> None:
     rate = pooled_rate([(1, end) for end in ends])
@@ -56,13 +52,3 @@ def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:
     assert trial_rate(rule, 3, 40) == mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, 3 / 40, *sequential_interval(3, 40))
     assert trial_rate(8, 3, 8) == binomial_rate(3, 8)
     assert mean_rate([]) == trial_rate(rule, 0, 0) == NOTHING
-
-
-@pytest.mark.slow
-@given(st.lists(st.integers(1, 20).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), min_size=2))
-def test_a_mean_is_between_the_shares_and_its_interval_around_it(counts: list[tuple[int, int]]) -> None:
-    share, low, high = present(mean_rate(counts).interval)
-    shares = [k / n for n, k in counts]
-    assert min(shares) - 1e-9 <= share <= max(shares) + 1e-9
-    assert 0 <= low <= share + 1e-9
-    assert share - 1e-9 <= high <= 1

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
-from attnsweep.orchestrator.running.study import check_storage, read_trials
+from attnsweep.orchestrator.running.study import check_storage
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.sync import sync
@@ -57,22 +57,6 @@ def test_what_is_missing_is_no_fault_before_the_end(home: Path) -> None:
     row = next(row for row in records(directory) if row["replicate"] == 0)
     drop("trainings", training_id=row["training_id"])(directory)
     assert f": {row['trial']} (1 of 3 missing)" in problems_of(audit(directory.place))[0]
-
-
-@pytest.mark.scale
-@pytest.mark.slow
-def test_a_trial_asked_for_during_the_audit_is_no_fault(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = trained_sweep(tmp_path / "running", load_sweep(str(home / "fragile.py")).but(**IN_A_STUDY))
-    directory.record_run(finished=False, seconds=1.0)
-    readings = iter([7, 10])
-    asked_so_far = "attnsweep.orchestrator.tools.audit.audit.read_trials"
-    monkeypatch.setattr(asked_so_far, lambda directory: read_trials(directory)[: next(readings)])
-    assert problems_of(audit(directory.place)) == []
-    readings = iter([7, 7])
-    [problem] = problems_of(audit(directory.place))
-    assert ": 7, 8, 9; " in problem
 
 
 @pytest.mark.scale
