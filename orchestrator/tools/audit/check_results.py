@@ -12,8 +12,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
-from attnsweep.orchestrator.running.study import PRUNED_STEP
-from attnsweep.orchestrator.running.study_storage import has_study
+from attnsweep.orchestrator.running.study import PRUNED_STEP, has_study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.problems import (
     COPIED,
