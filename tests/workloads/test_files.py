@@ -23,11 +23,3 @@ def test_a_carried_file_is_found_by_its_path_on_the_drivers_machine(tmp_path: Pa
     assert not one.exists()
     with refused("corpus", UserError):
         given_file(tmp_path / "c", "corpus", "a file")
-
-
-def test_what_is_carried_a_second_time_is_kept_once(tmp_path: Path) -> None:
-    path = tmp_path / "corpus"
-    take_over({str(path): b"one"})
-    first = given_file(path, "corpus", "a file")
-    take_over({str(path): b"one"})
-    assert given_file(path, "corpus", "a file") == first

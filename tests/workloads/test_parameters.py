@@ -9,30 +9,28 @@ import pytest
 from attnsweep.workloads.category_pairs import CategoryPairsParameters
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import Value
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value"),
     [
-        ("init_sigm", 0.1, "init_sigm"),
-        ("init_sigma", -1.0, "init_sigma"),
-        ("init_sigma", float("nan"), "init_sigma"),
-        ("learning_rate", 0, "learning_rate"),
-        ("learning_rate", "0.1", "learning_rate"),
-        ("n_steps", 1.5, "n_steps"),
-        ("n_steps", True, "n_steps"),
-        ("optimizer", "sdg", "optimizer"),
-        ("stop_when", "eval_loss < low", "stop_when"),
-        ("stop_when", 0.1, "stop_when"),
-        ("stop_when_solved", 1, "stop_when_solved"),
+        ("init_sigm", 0.1),
+        ("init_sigma", -1.0),
+        ("init_sigma", float("nan")),
+        ("learning_rate", 0),
+        ("learning_rate", "0.1"),
+        ("n_steps", 1.5),
+        ("n_steps", True),
+        ("optimizer", "sdg"),
+        ("stop_when", "eval_loss < low"),
+        ("stop_when", 0.1),
+        ("stop_when_solved", 1),
     ],
 )
-def test_a_mistake_is_named(name: str, value: object, message: str) -> None:
-    with pytest.raises(SpecError) as raised:
+def test_a_mistake_is_named(name: str, value: object) -> None:
+    with refused(name, SpecError):
         CategoryPairsParameters.resolve({name: value})
-    start, _, end = message.partition(".*")
-    assert str(raised.value).startswith(start)
-    assert str(raised.value).endswith(end) or not end
 
 
 @pytest.mark.parametrize(

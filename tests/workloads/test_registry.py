@@ -39,18 +39,20 @@ def test_a_workload_is_found_by_name_module_and_file(place: Path) -> None:
     assert load_workload(f"{place}/found_workloads.py:Mine").name == "mine"
 
 
-@pytest.mark.parametrize("reference", ["category_pears", ":Mine", ".mine:Mine", "my file:Mine"])
-def test_an_unknown_name(reference: str) -> None:
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *("category_pears", ":Mine", ".mine:Mine", "my file:Mine"),
+        *(
+            "no_such_module_here:Mine",
+            "attnsweep.workloads.no_such_module:Mine",
+            "attnsweep.workloads.errors.deeper:Mine",
+        ),
+    ],
+)
+def test_a_workload_that_is_not_there(reference: str) -> None:
     with refused("workload", SpecError):
         load_workload(reference)
-
-
-@pytest.mark.parametrize(
-    "module", ["no_such_module_here", "attnsweep.workloads.no_such_module", "attnsweep.workloads.errors.deeper"]
-)
-def test_a_module_that_is_not_there(module: str) -> None:
-    with refused("workload", SpecError):
-        load_workload(f"{module}:Mine")
 
 
 @pytest.mark.parametrize(

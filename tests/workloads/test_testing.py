@@ -68,27 +68,10 @@ class Ranked(CategoryPairs):
     verdicts = VerdictTable((Rule(outcome="solved", when=lambda _, evidence: _is_best(evidence)),))
 
 
-class Crowded(CategoryPairs):
-    """A workload that adds the number of lanes to the loss, which leaves the gradient unchanged."""
-
-    def batch(self, lanes: Lanes[CategoryPairsParameters], step: int) -> Batch:
-        del step
-        return {"n_lanes": torch.full((len(lanes.trainings),), float(len(lanes.trainings)))}
-
-    def loss(self, module: torch.nn.Module, batch: Batch) -> Tensor:
-        return super().loss(module, {}) + batch.get("n_lanes", torch.zeros(()))
-
-
 @pytest.mark.slow
 def test_a_verdict_that_depends_on_the_pack_is_found() -> None:
     with pytest.raises(AssertionError, match=r"differ between packs: outcome (solved|plateau) and "):
         check_fused_equals_alone(Ranked(), _trainings(stop_when_solved=False))
-
-
-@pytest.mark.slow
-def test_a_training_loss_that_depends_on_the_pack_is_found() -> None:
-    with pytest.raises(AssertionError, match=r"differ between packs: loss by 4.3e-01.*mix trainings"):
-        check_fused_equals_alone(Crowded(), _trainings(init_sigma=0.0))
 
 
 class Accumulating(CategoryPairs):

@@ -11,12 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from attnsweep import Attention, Embedding, FeedForward, Sight
-from attnsweep.workloads.engine.compiling.programs import Programs
-from attnsweep.workloads.engine.contract import Batch, Lanes
-from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.errors import SpecError
 from tests.refusals import refused
-from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 
 
 def drawn(module: nn.Module, seed: int = 0) -> Any:
@@ -85,36 +81,3 @@ def test_activations_do_not_depend_on_the_vector_that_they_are_in(activation: st
 def test_what_does_not_fit_is_refused(values: dict[str, Any], subject: str) -> None:
     with refused(subject, SpecError):
         Attention(4, **values)
-
-
-class Reading(AnyModule):
-    """Reads words, of which the second training draws one that is no row: in its data or in the held-out ones."""
-
-    def __init__(self, embedding: type[nn.Embedding], n_rows: int, word: int, where: str) -> None:
-        super().__init__(lambda _: embedding(n_rows, 4))
-        self._word, self._where = word, where
-
-    def batch(self, lanes: Lanes[AnyParameters], step: int, where: str = "train") -> Batch:
-        words = lanes.streams.integers(where, (3, 5), 8, step)
-        is_second = torch.tensor([training.seed == 1 for training in lanes.trainings]).view(-1, 1, 1)
-        return {"words": torch.where(is_second & (where == self._where), self._word, words)}
-
-    def eval_batch(self, lanes: Lanes[AnyParameters]) -> Batch:
-        return self.batch(lanes, 0, "eval")
-
-    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        loss: Tensor = (1 + module(batch["words"])).square().mean()
-        return loss
-
-
-READERS = lanes_of(*[AnyParameters(n_steps=2)] * 3).trainings
-
-
-@pytest.mark.parametrize("word", [-1, 1000])
-@pytest.mark.parametrize(("embedding", "n_rows"), [(Embedding, 100), (nn.Embedding, 8)])
-def test_an_index_that_is_no_row_is_refused_in_a_compiled_step(
-    embedding: type[nn.Embedding], n_rows: int, word: int
-) -> None:
-    with refused("the loss", SpecError):
-        Pack(Reading(embedding, n_rows, word, "train"), READERS, programs=Programs()).advance(1)
-    Pack(Reading(embedding, n_rows, 7, "train"), READERS, programs=Programs()).advance(1)

@@ -93,25 +93,20 @@ def test_what_does_not_fit_together_is_refused(options: dict[str, Any]) -> None:
         Transformer(5, 6, d_model=8, **options)
 
 
-def _problem(**options: Any) -> type[at.Problem]:
-    def model(attention_scale: float = 1.0, layer_norm_eps: float = 1e-5) -> nn.Module:
-        numbers = {"attention_scale": attention_scale, "layer_norm_eps": layer_norm_eps}
-        return at.Transformer(5, 6, d_model=8, **numbers | options)
+def _model(attention_scale: float = 1.0, layer_norm_eps: float = 1e-5) -> nn.Module:
+    scale, eps = attention_scale, layer_norm_eps
+    return at.Transformer(5, 6, d_model=8, attention="linear", n_heads=2, attention_scale=scale, layer_norm_eps=eps)
 
-    def data(draw: at.Draw, batch_size: int = 4) -> tuple[Tensor, Tensor]:
-        token = draw.integers(5, batch_size, 6)
-        return token, token.roll(1, 1) % options.get("n_answers", 5)
 
-    def previous(weights: Tensor) -> Tensor:
-        return weights.diagonal(-1, -2, -1).mean((1, 3))
-
-    return at.problem("reads", model=model, data=data, loss="cross_entropy", heads={"previous": previous})
+def _data(draw: at.Draw, batch_size: int = 4) -> tuple[Tensor, Tensor]:
+    token = draw.integers(5, batch_size, 6)
+    return token, token.roll(1, 1)
 
 
 def test_trainings_of_one_program_differ_in_its_numbers_and_its_heads_are_scored() -> None:
-    kind = _problem(attention="linear", n_heads=2)
+    kind = at.problem("reads", model=_model, data=_data, loss="cross_entropy", heads=("previous_token",))
     values: list[dict[str, Any]] = [{}, {"attention_scale": 3.0}, {"layer_norm_eps": 1.0}]
     trainings = [Training(kind.parameters.resolve(each | {"n_steps": 2}), 7) for each in values]
     result = Pack(kind(), trainings).train_to_end()
     assert len({*result.evidence.metrics["eval_loss"][:, -1].tolist()}) == 3
-    assert result.heads[-1].heads.scores["previous"].shape == (3, 2, 2)
+    assert result.heads[-1].heads.scores["previous_token"].shape == (3, 2, 2)

@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from attnsweep.workloads.engine.compiling.programs import Programs
 from attnsweep.workloads.engine.contract import Training
 from attnsweep.workloads.engine.engine_forms import DROPOUT, EngineForms, Site, with_masks, without_dropout
 from attnsweep.workloads.engine.layout import under
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.process import training_settings
-from attnsweep.workloads.testing import check_workload
 from tests.workloads.engine.any_module import AnyParameters, lanes_of
 from tests.workloads.models.module_kinds import KINDS, Kind, KindWorkload
 
@@ -23,11 +21,8 @@ SETTINGS = [AnyParameters(n_steps=6, init_sigma=sigma, dtype="float32") for sigm
 DROPPING = ("nn.Dropout", "nn.MultiheadAttention", "nn.TransformerEncoderLayer", "nanoGPT")
 
 
-def _trained(
-    kind: Kind, trainings: Sequence[Training[AnyParameters]], programs: Programs | None = None
-) -> dict[str, NDArray[np.float64]]:
-    pack = Pack(KindWorkload(kind), trainings, programs=programs)
-    return pack.train_to_end().evidence.metrics
+def _trained(kind: Kind, trainings: Sequence[Training[AnyParameters]]) -> dict[str, NDArray[np.float64]]:
+    return Pack(KindWorkload(kind), trainings).train_to_end().evidence.metrics
 
 
 @pytest.mark.parametrize("name", DROPPING)
@@ -72,18 +67,3 @@ def test_what_is_kept_is_scaled() -> None:
         assert not functional.dropout(torch.ones(50, 8), 1.0, True).any()
     with without_dropout():
         assert torch.equal(functional.dropout(torch.ones(50, 8), 0.25, True), torch.ones(50, 8))
-
-
-@pytest.mark.slow
-def test_compiled_drop_the_same() -> None:
-    trainings = lanes_of(*SETTINGS).trainings
-    with training_settings():
-        eager, compiled = (_trained(KINDS["nn.Dropout"], trainings, each) for each in (None, Programs()))
-    for metric, values in eager.items():
-        np.testing.assert_allclose(compiled[metric], values, rtol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["nn.TransformerEncoder", "nanoGPT"])
-def test_the_conformance_suite_holds_with_dropout(name: str) -> None:
-    check_workload(KindWorkload(KINDS[name]), SETTINGS, quick=True)

@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.plain import check_as_plain
 from attnsweep.workloads.errors import SpecError
-from tests.refusals import refused
 from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(3, 4)
@@ -30,7 +29,6 @@ class Line(nn.Module):
         super().__init__()
         self.line = nn.Linear(4, 4)
         self.register_buffer("seen", torch.zeros(()))
-        self.n_calls = 0
         self.last: Tensor | None = None
         self.held = [self.line.weight]
         self.generator = np.random.default_rng(0)
@@ -39,11 +37,6 @@ class Line(nn.Module):
     def forward(self) -> Tensor:
         answer: Tensor = self.line(X)
         return answer
-
-
-def _counted(module: Any) -> Any:
-    module.n_calls += 1
-    return module() * (1 + module.n_calls % 2)
 
 
 def _remembered(module: Any) -> Any:
@@ -59,7 +52,6 @@ def _hooked(module: Any) -> Any:
 
 
 LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
-    "a counter": (_counted, "n_calls of the module: got 'a change from 1 to 2 while loss was computed'"),
     "the last output": (_remembered, "the loss: got 'a loss whose value changes when it is computed again'"),
     "a parameter in a list": (
         lambda module: X @ module.held[0],
@@ -91,17 +83,6 @@ def test_what_is_not_of_one_training_is_refused(answer: Callable[[Any], Tensor],
     with pytest.raises(SpecError, match=f"^{sentence}") as caught:
         check_as_plain(AnyModule(Line, answer), _trainings())
     assert "\n" not in str(caught.value)
-
-
-def _normed(parameters: AnyParameters) -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=parameters.optimizer == "sgd"))
-
-
-def test_batch_norm_is_refused_for_its_running_averages_alone() -> None:
-    workload = AnyModule(_normed, lambda module: module(X))
-    with refused("1.running_mean of the module", SpecError):
-        check_as_plain(workload, _trainings())
-    check_as_plain(workload, lanes_of(AnyParameters(optimizer="adam")).trainings)
 
 
 class Words(AnyModule):

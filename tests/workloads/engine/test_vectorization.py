@@ -15,12 +15,6 @@ from tests.workloads.engine.any_module import AnyModule, AnyParameters, lanes_of
 X = torch.ones(2, 4, dtype=torch.float64)
 
 
-def _in_place(module: nn.Module) -> Tensor:
-    total = torch.zeros(4, dtype=torch.float64)
-    total[0] = module(X).sum()
-    return total
-
-
 class Doubled(torch.autograd.Function):
     """Without a rule for `vmap`."""
 
@@ -49,18 +43,12 @@ DOUBLED_IN_CONTEXT: Callable[[Tensor], Tensor] = DoubledInContext.apply
 
 
 LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "noise": (
-        lambda module: module(X + torch.rand_like(X)),
-        "a random draw, for example by torch.randn_like",
-    ),
-    "if": (lambda module: module(X) if module(X).sum() > 0 else X, "a decision by the value of a tensor.*torch.where"),
     "item": (
         lambda module: module(X) * module(X).sum().item(),
         "a tensor's value as a Python number.*static parameter",
     ),
     "mask": (lambda module: module(X)[module(X) > 0], "a result whose shape depends on values.*the weight 0"),
     "nonzero": (lambda module: module(X).nonzero(), "a result whose shape depends on values.*the weight 0"),
-    "in place": (_in_place, "a change in place of a tensor that all trainings share.*torch.stack"),
     "function": (lambda module: DOUBLED(module(X)), "a torch.autograd.Function without a form.*generate_vmap_rule"),
     "old function": (lambda module: DOUBLED_IN_CONTEXT(module(X)), "a torch.autograd.Function without a form"),
     "data": (lambda module: module(X) * module.weight.data.sum(), "accessing `data` under vmap"),

@@ -1,4 +1,4 @@
-"""What all problems of this folder share: conformance and declarations."""
+"""The conformance of all problems of this folder."""
 
 from typing import Any
 
@@ -12,7 +12,6 @@ from attnsweep.workloads.field.markov_chains import MARKOV_CHAINS
 from attnsweep.workloads.field.modular_addition import ModularAddition
 from attnsweep.workloads.field.sequence_tasks import SEQUENCE_TASKS
 from attnsweep.workloads.field.sparse_parity import SparseParity
-from attnsweep.workloads.registry import check_declarations
 
 ADDER = {"p": 11, "d_model": 8, "n_heads": 2, "d_ffn": 32, "init_sigma": 0.3, "learning_rate": 0.03}
 QUICK: list[tuple[type[at.Problem], list[dict[str, Any]]]] = [
@@ -52,8 +51,3 @@ LONG: list[tuple[type[at.Problem], list[dict[str, Any]]]] = [
 def test_conformance(problem: type[at.Problem], values: list[dict[str, Any]]) -> None:
     parameters = [problem.parameters.resolve(each | {"n_steps": 20}) for each in values]
     at.check_workload(problem(), parameters, quick=True)
-
-
-@pytest.mark.parametrize("problem", [problem for problem, _ in QUICK + LONG])
-def test_declarations(problem: type[at.Problem]) -> None:
-    check_declarations(problem)
