@@ -64,7 +64,7 @@ CASES: list[tuple[Workload[Any], dict[str, Value]]] = [
     (FormalLanguages(), LANGUAGE | {"language": "parity", "n_heads": 2, "attention_scale": "log_n_inv_sqrt_d"}),
     (FormalLanguages(), LANGUAGE | {"language": "first", "layer_norm": False, "tokens": "positions"}),
     (GPTWorkload(), TABLE | {"activation": "gelu", "tied": True}),
-    (GPTWorkload(), TABLE | {"positions": "sinusoidal"}),
+    (GPTWorkload(), TABLE | {"task": "order_2_chain", "chain_contrast": 3.0, "positions": "sinusoidal"}),
     (GPTWorkload(), INDUCTION | {"qk": "merged"}),
     (ABRUPT_LEARNING(), FIELD | {"length": 3, "n_numbers": 3, "d_model": 6}),
     *((HISTOGRAM(), FIELD | {"mixing": mixing}) for mixing in ("bos", "lin")),

@@ -43,6 +43,9 @@ class GPTParameters(TrainingParameters):
     n_tokens: int = parameter(5, "tokens per sequence", low=3, high=1024, static=True)
     batch_size: int = parameter(64, "sequences per step", low=1, high=1_000_000, static=True)
     eval_batch_size: int = parameter(256, "held-out sequences for eval_loss", low=1, high=1_000_000, static=True)
+    chain_contrast: float = parameter(
+        2.0, "order_2_chain: deviation of the logits of its transitions; 0 = uniform tokens", low=0.0, high=10.0
+    )
 
     n_blocks: int = parameter(1, "blocks", low=1, high=100, static=True)
     n_heads: int = parameter(1, "attention heads of a block", low=1, high=1000, static=True)

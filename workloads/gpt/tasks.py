@@ -1,7 +1,8 @@
 """The tasks on which a GPT can be trained: how their sequences are drawn, by which distributions ("laws"), and the
 losses of simple predictors.
 
-Axes: L lane, B sequence, T token, V word (previous, current or target), N token of a part of a text.
+Axes: L lane, B sequence, T token, V word (current token or target), P previous token, or pair of tokens (previous,
+current), N token of a part of a text.
 """
 
 import math
@@ -52,9 +53,10 @@ class Task(ABC):
             expected = f"{self.least_words} to {self.most_words} words with task={self.name}"
             raise SpecError("n_words", given=n_words, expected=expected, fix="change n_words")
 
-    def laws(self, streams: Streams, n_words: int, corpus: str | None) -> Laws:
-        """The tensors that define each training's distribution, by name. `corpus` is the file of a prepared text."""
-        del streams, n_words, corpus
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
+        """Draws the tensors that define each training's distribution, by name; none if they are all alike. `contrast_L`
+        is `chain_contrast`, float64; `corpus` the file of a prepared text."""
+        del streams, n_words, contrast_L, corpus
         return {}
 
     @abstractmethod
@@ -83,9 +85,9 @@ class BigramTable(Task):
     # token. This happens in one of four tables with 2 words, in one of 729 with 3, and in one of 17 million with 4.
     least_words = 4
 
-    def laws(self, streams: Streams, n_words: int, corpus: str | None) -> Laws:
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """`table`, int64 (n_trainings, n_words, n_words)."""
-        del corpus
+        del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
     def sequences(
@@ -105,6 +107,64 @@ class BigramTable(Task):
             "current": _nats(current_LVV.flatten(1), index_LBT),
             "optimum": torch.zeros_like(index_LBT, dtype=torch.float64),
         }
+
+
+class Order2Chain(Task):
+    """Stationary Markov chains of the previous and the current token. Their transition probabilities are
+    softmax(contrast z), where z has standard normal entries drawn for each training."""
+
+    name = "order_2_chain"
+    least_words = 4  # the same number as in `BigramTable`
+    most_words = 16  # small, because the stationary distribution is computed from n_words^2 linear equations
+
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
+        """Draws `next`, the next token's probabilities after each pair (n_trainings, n_pairs, n_words); with their
+        stationary distribution of pairs, `pair` (n_trainings, n_pairs)."""
+        del corpus
+        logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
+        next_LPV = logits_LPV.softmax(-1)
+        return {"next": next_LPV, "pair": _stationary(next_LPV)}
+
+    def sequences(
+        self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
+    ) -> Sequences:
+        B, T = shape
+        uniform_LTB = streams.uniform(name, (T, B), step)
+        next_cdf_LPV = laws["next"].cumsum(-1)[..., :-1].contiguous()
+        pair_cdf_LP = laws["pair"].cumsum(-1)[..., :-1].contiguous()
+        pair_LB = torch.searchsorted(pair_cdf_LP, uniform_LTB[:, 0].contiguous(), right=True)
+        tokens = [pair_LB // n_words, pair_LB % n_words]
+        for t in range(1, T):
+            cdf_LBV = next_cdf_LPV.gather(1, pair_LB.unsqueeze(-1).expand(-1, -1, next_cdf_LPV.shape[-1]))
+            tokens.append((uniform_LTB[:, t].unsqueeze(-1) >= cdf_LBV).sum(-1))
+            pair_LB = tokens[-2] * n_words + tokens[-1]
+        text_LBT = torch.stack(tokens, -1)
+        token_LBT = text_LBT[..., :-1]
+        return Sequences(token_LBT, text_LBT[..., 1:], _is_after_first(token_LBT))
+
+    def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
+        V = n_words
+        joint_LVV = (laws["pair"].unsqueeze(-1) * laws["next"]).unflatten(1, (V, V)).sum(1)
+        current_LVV = joint_LVV / joint_LVV.sum(-1, keepdim=True)
+        marginal_LV = laws["pair"].unflatten(1, (V, V)).sum(1)
+        pair_LBT = drawn.token_LBT.roll(1, -1) * V + drawn.token_LBT
+        return {
+            "constant": _nats(marginal_LV, drawn.target_LBT),
+            "current": _nats(current_LVV.flatten(1), drawn.token_LBT * V + drawn.target_LBT),
+            "optimum": _nats(laws["next"].flatten(1), pair_LBT * V + drawn.target_LBT),
+        }
+
+
+def _stationary(next_LPV: Tensor) -> Tensor:
+    """The p with p (1 - M + E) = 1, where M holds the transition probabilities of pairs and E is all ones."""
+    L, P, V = next_LPV.shape
+    pair_P = torch.arange(P, device=next_LPV.device)
+    step_LPP = next_LPV.new_zeros(L, P, P)
+    place_PV = (pair_P % V).unsqueeze(1) * V + pair_P[:V]
+    step_LPP.scatter_(2, place_PV.expand(L, P, V), next_LPV)
+    system = torch.eye(P, dtype=next_LPV.dtype, device=next_LPV.device) - step_LPP + 1.0
+    pair_LP: Tensor = torch.linalg.solve(system.mT, torch.ones_like(next_LPV[..., 0]))
+    return pair_LP
 
 
 _SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
@@ -176,13 +236,13 @@ class OwnText(Task):
             expected = f"fewer than {least} tokens, the length of the shorter text of {corpus}, training or held-out"
             raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="lower n_tokens, or give a longer text")
 
-    def laws(self, streams: Streams, n_words: int, corpus: str | None) -> Laws:
+    def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
         """The parts of the text, `train` and `held_out`, int64 (n_tokens,) each, which all trainings share."""
-        del n_words
+        del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)
         parts = {"train": text.train, "held_out": text.held_out}
-        return {name: torch.from_numpy(part_N).to(streams.seeds.device) for name, part_N in parts.items()}
+        return {name: torch.from_numpy(part_N).to(contrast_L.device) for name, part_N in parts.items()}
 
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
@@ -218,4 +278,6 @@ def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
     return -log_p.view(index_LBT.shape)
 
 
-TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in (BigramTable(), Induction(), OwnText())})
+TASKS: Mapping[str, Task] = MappingProxyType(
+    {task.name: task for task in (BigramTable(), Order2Chain(), Induction(), OwnText())}
+)

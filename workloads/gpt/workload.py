@@ -142,7 +142,8 @@ class GPTWorkload(Workload[GPTParameters]):
 @functools.lru_cache(maxsize=1)
 def _laws(lanes: GPTLanes) -> Laws:
     shared = lanes.shared
-    return TASKS[shared.task].laws(lanes.streams, shared.n_words, shared.corpus)
+    contrast_L = lanes.tensor("chain_contrast", torch.float64)
+    return TASKS[shared.task].laws(lanes.streams, shared.n_words, contrast_L, shared.corpus)
 
 
 def _sequences(lanes: GPTLanes, name: str, n_sequences: int, step: int) -> Sequences:

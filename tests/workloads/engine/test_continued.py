@@ -29,8 +29,8 @@ SAMPLED: dict[str, Value] = {
     "n_steps": 40,
     "optimizer": "adam",
 }
-SEGMENTS: dict[str, Value] = {
-    "task": "induction",
+CHAIN: dict[str, Value] = {
+    "task": "order_2_chain",
     "n_words": 4,
     "n_tokens": 8,
     "d_model": 4,
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Workload[Any], dict[str, Value], int, Redrawn]] = {
     "pairs": (CategoryPairs(), SAMPLED, 17, "data"),
     "pairs, from the start": (CategoryPairs(), SAMPLED, 0, "data"),
     "strings": (FormalLanguages(), STRINGS | {"n_steps": 20}, 6, "data"),
-    "segments": (GPTWorkload(), SEGMENTS, 5, "data"),
+    "chain": (GPTWorkload(), CHAIN, 5, "data"),
     "sentences": (Translation(), {**SENTENCES, "dropout": 0.2}, 1, "noise"),
 }
 

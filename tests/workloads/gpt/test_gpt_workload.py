@@ -33,8 +33,10 @@ MODES: dict[str, dict[str, Value]] = {
         "tied": True,
         "positions": "sinusoidal",
     },
-    "float64": {
+    "chain": {
+        "task": "order_2_chain",
         "n_words": 5,
+        "chain_contrast": 3.0,
         "dtype": "float64",
         "optimizer": "sgd",
         "activation": "gelu_tanh",
