@@ -48,11 +48,11 @@ class Deviation:
 
     @property
     def absolute(self) -> float:
-        return max(self.differences["absolute"].to_pylist())
+        return float(max(self.differences["absolute"].to_pylist()))
 
     @property
     def relative(self) -> float:
-        return max(self.differences["relative"].to_pylist())
+        return float(max(self.differences["relative"].to_pylist()))
 
     @property
     def of_losses(self) -> float:
