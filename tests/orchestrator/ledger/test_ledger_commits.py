@@ -96,7 +96,7 @@ def test_others_read_the_files_by_a_glob(tmp_path: Path) -> None:
     glob = f"{tmp_path}/trainings/*.parquet"
     assert sorted(pd.read_parquet(tmp_path / "trainings")["trial"]) == [0, 1, 2]
     assert sorted(pl.read_parquet(glob)["trial"]) == [0, 1, 2]
-    assert duckdb.sql(f"select sum(trial) from '{glob}' where outcome = 'solved'").fetchall() == [(3,)]
+    assert duckdb.execute(f"select sum(trial) from '{glob}' where outcome = 'solved'").fetchall() == [(3,)]
     assert pd.read_parquet(tmp_path / "curves").groupby("metric", observed=True)["value"].sum()["loss"] == 9.0
 
 
