@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from attnsweep.orchestrator.analysis.figures import group_style, house_style, legend_below
+from attnsweep.orchestrator.analysis.figures import group_colour, house_style, legend_below
 
 _WIDTH, _HEIGHT = 3.2, 2.5
 """The size of a panel in inches."""
@@ -58,7 +58,7 @@ def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
     for row, row_places in zip(rows, places, strict=True):
         for panel, place in zip(row, row_places, strict=False):
             for curve in panel.curves:
-                colour = group_style(numbers.setdefault(curve.label, len(numbers)))[0]
+                colour = group_colour(numbers.setdefault(curve.label, len(numbers)))
                 line, *_ = place.plot(curve.x, curve.y, **{"color": colour, "linewidth": 1.2, **curve.look})
                 handles.setdefault(curve.label, line)
                 if curve.low is not None and curve.high is not None:

@@ -22,13 +22,13 @@ from attnsweep.orchestrator.analysis.labels import VERMILION, clipped, parameter
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
 
 _GROUP_STYLES = (
-    ("#0072B2", "-", "o"),
-    ("#D55E00", "--", "s"),
-    ("#009E73", "-.", "^"),
-    ("#CC79A7", ":", "D"),
-    ("#E69F00", "-", "v"),
-    ("#56B4E9", "--", "P"),
-    ("#000000", "-.", "X"),
+    ("#0072B2", "-"),
+    ("#D55E00", "--"),
+    ("#009E73", "-."),
+    ("#CC79A7", ":"),
+    ("#E69F00", "-"),
+    ("#56B4E9", "--"),
+    ("#000000", "-."),
 )
 _WIDTH, _HEIGHT = 3.4, 2.7
 """The size of a panel in inches: a column of a paper, or the width of a phone."""
@@ -41,9 +41,8 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def group_style(number: int) -> tuple[str, str, str]:
-    """Colour, dashes and marker of a line."""
-    return _GROUP_STYLES[number % len(_GROUP_STYLES)]
+def group_colour(number: int) -> str:
+    return _GROUP_STYLES[number % len(_GROUP_STYLES)][0]
 
 
 def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | None = None, columns: int = 4) -> None:
@@ -70,7 +69,7 @@ def plot_onset(onset: pa.Table, title: str = "") -> Figure:
     figure = Figure(figsize=(1.3 * _WIDTH, _HEIGHT + 0.15 * onset.num_rows))
     panel, names = figure.subplots(), onset.column_names[: onset.column_names.index("n_trials")]
     handles: dict[str, Artist] = {}
-    for row, (colour, dashes, _) in zip(onset.to_pylist(), cycle(_GROUP_STYLES), strict=False):
+    for row, (colour, dashes) in zip(onset.to_pylist(), cycle(_GROUP_STYLES), strict=False):
         points = [tuple(point.values()) for point in row["curve"]]
         steps, shares, most, low, high = np.reshape(points, (-1, 5)).T
         panel.fill_between(steps, low, high, step="post", color=colour, alpha=0.2, linewidth=0)

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_names, event_times, outcome_onsets
+from attnsweep.orchestrator.analysis.onset_times import OnsetTimes, event_times, outcome_onsets
 from attnsweep.orchestrator.analysis.rates.intervals import exact_interval
 from attnsweep.orchestrator.analysis.role_emergence import layer_names_of, layer_title, role_histories
 from attnsweep.orchestrator.analysis.tables import Row, table_of
-from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, param_column
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, names_with, param_column
 from attnsweep.workloads.interventions import INTERVENTION
 
 _Place: TypeAlias = tuple[int, int]
@@ -84,11 +84,10 @@ def _median(steps: NDArray[np.int64]) -> int | None:
 
 
 def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_Place, _Place]]]:
-    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
-    own = param_column(INTERVENTION)
-    if f"param_{INTERVENTION}" not in columns:
+    own, parameters = param_column(INTERVENTION), names_with(connection, "param_")
+    if INTERVENTION not in parameters:
         return {}
-    others = [identifier(name) for name in columns if name.startswith("param_") and identifier(name) != own]
+    others = [param_column(name) for name in parameters if name != INTERVENTION]
     same = " and ".join(f"a.{name} is not distinct from b.{name}" for name in ("workload", "seed", *others))
     rows = connection.execute(
         f"select a.{own}, a.trial, a.replicate, b.trial, b.replicate from trainings a join trainings b on {same}"
@@ -107,7 +106,7 @@ def _reached(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()
     reached = [("solved", judged, outcome_onsets(connection, "solved"))]
-    reached += [(event, judged, event_times(connection, event)) for event in event_names(connection)]
+    reached += [(event, judged, event_times(connection, event)) for event in names_with(connection, "event_")]
     titles = layer_names_of(workload)
     for history in role_histories(connection):
         what = f"{history.role}, {layer_title(titles, history.layer)}"

@@ -68,46 +68,6 @@ class CurvePoint:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class HalfReached:
-    """Where half of the trainings of a group have reached a goal, such as an outcome: after step `before`, by `step`;
-    with 95% confidence after `low`, by `high`. `None` where the curve, or that end of its band, does not cross 1/2."""
-
-    before: int | None
-    step: int | None
-    low: int | None
-    high: int | None
-
-
-def share_by_step(
-    step: NDArray[np.int64],
-    came: NDArray[np.bool_],
-    trial: NDArray[np.int64],
-    before: NDArray[np.int64] | None = None,
-    *,
-    once_per_trial: bool = False,
-) -> tuple[CurvePoint, ...]:
-    """The share at up to 64 steps from 0 to the last of any training."""
-    if len(step) == 0:
-        return ()
-    ends = [step] if before is None else [step, _first_possible(step, came, before)]
-    times_T = np.union1d(np.concatenate(ends), [0])
-    at = times_T[np.unique(np.linspace(0, len(times_T) - 1, _MOST_POINTS).round().astype(int))]
-    curves = []
-    for end in ends:
-        times_of_end, estimate = _kaplan_meier(end, came, trial, once_per_trial)
-        curves.append(list(map(estimate, (np.searchsorted(times_of_end, at, side="right") - 1).tolist())))
-    return tuple(
-        CurvePoint(int(time), late[0], soon[0], min(late[1], soon[1]), max(late[2], soon[2]))
-        for time, late, soon in zip(at, curves[0], curves[-1], strict=True)
-    )
-
-
-def _first_possible(step: NDArray[np.int64], came: NDArray[np.bool_], before: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first step at which each training may have reached the goal, or at which it is censored."""
-    return np.where(came, before + 1, step)
-
-
 _Estimate: TypeAlias = Callable[[int], tuple[float, float, float]]
 """The share with its interval, by the place among the times."""
 
@@ -207,7 +167,8 @@ class OnsetTimes:
 
     @property
     def _first_possible(self) -> NDArray[np.int64]:
-        return _first_possible(self.step, self.came, self.before)
+        """The first step at which each may have reached the goal, or at which it is censored."""
+        return np.where(self.came, self.before + 1, self.step)
 
     def _median(self, step_R: NDArray[np.int64]) -> int | None:
         times_T, came_T = np.unique(step_R[self.came], return_counts=True)
@@ -218,19 +179,32 @@ class OnsetTimes:
         return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
-        return share_by_step(self.step, self.came, self.trial, self.before, once_per_trial=once_per_trial)
+        """The share at up to 64 steps from 0 to the last of any training."""
+        if len(self.step) == 0:
+            return ()
+        ends = (self.step, self._first_possible)
+        times_T = np.union1d(np.concatenate(ends), [0])
+        at = times_T[np.unique(np.linspace(0, len(times_T) - 1, _MOST_POINTS).round().astype(int))]
+        curves = []
+        for end in ends:
+            times_of_end, estimate = _kaplan_meier(end, self.came, self.trial, once_per_trial)
+            curves.append(list(map(estimate, (np.searchsorted(times_of_end, at, side="right") - 1).tolist())))
+        return tuple(
+            CurvePoint(int(time), late[0], soon[0], min(late[1], soon[1]), max(late[2], soon[2]))
+            for time, late, soon in zip(at, *curves, strict=True)
+        )
 
-    def half(self, *, once_per_trial: bool) -> HalfReached:
-        """Where the curve and the ends of its band reach 1/2."""
+    def half(self, *, once_per_trial: bool) -> dict[str, int | None]:
+        """Between which steps the curve reaches 1/2, and the ends of its band: columns of `NUMBERS`."""
         late, soon = (
             _kaplan_meier(step, self.came, self.trial, once_per_trial) for step in (self.step, self._first_possible)
         )
-        return HalfReached(
-            before=_step_before(_reaches_half(soon, 0)),
-            step=_reaches_half(late, 0),
-            low=_step_before(_reaches_half(soon, 2)),
-            high=_reaches_half(late, 1),
-        )
+        return {
+            "half_before": _step_before(_reaches_half(soon, 0)),
+            "half_step": _reaches_half(late, 0),
+            "low": _step_before(_reaches_half(soon, 2)),
+            "high": _reaches_half(late, 1),
+        }
 
 
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
@@ -243,12 +217,6 @@ def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> Onset
     """
     has = f"case when outcome = {literal(outcome)} then"
     return _read_times(connection, f"{has} before_onset_step end", f"{has} onset_step end")
-
-
-def event_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Those with a column, in the workload's order."""
-    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
-    return [name.removeprefix("event_") for name in columns if name.startswith("event_")]
 
 
 def event_times(connection: duckdb.DuckDBPyConnection, event: str, after: str | None = None) -> OnsetTimes:
@@ -300,12 +268,11 @@ def onset_table(times: OnsetTimes, names: Sequence[str], labels: Sequence[tuple[
     rows = []
     for label, at in number.items():
         inside = times.at(group == at)
-        half = inside.half(once_per_trial=once)
         rows.append(
             dict(zip(names, label, strict=True))
             | {"n_trials": len(np.unique(inside.trial)), "n_trainings": len(inside.step), "n_came": inside.n_came}
             | {"median_before": inside.median_before, "median_step": inside.median_step}
-            | {"half_before": half.before, "half_step": half.step, "low": half.low, "high": half.high}
+            | inside.half(once_per_trial=once)
             | {"curve": [asdict(point) for point in inside.curve(once_per_trial=once)]}
         )
     return table_of({**dict.fromkeys(names, str), **NUMBERS}, rows)

@@ -13,7 +13,6 @@ from attnsweep.orchestrator.analysis.interventions import interventions
 from attnsweep.orchestrator.analysis.labels import check_known
 from attnsweep.orchestrator.analysis.onset_times import (
     OnsetTimes,
-    event_names,
     event_times,
     onset_by,
     outcome_onsets,
@@ -27,7 +26,7 @@ from attnsweep.orchestrator.analysis.role_emergence import read_emergence
 from attnsweep.orchestrator.analysis.tables import table_of
 from attnsweep.orchestrator.ledger.query import answer
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
-from attnsweep.orchestrator.ledger.views import Tables, connect, outcomes_of
+from attnsweep.orchestrator.ledger.views import Tables, connect, names_with, outcomes_of
 from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sources import TRIALS_APART, check_numbers
@@ -181,7 +180,7 @@ class SweepData:
         with self.reading() as connection:
             for name in (event,) if after is None else (event, after):
                 none = "no name: the workload declares no events"
-                check_known("event", name, event_names(connection), none, "see docs/outcomes.md")
+                check_known("event", name, names_with(connection, "event_"), none, "see docs/outcomes.md")
             return self._onset(connection, event_times(connection, event, after), by)
 
     def interventions(self) -> pa.Table:

@@ -31,6 +31,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     weights_of_trainings,
 )
 from attnsweep.orchestrator.analysis.tables import Row, table_of
+from attnsweep.orchestrator.ledger.views import names_with
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
@@ -153,8 +154,8 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
-    columns = {name for name, *_ in connection.execute("select * from heads limit 0").description}
-    scores = {role: f"score_{score}" for role, score in _SCORES.items() if f"score_{score}" in columns}
+    known = names_with(connection, "score_", "heads")
+    scores = {role: f"score_{score}" for role, score in _SCORES.items() if score in known}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
     measured = "".join(f", count({score}) > 0" for score in scores.values())
     rows = connection.execute(

@@ -1,6 +1,6 @@
 """The verdict on a claim: supported, refuted or undecided, from the trainings in the ledger."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -162,44 +162,37 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
 
 def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
     """The evidence for one statement and against it, of the first `n` trainings of each group."""
+    sides = [(side, rows[side.group][:n]) for side in statement.quantities]
 
     def weigh(is_pro: bool) -> Evidence:
         # Soonest steps make a rate the largest and a median the smallest that it may be.
-        is_rate = statement.kind == "rate"
-        return _weigh(
-            statement,
-            lambda side: sample(side, rows[side.group][:n], soonest=((side is statement.lower) == is_rate) == is_pro),
-            lambda side: end(side, rows[side.group][:n]),
-        )
+        is_lower_soonest = (statement.kind == "rate") == is_pro
+        samples = [sample(side, of, soonest=(side is statement.lower) == is_lower_soonest) for side, of in sides]
+        if len(samples) == 1:
+            return _against_number(statement, samples[0])
+        return _in_order(statement, *samples, *(end(side, of) for side, of in sides))
 
     return Evidence(weigh(True).pro, weigh(False).contra)
 
 
-def _weigh(
-    statement: Statement, sample_of: Callable[[Quantity], Sample], end_of: Callable[[Quantity], float]
-) -> Evidence:
-    lower, upper = (None if side is None else sample_of(side) for side in (statement.lower, statement.upper))
-    if lower is None or upper is None:
-        return _weigh_one(statement, statement.quantities[0], sample_of)
+def _in_order(statement: Statement, lower: Sample, upper: Sample, lower_end: float, upper_end: float) -> Evidence:
+    """For a statement that compares the rates or medians of two groups."""
+    of_lower, of_upper = statement.lower_factor, statement.upper_factor
     if statement.kind == "rate":
         n = min(lower.size, upper.size)
-        k, other = int(lower[:n].sum()), int(upper[:n].sum())
-        factor = statement.upper_factor / statement.lower_factor
+        k, other, factor = int(lower[:n].sum()), int(upper[:n].sum()), of_upper / of_lower
         return Evidence(ordered(k, other, n, factor), ordered(other, k, n, 1 / factor))
-    assert statement.lower is not None
-    assert statement.upper is not None
-    lower, upper = statement.lower_factor * lower, statement.upper_factor * upper
+    lower, upper = of_lower * lower, of_upper * upper
     return Evidence(
-        medians_ordered(lower, upper, statement.upper_factor * end_of(statement.upper)),
-        medians_not_ordered(lower, upper, statement.lower_factor * end_of(statement.lower)),
+        medians_ordered(lower, upper, of_upper * upper_end), medians_not_ordered(lower, upper, of_lower * lower_end)
     )
 
 
-def _weigh_one(statement: Statement, quantity: Quantity, sample_of: Callable[[Quantity], Sample]) -> Evidence:
+def _against_number(statement: Statement, sample: Sample) -> Evidence:
     """For a statement that compares one rate or median with a number."""
-    sample, bound, is_above = sample_of(quantity), statement.bound, statement.upper is not None
+    bound, is_above = statement.bound, statement.upper is not None
     assert bound is not None
-    if quantity.kind == "median":
+    if statement.kind == "median":
         sample, bound, is_above = sample <= bound if is_above else sample < bound, 0.5, not is_above
     k, n = int(sample.sum()), sample.size
     higher, lower = float(above(k, n, bound)), float(below(k, n, bound))

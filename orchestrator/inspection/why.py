@@ -69,8 +69,7 @@ class Why:
         return f"attnsweep replay {as_argument(self.sweep)} {self.row['trial']}/{self.row['replicate']}"
 
     def print(self, console: Console) -> None:
-        course = "; ".join(f"{value:.3g} at step {step}" for step, value in (*self.curve[:1], *self.curve[-1:]))
-        for line in (*self.lines(), f"loss   {course}", f"replay {self.replay_command}"):
+        for line in self.lines():
             console.print(line, soft_wrap=True, markup=False, highlight=False)
 
     def lines(self) -> Iterator[str]:
@@ -85,11 +84,14 @@ class Why:
         yield f"kicks: {self._kicks()}"
         yield f"forecast: {self._forecast()}"
         yield f"certificate: {self._certificate()}"
+        course = "; ".join(f"{value:.3g} at step {step}" for step, value in (*self.curve[:1], *self.curve[-1:]))
+        yield f"loss: {course}"
+        yield f"replay: {self.replay_command}"
 
     def _verdict(self) -> str:
         if not self.row["stuck"]:
             return "not stuck"
-        if math.isfinite(predicted := self._escape) and predicted >= self.row["n_steps"]:
+        if (escape := self.predicted_escape) is not None and self.row["n_steps"] <= escape < math.inf:
             return "slow, not stuck"
         if self.is_freed:
             return "held at a saddle, which a small kick frees"
@@ -98,10 +100,6 @@ class Why:
     @property
     def is_freed(self) -> bool:
         return self.freed_by is not None and self.freed_by <= MOST_TELLING
-
-    @property
-    def _escape(self) -> float:
-        return math.inf if self.predicted_escape is None else self.predicted_escape
 
     def _gradient(self) -> str:
         total = math.hypot(*self.gradients.values())

@@ -68,6 +68,12 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def names_with(connection: duckdb.DuckDBPyConnection, prefix: str, table: str = "trainings") -> list[str]:
+    """The columns that begin with a prefix, without it."""
+    columns = connection.execute(f"select * from {table} limit 0").description
+    return [name.removeprefix(prefix) for name, *_ in columns if name.startswith(prefix)]
+
+
 def param_column(name: str) -> str:
     return identifier(f"param_{name}")
 

@@ -7,10 +7,10 @@ import duckdb
 
 from attnsweep.orchestrator.analysis.labels import GREY, outcome_order
 from attnsweep.orchestrator.analysis.learning_curves import learning_curves
-from attnsweep.orchestrator.analysis.onset_times import event_names, event_times, onset_table
+from attnsweep.orchestrator.analysis.onset_times import event_times, onset_table
 from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
 from attnsweep.orchestrator.analysis.tables import Row
-from attnsweep.orchestrator.ledger.views import identifier, outcomes_of
+from attnsweep.orchestrator.ledger.views import identifier, names_with, outcomes_of
 from attnsweep.workloads.vocabulary import Outcome
 
 UNKNOWN = Outcome("", GREY)
@@ -77,7 +77,7 @@ def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 def events(connection: duckdb.DuckDBPyConnection, once: bool) -> list[Row]:
     """When events happen, and then the delay from each to the next."""
-    names, rows = event_names(connection), []
+    names, rows = names_with(connection, "event_"), []
     pairs = [(name, None) for name in names] + [(then, first) for first, then in itertools.pairwise(names)]
     for name, after in pairs:
         times = event_times(connection, name, after)
@@ -101,10 +101,10 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """Those with a value of some training."""
-    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
+    columns = {"solved": "loss_level"} | {name: f"level_{name}" for name in names_with(connection, "level_")}
     levels: list[Row] = []
-    for column in ("loss_level", *(name for name in columns if name.startswith("level_"))):
-        name, quoted = "solved" if column == "loss_level" else column.removeprefix("level_"), identifier(column)
+    for name, column in columns.items():
+        quoted = identifier(column)
         numbers = f"count({quoted}) as n, min({quoted}) as low, median({quoted}) as median, max({quoted}) as high"
         levels += [{"name": name, **row} for row in _rows(connection, f"select {numbers} from trainings")]
     found = [level for level in levels if level["n"]]

@@ -13,7 +13,7 @@ from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram, read_pha
 from attnsweep.orchestrator.analysis.rates.bins import Bins, cell_bins, dimension_of, equal_bins, fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import SOLVED, Ending, Question, counts_by_trial, read_values
 from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling
-from attnsweep.orchestrator.ledger.views import IS_JUDGED
+from attnsweep.orchestrator.analysis.rates.outcomes import tallies
 from attnsweep.search_spaces.dimensions import Float, Scalar
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -84,15 +84,11 @@ def read_regions(
 ) -> Regions | None:
     """`None` if the sweep varies no parameter that all trials have."""
     counted = {trial: (n, k) for trial, n, k in counts_by_trial(connection, (), question.ending) if n}
-    tallies: dict[int, dict[str, int]] = {trial: {} for trial in counted}
-    for trial, outcome, n in connection.execute(
-        f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all"
-    ).fetchall():
-        tallies[trial][outcome] = n
-    outcomes = sorted({name for tally in tallies.values() for name in tally}, key=outcome_order)
+    by_trial = tallies(connection)
+    outcomes = sorted({name for tally in by_trial.values() for name in tally}, key=outcome_order)
     trials, n = [*counted], np.array([n for n, _ in counted.values()])
     asked = np.array([k for _, k in counted.values()])
-    ended = {name: np.array([tally.get(name, 0) for tally in tallies.values()]) for name in outcomes}
+    ended = {name: np.array([by_trial[trial].get(name, 0) for trial in trials]) for name in outcomes}
     solved = ended.get("solved", np.zeros_like(n))
     values: dict[str, list[Scalar]] = {}
     for name, of_trial in read_values(connection, [spec], [*spec.varied()]).items():

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import check_known, value_label
-from attnsweep.orchestrator.ledger.views import param_column
+from attnsweep.orchestrator.ledger.views import names_with, param_column
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
@@ -137,16 +137,11 @@ def _power_label(edge: float) -> str:
     return f"{float(mantissa):g}e{int(power)}"
 
 
-def parameters_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    columns = [name for name, *_ in connection.execute("select * from trainings limit 0").description]
-    return [name.removeprefix("param_") for name in columns if name.startswith("param_")]
-
-
 def values_of(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, dict[int, Scalar]]:
     """Of each parameter by trial. Raises a `UserError` if there is no column for one."""
     for name in names:
         fix = "use its name in the search space"
-        check_known("parameter", name, parameters_of(connection), "a ledger with parameters", fix)
+        check_known("parameter", name, names_with(connection, "param_"), "a ledger with parameters", fix)
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     rows = connection.execute(f"select trial{columns} from trainings group by trial order by trial").fetchall()
     return {name: {row[0]: row[at] for row in rows} for at, name in enumerate(names, 1)}

@@ -14,12 +14,11 @@ from attnsweep.orchestrator.analysis.rates.bins import (
     coarse_bins,
     dimension_of,
     has_bin,
-    parameters_of,
     values_of,
 )
 from attnsweep.orchestrator.analysis.rates.intervals import RATE_COLUMNS, Rate, pooling
 from attnsweep.orchestrator.analysis.tables import Columns, Row, table_of
-from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, outcomes_of, param_column
+from attnsweep.orchestrator.ledger.views import IS_JUDGED, literal, names_with, outcomes_of, param_column
 from attnsweep.search_spaces import measured
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar, Varied
 from attnsweep.search_spaces.sweep import Sweep
@@ -148,7 +147,7 @@ def differing(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep]) -> 
     """The parameters that a sweep varies, in the order of its search space, and those in which sweeps differ."""
     names = dict.fromkeys(name for spec in specs for name in spec.parameters() if name in swept_names(spec))
     if len(specs) > 1:
-        for name, of_trial in values_of(connection, parameters_of(connection)).items():
+        for name, of_trial in values_of(connection, names_with(connection, "param_")).items():
             if len({*of_trial.values()}) > 1:
                 names.setdefault(name)
     return list(names)
@@ -158,7 +157,7 @@ def read_values(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str]
 ) -> dict[str, dict[int, Scalar]]:
     """Of each parameter by trial. Before its first training, a ledger lacks columns of the search space."""
-    known, declared = parameters_of(connection), specs[0].parameters()
+    known, declared = names_with(connection, "param_"), specs[0].parameters()
     found = values_of(connection, [name for name in names if name in known or name not in declared])
     return {name: found.get(name, {}) for name in names}
 

@@ -19,15 +19,19 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(rows)
 
 
+def tallies(connection: duckdb.DuckDBPyConnection) -> dict[int, dict[str, int]]:
+    """The number of each trial's trainings by outcome, without failed and pruned ones."""
+    found: dict[int, dict[str, int]] = {}
+    query = f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all order by all"
+    for trial, outcome, n in connection.execute(query).fetchall():
+        found.setdefault(trial, {})[outcome] = n
+    return found
+
+
 def outcome_rates(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], groups: Groups) -> pa.Table:
     """One row per group and outcome: its rate among the group's trainings that neither failed nor were pruned."""
     outcomes = [outcome for outcome in outcome_counts(connection) if outcome not in UNJUDGED_OUTCOMES]
-    counts: dict[int, dict[str, int]] = {}
-    for trial, outcome, count in connection.execute(
-        f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all"
-    ).fetchall():
-        counts.setdefault(trial, {})[outcome] = count
-    pool, rows = pooling(*specs), []
+    counts, pool, rows = tallies(connection), pooling(*specs), []
     for place, trials in groups.cells().items():
         inside = [counts[trial] for trial in trials if trial in counts]
         for outcome in outcomes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from attnsweep.orchestrator.ledger.trial import EndedTrainings, Told, complete_trials, ended_trainings, judging_columns
-from attnsweep.orchestrator.ledger.views import identifier
+from attnsweep.orchestrator.ledger.views import identifier, names_with
 from attnsweep.orchestrator.running.study import PRUNED_STEP, has_study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.problems import (
@@ -202,8 +202,7 @@ def _pruned(books: Books) -> Iterator[Fault]:
 def _trainings(books: Books) -> Iterator[Fault]:
     """Rows whose parameters, seed or id do not follow from the study and the sweep's seed."""
     declared = books.workload.parameters.declared()
-    schema = books.connection.sql("from trainings limit 0").to_arrow_table().schema
-    stored = {name.removeprefix("param_") for name in schema.names if name.startswith("param_")}
+    stored = {*names_with(books.connection, "param_")}
     if books.by_trial and (changed := sorted(stored ^ declared.keys())):
         what = "parameters that the workload has come to declare otherwise since the training, so no ids checked"
         yield what, _OLD_VERSION, ", ".join(changed)

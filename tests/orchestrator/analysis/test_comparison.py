@@ -100,14 +100,6 @@ def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> 
     assert sum(each.a.n + each.b.n for each in found.groups.values()) == 192
 
 
-@pytest.mark.slow
-def test_a_sweep_does_not_differ_from_itself(pair: tuple[Path, Path]) -> None:
-    found = compare(pair[0], pair[0])
-    assert found.sentence().startswith("stuck rate changed by +0.00 [-0.1")
-    assert found.sentence().endswith(": no difference is shown")
-    assert (found.stuck_rate.p, found.stuck_rate.is_shown) == (1.0, False)
-
-
 def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
     a = _write(tmp_path / "a", _trial(0, ["solved", "failed", "solved"]), _trial(1, ["marginal"]))
     b = _write(tmp_path / "b", _trial(0, ["failed", "solved", "marginal"]), _trial(1, ["marginal"]))

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.difference import RateDifference, paired_differences, unpaired_difference
-from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes, share_by_step
+from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
 from attnsweep.orchestrator.analysis.rates.intervals import (
@@ -18,6 +18,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     pooled_rate,
 )
 from attnsweep.search_spaces import Sequential
+from tests.orchestrator.analysis.test_onset_times import share_by_step
 from tests.orchestrator.small_sweep import sequential_counts
 from tests.present import present
 
@@ -190,9 +191,9 @@ def test_medians_of_onset_cover_where_probes_are_rare_and_differ(n_trials: int) 
         came = step <= end
         times = OnsetTimes(trial, np.minimum(step, end), came, np.where(came, step - gap, end))
         half = times.half(once_per_trial=False)
-        both.append((half.low or 0) < 130 <= (half.high or np.inf))
+        both.append((half["low"] or 0) < 130 <= (half["high"] or np.inf))
         exact = OnsetTimes(trial, times.step, came, times.step - 1).half(once_per_trial=False)
-        late.append((exact.low or 0) < 130 <= (exact.high or np.inf))
+        late.append((exact["low"] or 0) < 130 <= (exact["high"] or np.inf))
     assert np.mean(both) > LEAST
     assert n_trials < 60 or np.mean(late) < 0.8
 

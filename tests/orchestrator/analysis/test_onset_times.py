@@ -5,13 +5,10 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
-from attnsweep.orchestrator.analysis.onset_times import (
-    OnsetTimes,
-    event_times,
-    share_by_step,
-)
+from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes, event_times
 from attnsweep.orchestrator.analysis.rates.intervals import mean_rate, pooled_rate, wilson
 
 # trial, outcome, n_steps, param_n_steps, diverged_step, before_event_a, event_a, before_event_b, event_b
@@ -57,6 +54,13 @@ def test_a_delay_counts_from_the_first_event(connection: duckdb.DuckDBPyConnecti
 
 
 Z = stats.norm.ppf(0.975)
+
+
+def share_by_step(
+    step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], *, once_per_trial: bool = False
+) -> tuple[CurvePoint, ...]:
+    """Of trainings that are measured at each step."""
+    return OnsetTimes(trial, step, came, step - 1).curve(once_per_trial=once_per_trial)
 
 
 def test_without_censoring_the_curve_has_the_pooled_rates() -> None:
@@ -113,7 +117,7 @@ def test_medians_name_the_probes_between_which_they_are() -> None:
     times = OnsetTimes(np.arange(4), step, np.array([True, True, True, False]), before)
     assert (times.median_before, times.median_step) == (180, 207)
     half = times.half(once_per_trial=False)
-    assert (half.before, half.step, half.low, half.high) == (180, 207, 180, None)
+    assert tuple(half.values()) == (180, 207, 180, None)
     shares = {point.step: (point.share, point.most) for point in times.curve(once_per_trial=False)}
     assert shares == {0: (0, 0), 181: (0, 0.75), 207: (0.75, 0.75)}
     start = OnsetTimes(np.arange(2), np.array([0, 0]), np.ones(2, bool), np.array([-1, -1]))

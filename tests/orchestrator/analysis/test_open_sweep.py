@@ -126,21 +126,6 @@ def test_what_ended_otherwise_never_comes_and_the_curve_ends_at_the_rate(sweep: 
     assert drawn == [[[point["step"], point["share"]] for point in row["curve"]] for row in by.to_pylist()]
 
 
-@pytest.mark.slow
-def test_onset_by_two_parameters_has_the_steps_by_which_half_came(plane: SweepData) -> None:
-    rows = plane.onset("degenerate_zero", by=BY).to_pylist()
-    rates = {tuple(row[name] for name in BY): row for row in plane.outcomes(by=BY).to_pylist()
-             if row["outcome"] == "degenerate_zero"}  # fmt: skip
-    assert len(rows) == len(rates) == 8
-    for row in rows:
-        rate, end = rates[tuple(row[name] for name in BY)], row["curve"][-1]
-        assert (row["n_trainings"], row["n_came"]) == (rate["n"], rate["k"])
-        assert row["half_step"] == (4 if end["share"] >= 0.5 else None)
-        assert row["low"] == (3 if end["high"] >= 0.5 else None)
-        assert row["high"] == (4 if end["low"] >= 0.5 else None)
-    assert {row["half_step"] for row in rows} == {4, None}
-
-
 def test_roles_emerge_by_layer_and_parameter(tmp_path: Path) -> None:
     trials = [
         trial_rows(n, ["plateau"] * 3, param_init_sigma=(1e-3, 0.5)[n % 2], n_steps=8 if n else 4, param_n_steps=8)

@@ -55,7 +55,7 @@ def test_a_training_at_the_zero_curves_down_along_both_factors(sweep: SweepDirec
         "forecast",
         "certificate",
     ]
-    assert lines[-1] == f"replay attnsweep replay {sweep.place} {name}"
+    assert lines[-1] == f"replay: attnsweep replay {sweep.place} {name}"
 
 
 NOISE = """
