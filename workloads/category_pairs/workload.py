@@ -15,7 +15,7 @@ from attnsweep.workloads.category_pairs.head_scores import SCORE_NAMES, score_fu
 from attnsweep.workloads.category_pairs.outcomes import VERDICTS, full_measures, reference_levels
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters
 from attnsweep.workloads.category_pairs.positions_only import PositionsOnly
-from attnsweep.workloads.diagnostics.promotion import can_be_promoted, certify_by_promotion
+from attnsweep.workloads.diagnostics.promotion import certify_by_promotion
 from attnsweep.workloads.engine.contract import Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.schedule import probe_steps
@@ -134,7 +134,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         self, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
         del detail
-        if can_be_promoted(lanes.shared):
+        if lanes.shared.dtype != "float64":
             return certify_by_promotion(self, lanes, state)
         if not (lanes.shared.is_full or _has_closed_form(lanes.shared)):
             return [None] * len(outcome)

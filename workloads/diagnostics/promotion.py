@@ -20,7 +20,6 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.pack import Pack
 from attnsweep.workloads.engine.result import PackResult
 from attnsweep.workloads.engine.verdicts import Verdicts
-from attnsweep.workloads.parameters import TrainingParameters
 
 
 def certify_stuck(
@@ -40,19 +39,11 @@ def certify_stuck(
     return certificates
 
 
-PROMOTED_DTYPE = "float64"
-
-
-def can_be_promoted(parameters: TrainingParameters) -> bool:
-    """Whether their own precision is lower than float64."""
-    return parameters.dtype != PROMOTED_DTYPE
-
-
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
     """The certificate `promotion` confirms a label if the training is stuck in float64 too: from its first state, and
     when continued from its final state, unless it is free in its own precision then."""
-    stays = _ends_stuck(workload, lanes, PROMOTED_DTYPE)
-    freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, PROMOTED_DTYPE, ended), lanes, state)
+    stays = _ends_stuck(workload, lanes, "float64")
+    freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, "float64", ended), lanes, state)
     held = _tested(freed, lambda few, ended: _ends_stuck(workload, few, few.shared.dtype, ended), lanes, state)
     return [Certificate("promotion", bool(confirmed)) for confirmed in stays & ~held]
 

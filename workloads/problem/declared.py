@@ -34,7 +34,6 @@ def problem(
     levels: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     heads: Mapping[str, Callable[..., Tensor]] | Sequence[str] = (),
     weights: Callable[..., Tensor] | None = None,
-    initial: Callable[..., Mapping[str, Tensor]] | None = None,
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
     events: Mapping[str, When] = MappingProxyType({}),
     defaults: Mapping[str, object] = MappingProxyType({}),
@@ -62,14 +61,12 @@ def problem(
     own_levels = _calls("level", levels, ("solved", "zero", *chosen.level_names))
     roles = _calls("head", _scores(heads), (NO_ROLE,))
     of_weights = read_call("weights", weights or _weights)
-    own_initial = read_call("initial", initial) if initial else None
 
     # Which arguments the engine supplies to a function: all others are parameters.
     supplied = {of_model: frozenset[str](), of_data: _FOR_DATA}
     supplied |= dict.fromkeys((*([chosen.call] if chosen.call else []), *own_metrics.values()), _FOR_LOSSES)
     supplied |= dict.fromkeys(own_levels.values(), _FOR_LOSSES)
     supplied |= dict.fromkeys(roles.values(), _FOR_HEADS) | {of_weights: _FOR_LOSSES}
-    supplied |= {own_initial: frozenset({"module", "draw"})} if own_initial else {}
     parameters = parameters_class(
         name,
         supplied,
@@ -101,7 +98,6 @@ def problem(
         "eval_batch_size": eval_batch_size,
         "loss_may_be_negative": loss_may_be_negative,
         "own_probe_steps": probe_steps,
-        "own_initial": own_initial,
         "files": files,
     }
     kind: type[Problem] = type(name, (Problem,), attributes)

@@ -37,7 +37,6 @@ class Problem(Workload[Any]):
     own_levels: ClassVar[Mapping[str, Call]]
     heads: ClassVar[Mapping[str, Call]]
     weights_of_heads: ClassVar[Call]
-    own_initial: ClassVar[Call | None]
     solved_below: ClassVar[float | None]
     eval_batch_size: ClassVar[int | None]
     own_probe_steps: ClassVar[int | Sequence[int] | None]
@@ -54,27 +53,6 @@ class Problem(Workload[Any]):
             raise SpecError("model", given=type(module).__name__, expected=expected, fix=fix)
         module.of_problem = _static(parameters)
         return cast(nn.Module, module)
-
-    def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
-        state = super().initial(module, lanes)
-        call = self.own_initial
-        if call is None:
-            return state
-
-        def of_one(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-            drawn: dict[str, Tensor] = call(self._known(module, batch) | {"draw": Draw(batch["seed"], "initial", 0)})
-            return drawn
-
-        start = {**(lanes.built or {}), **state}
-        batch = prefixed(_PARAMETER, _differing(lanes, [call])) | {"seed": lanes.streams.seeds}
-        own = over_lanes(module, of_one)(*parted(module, start), batch)
-        for name, value in own.items():
-            if name not in start or value.shape != start[name].shape:
-                given = f"{name} of the shape {tuple(value.shape[1:])}"
-                expected = f"a tensor of the module in its shape: {', '.join(start)}"
-                fix = "return the tensors by their names in module.state_dict()"
-                raise SpecError("initial", given=given, expected=expected, fix=fix)
-        return state | {name: value.to(start[name].dtype) for name, value in own.items()}
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
         return self.batches(lanes, range(step, step + 1))[0]

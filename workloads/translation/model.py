@@ -78,19 +78,12 @@ def _rarer(rarity_BK: Tensor) -> Tensor:
 
 def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, Sight]:
     source_seen_B1K = (batch["source"] != PAD).unsqueeze(1)
-    T = batch["read"].shape[1]
-    return {
-        "encoder_self": _sight(structure.encoder(batch), dtype, is_square=True),
-        "decoder_self": _sight(structure.decoder(batch), dtype, is_square=True),
-        "cross": _sight(source_seen_B1K.expand(-1, T, -1), dtype, is_square=False),
-    }
-
-
-def _sight(seen_BQK: Tensor, dtype: torch.dtype, *, is_square: bool) -> Sight:
-    if is_square:
+    seen = {"encoder_self": structure.encoder(batch), "decoder_self": structure.decoder(batch)}
+    for name, seen_BQK in seen.items():
         # A query in the padding sees itself: a softmax over no keys, and its gradient, are NaN, even times 0.
-        seen_BQK = seen_BQK | torch.eye(seen_BQK.shape[1], dtype=torch.bool, device=seen_BQK.device)
-    return Sight.of(seen_BQK, dtype)
+        seen[name] = seen_BQK | torch.eye(seen_BQK.shape[1], dtype=torch.bool, device=seen_BQK.device)
+    seen["cross"] = source_seen_B1K.expand(-1, batch["read"].shape[1], -1)
+    return {name: Sight.of(seen_BQK, dtype) for name, seen_BQK in seen.items()}
 
 
 class TranslationModel(nn.Module):

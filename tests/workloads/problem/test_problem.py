@@ -236,21 +236,6 @@ def test_a_tensor_of_the_data_may_have_a_name_that_losses_take() -> None:
     assert refused.value.subject == "wanted of metric share"
 
 
-def test_initial_values_come_from_a_function_of_module_draw_and_parameters() -> None:
-    def initial(module: Any, draw: at.Draw, spread: float = 1.0) -> dict[str, Tensor]:
-        return {"weight": spread * draw.normal(3, 3) + 0 * module.weight}
-
-    kind = at.problem("own", model=linear, data=echo, loss="mse", initial=initial)
-    trainings = [Training(kind.parameters.resolve({"spread": spread}), 5) for spread in (1.0, 2.0)]
-    start = Pack(kind(), trainings).final_state(np.arange(2))[1]
-    torch.testing.assert_close(2 * start["weight"][0], start["weight"][1])
-    assert start["bias"].abs().min() > 0
-    wrong = at.problem("own", model=linear, data=echo, loss="mse", initial=lambda draw: {"wieght": draw.normal(3, 3)})
-    with pytest.raises(SpecError) as refused:
-        Pack(wrong(), trainings)
-    assert refused.value.subject == "initial"
-
-
 @pytest.mark.parametrize(
     ("probe_steps", "expected"),
     [(30, (0, 30, 60, 90, 100)), ([7, 200], (0, 7, 100))],
