@@ -86,11 +86,7 @@ class Checkpoints:
             remove([self._path(stored[0])])
 
     def load(self) -> list[Saved]:
-        """Returns the checkpoints found, and removes damaged ones.
-
-        Raises:
-            OSError: If a file cannot be read now.
-        """
+        """The checkpoints found; damaged ones are removed. Raises OSError if a file cannot be read now."""
         folder = self._place / CHECKPOINTS
         remove(unfinished(folder))
         checkpoints = {}

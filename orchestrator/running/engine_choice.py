@@ -28,14 +28,8 @@ _TOO_SHORT = "its steps would not repay compiling"
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], say: Callable[[str], object]
 ) -> tuple[Engine, str]:
-    """Chooses `compiled` if the sweep is long enough to repay compiling and this machine can compile, else `eager`.
-
-    Args:
-        say: Gets a line if compiled steps were asked for, or would be faster, but are not possible.
-
-    Returns:
-        The engine, and why, as a clause.
-    """
+    """`compiled` if the sweep is long enough to repay compiling and this machine can compile, else `eager`; and why, as
+    a clause. `say` gets a line if compiled steps were asked for, or would be faster, but are not possible."""
     if wanted == "eager":
         return "eager", "--engine asks for it"
     training = _first_training(spec, workload)
@@ -65,11 +59,8 @@ def _compiled_engine() -> str:
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """Says how a long sweep of such trainings would compute its steps or, if they cannot be compiled, why not.
-
-    Raises:
-        UserError: If the workload does not accept the parameters, or if its code fails.
-    """
+    """Says how a long sweep of such trainings would compute its steps or, if they cannot be compiled, why not. Raises
+    UserError if the workload does not accept the parameters, or its code fails."""
     parameters = workload.parameters.resolve(dict(values))
     with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
         pack = Pack(workload, [Training(parameters, 0)])

@@ -1,7 +1,6 @@
 """Refuses a run whose input does not fit the workload, the sweep's record (`sweep.json`) or its rows."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +17,12 @@ from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.parameters import Value
-from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """What a workload adds to a spec to identify the files that it names, such as digests, by parameter.
-
-    Raises:
-        UserError: If a file is missing or differs from the record, or if the workload's own code fails.
-    """
+    """What a workload adds to a spec to identify the files that it names, such as digests, by parameter. Raises
+    UserError if a file is missing or differs from the record, or the workload's own code fails."""
     with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
         return dict(workload.parameters.pinned(spec.fixed()))
 
@@ -40,12 +35,6 @@ def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
     code = user_code_of(workload)
     # By the file's name alone: its folder need not exist any more after the run.
     return spec if code is None else spec.but(workload=f"{code.main}:{spec.workload.rpartition(':')[2]}")
-
-
-def stored_copy(spec: Sweep, workload: Workload[Any]) -> Workload[Any]:
-    """Loads a user's workload from a copy of its code, as a resumed sweep does."""
-    code = user_code_of(workload)
-    return workload if code is None else load_workload(spec.workload, replace(code, is_apart=True))
 
 
 def check_same(

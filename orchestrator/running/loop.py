@@ -88,7 +88,7 @@ class _UnderWay:
 
 
 class SweepLoop:
-    """Until the sweep's end, draws trials, gives packs to trainers and commits the results.
+    """Draws trials, gives packs to trainers and commits the results.
 
     Args:
         pack_size: Trainings in a pack; `None` searches for the fastest size.
@@ -137,14 +137,8 @@ class SweepLoop:
         return Found(rows.num_rows, n_begun, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the budget is spent or `should_stop`, asked about twice a second; then packs are handed back.
-
-        Returns:
-            Whether the budget is spent.
-
-        Raises:
-            SweepError: If trainers keep being lost, too many trainings fail, or all of the first ones raise.
-        """
+        """Whether the budget is spent; false after `should_stop`, asked about twice a second, once packs are handed
+        back. Raises SweepError if trainers keep being lost, too many trainings fail, or all of the first ones raise."""
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):

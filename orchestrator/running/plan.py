@@ -79,11 +79,8 @@ SizerOf: TypeAlias = Callable[[Shape], PackSizer]
 
 
 class Backlog:
-    """Trainings that wait for a trainer, grouped by shape.
-
-    Args:
-        keeps_trials: Whether a pack must end with a whole trial, unless the trial is larger than the pack.
-    """
+    """Trainings that wait for a trainer, by shape. With `keeps_trials` a pack ends with a whole trial, unless that is
+    larger than the pack."""
 
     def __init__(self, *, keeps_trials: bool = False) -> None:
         self._keeps_trials = keeps_trials
@@ -171,11 +168,7 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 class SweepPlan:
     """Decides which pack is trained next, and whether one that comes back goes on, is split, or has failed.
 
-    Args:
-        max_failures: Number of trainings that may fail in this run; `None` for any number.
-
-    Attributes:
-        n_under_way: Number of trainings in packs that trainers have.
+    `n_under_way`: the number of trainings in packs that trainers have.
     """
 
     def __init__(self, backlog: Backlog, max_failures: int | None = None) -> None:
@@ -192,13 +185,8 @@ class SweepPlan:
         return bool(self._again or self.backlog)
 
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
-        """Queues an earlier run's packs from their checkpoints, and takes their trainings from the backlog.
-
-        A checkpoint is dropped if none of `environments` made it, or if its trainings are not in the backlog.
-
-        Returns:
-            The number of trainings that continue from a checkpoint, and the checkpoints to remove.
-        """
+        """Queues an earlier run's packs in place of their trainings in the backlog; returns the number of these
+        trainings, and the checkpoints to remove: of other environments, or of trainings that are not in the backlog."""
         dropped = []
         for saved in checkpoints:
             tasks = self.backlog.take_lanes(saved.lanes) if saved.environment in environments else None

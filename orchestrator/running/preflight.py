@@ -62,14 +62,10 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> None:
 
 
 def check_starts(spec: Sweep, workload: Workload[Any]) -> None:
-    """Looks at a few trainings of each shape until the time is up, and at a few in any case. An error of the workload's
-    code is left to the trainings, whose rows will contain it, unless no training can begin.
+    """Looks at a few trainings of each shape until the time is up, and at a few in any case.
 
-    Raises:
-        SpecError: If trainings cannot share a program, a label is unknown, or a user's code computes other numbers the
-            second time.
-        UserError: If the workload's code raises in all trainings.
-    """
+    Raises SpecError if trainings cannot share a program, a label is unknown, or a user's code computes other numbers
+    the second time. Other errors of the workload's code are left to the rows, unless no training can begin."""
     until, has_begun = time.monotonic() + _START_SECONDS, False
     shapes = sampled(spec, workload)
     with training_settings():

@@ -32,11 +32,7 @@ _WAIT_SECONDS = 0.5
 def replay_some(
     directory: SweepDirectory, workload: Workload[Any], pool: Pool, should_stop: Callable[[], bool]
 ) -> Replays | None:
-    """Trains 1% of the trainings again (at least 2, at most 1,000).
-
-    Returns:
-        How the replays ended; `None` if the self-check was stopped or trainers kept being lost.
-    """
+    """`None` if the self-check was stopped or trainers kept being lost."""
     ledger = Ledger(directory.place)
     chosen = to_replay(ledger.trainings(columns=["training_id", "outcome"]), directory.spec.seed)
     if not chosen:
@@ -59,7 +55,10 @@ def replay_some(
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)
             left_out[order.machine or ""] += len(order.tasks)
-        while pool.idle and (fitting := _fitting(waiting, pool)) is not None:
+        while pool.idle:
+            fitting = next((order for order in waiting if order.machine in (None, *pool.idle)), None)
+            if fitting is None:
+                break
             waiting.remove(fitting)
             pool.train(fitting)
         for order, report in pool.reports(_WAIT_SECONDS):
@@ -81,10 +80,6 @@ def replay_some(
                         if task in order.tasks
                     ]
     return _replays(results, in_packs, {}, left_out)
-
-
-def _fitting(waiting: Sequence[PackOrder], pool: Pool) -> PackOrder | None:
-    return next((order for order in waiting if order.machine in (None, *pool.idle)), None)
 
 
 def _packs(tasks: Mapping[str, Task], recorded: pa.Table, directory: SweepDirectory) -> list[PackOrder]:

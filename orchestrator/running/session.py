@@ -23,7 +23,6 @@ from attnsweep.orchestrator.running.entry import (
     check_shard,
     pinned,
     resolved,
-    stored_copy,
 )
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.preflight import check_new, check_starts
@@ -113,9 +112,9 @@ def run_sweep(
     check_shard(spec, shard)
     spec, code = resolved(spec, workload), user_code_of(workload)
     told = warm_start(spec, workload.parameters, warm_starts, run.say)
-    # What is found by the working directory alone, no `resume` would find. So the copy that trains does not either.
+    # From a copy of the user's code, and without what the working directory alone finds, as each `resume` does it.
     with chdir("/"):
-        workload = stored_copy(spec, workload)
+        workload = workload if code is None else load_workload(spec.workload, replace(code, is_apart=True))
         check_new(spec, workload)
     engine, reason = engine_for(spec, workload, resources.engine, run.say)
     with open_resources(resources) as start_pool:
@@ -265,12 +264,8 @@ def _train(
     rows: pa.Table,
     start_pool: StartPool,
 ) -> Summary:
-    """Trains what is left, checks some trainings, and summarizes.
-
-    Args:
-        stored: The sweep as its record has it; `directory` is the one to train, which replaces it.
-        rows: Those of earlier runs in `trainings`, with the columns that the loop and the display need.
-    """
+    """`stored`: the sweep as its record has it; `directory` is the one to train, which replaces it. `rows`: those of
+    earlier runs in `trainings`."""
     stop, finished = StopOnSignal(), False
     study = open_study(directory)
     replays = stored.progress.replays if directory.extensions == stored.extensions else None

@@ -63,11 +63,7 @@ class EarlyEnd:
 
 
 class OpenTrials:
-    """Decides which trainings each trial still needs, and reports the values of complete trials.
-
-    Attributes:
-        early_end: Whether no further trial shall be drawn.
-    """
+    """Decides which trainings each trial still needs, and reports the values of complete trials."""
 
     def __init__(self, directory: SweepDirectory, workload: Workload[Any], study: Study, backlog: Backlog) -> None:
         self._directory = directory

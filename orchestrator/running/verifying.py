@@ -63,10 +63,6 @@ def decide(
             for another process that holds the lock, as a killed predecessor of a scheduler's may.
         budget: A budget that replaces the claim's own.
         latest: The summary of the batch that was just trained.
-
-    Raises:
-        UserError: If the directory has no claim, or another claim than `claim`; or as in `resume_sweep`.
-        PoolError, SweepError: As in `resume_sweep`.
     """
     patience = 0.0 if claim is None else PREDECESSOR_SECONDS
     while True:

@@ -29,11 +29,7 @@ def warm_start(
     say: Callable[[str], object],
 ) -> WarmStart | None:
     """The trials of finished sweeps from which the sampler learns; `None` without any. `say` gets a line on each.
-
-    Raises:
-        UserError: If the sampler does not learn, or an earlier sweep is not finished, has another workload, or has no
-            trial that the new sweep could draw.
-    """
+    Raises UserError unless the sampler learns, and each sweep is finished and has trials that the new one may draw."""
     if not places:
         return None
     if spec.sampler not in _LEARN_FROM_OTHERS:

@@ -27,11 +27,7 @@ _URI = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{2,62})/(?P<prefix>[^?#]+
 
 def place_of(where: PlaceName, subject: str = "DIR", without: Collection[str] = ()) -> Path:
     """The directory that a user named, which need not exist; for `s3://BUCKET/PREFIX` its local copy, brought up to
-    date except for the folders `without`.
-
-    Raises:
-        UserError: For a path that can lead nowhere, another kind of URI, or one with credentials in it.
-        StoreError: If the store fails.
+    date except for the folders `without`. Raises UserError for what can lead nowhere, and for credentials in a URI.
     """
     text = os.fspath(where)
     if text and not _SCHEME.match(text):

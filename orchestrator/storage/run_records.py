@@ -104,12 +104,9 @@ class Progress(Record):
     """A sweep's progress as its driver last wrote it.
 
     Attributes:
-        at: The time, by the driver's clock.
+        at: By the driver's clock.
         doing: The driver's activity in words; empty once its run has ended.
-        finished: Whether the budget is used up.
         seconds: Wall-clock seconds of all runs that have ended.
-        replays: The self-check of a finished sweep.
-        n_asked: Number of trials drawn so far.
         seconds_left: Estimated seconds until all trainings have ended; `None` if unknown.
     """
 

@@ -4,11 +4,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Shard:
     """The part of a sweep's trials that one of several drivers trains, in a directory of its own: every trial whose
-    number mod `count` is `index`. The driver's own study numbers its trials 0, 1, 2, ...
-
-    Raises:
-        ValueError: If there is no such driver.
-    """
+    number mod `count` is `index`. The driver's own study numbers its trials 0, 1, 2, ..."""
 
     index: int
     count: int

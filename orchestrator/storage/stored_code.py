@@ -23,22 +23,15 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """From stored code or an installed package, with the stored weights that trainings start from.
-
-    Raises:
-        UserError: If the workload is not installed any more, or a stored file differs from the record.
-    """
+    """From stored code or an installed package. Raises UserError if the workload is not installed any more, or a stored
+    file differs from the record."""
     from attnsweep.workloads.registry import load_workload
 
     return load_workload(directory.spec.workload, code_of(directory))
 
 
 def code_of(directory: SweepDirectory) -> UserCode | None:
-    """`None` for an installed package. Executes nothing.
-
-    Raises:
-        UserError: If a file is missing, or differs from the one that the sweep recorded.
-    """
+    """`None` for an installed package. Raises UserError if a file is missing, or differs from the recorded one."""
     file = user_file(directory.spec.workload)
     if file is None:
         return None

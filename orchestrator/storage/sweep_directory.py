@@ -126,15 +126,10 @@ class SweepDirectory(Record):
         warm_start: WarmStart | None = None,
         **fields: Any,
     ) -> Self:
-        """Writes `sweep.json`, the user's code, and earlier trials for the sampler.
+        """Writes `sweep.json`, the user's code, and earlier trials for the sampler. Of several processes one succeeds.
 
-        Args:
-            fields: Further fields of the record.
-
-        Raises:
-            UserError: If the directory holds anything or cannot be written. Of concurrent processes one succeeds.
-            SpecError: If the spec cannot be stored in a file.
-        """
+        `fields`: further fields of the record. Raises UserError if the directory holds anything, cannot be written, or
+        the spec cannot be stored in a file."""
         place = place_of(where, "--dir")
         cls.check_new(place)
         fields |= {"code": code.sha256} if code else {}

@@ -54,15 +54,10 @@ class Cluster:
 
 @contextmanager
 def connection(address: str | None) -> Iterator[Cluster]:
-    """A context in which this process is connected to a Ray cluster: to the one at `address`, by default `RAY_ADDRESS`,
-    or without both to one that is started on this machine.
+    """Connects this process to a Ray cluster: to the one at `address`, by default `RAY_ADDRESS`, or without both to one
+    that is started on this machine and ends with the context. A process that is connected keeps its connection.
 
-    A Ray that is started here ends with the context. A process that is already connected keeps its connection.
-
-    Raises:
-        UserError: If nothing answers at the address.
-        PoolError: If Ray does not start here.
-    """
+    Raises UserError if nothing answers at the address, PoolError if Ray does not start here."""
     if ray.is_initialized():
         yield Cluster(ray.get_runtime_context().gcs_address)
         return

@@ -60,11 +60,7 @@ class LocalPool:
         self._train_slice = partial(self._trainer.proceed, pruned)
 
     def reports(self, timeout: float) -> Reports:
-        """Trains the pack for a slice of steps, whatever `timeout`.
-
-        Raises:
-            PoolError: If the GPU context of this process is broken, or this machine cannot compile a program.
-        """
+        """Trains the pack for a slice of steps, whatever `timeout`."""
         del timeout
         if self._order is None:
             return []

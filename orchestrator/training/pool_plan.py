@@ -140,11 +140,7 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str) -> list[Action]:
-        """The next `follow` requests another.
-
-        Raises:
-            PoolError: If it is one too many in a row.
-        """
+        """The next `follow` requests another. Raises PoolError if it is one too many in a row."""
         self._n_failed += 1
         if self._n_failed >= MAX_FAILED_STARTS:
             raise PoolError(f"{self._n_failed} trainers in a row did not start; the last: {_cause_of(why)}")

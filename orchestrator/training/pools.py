@@ -17,12 +17,8 @@ StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
 
 @contextmanager
 def open_resources(resources: Resources) -> Iterator[StartPool]:
-    """Yields a function that starts trainers. A Ray that was started for this run ends with the context.
-
-    Raises:
-        UserError: If the resources are not available.
-        PoolError: If Ray does not start.
-    """
+    """Yields a function that starts trainers. A Ray that was started for this run ends with the context. Raises
+    UserError if the resources are not available, PoolError if Ray does not start."""
     if resources.local:
         from attnsweep.orchestrator.training.local_pool import LocalPool
         from attnsweep.workloads.engine.process import check_rounding

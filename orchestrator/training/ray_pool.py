@@ -38,13 +38,7 @@ class TrainerPool:
     """Gives packs to idle trainers and collects their reports. A trainer that dies is replaced.
 
     Ray places the trainers, and asks an autoscaler for nodes where they do not fit. By default the pool grows and
-    shrinks with the cluster.
-
-    Args:
-        workload: Sent to each trainer once.
-
-    Raises:
-        PoolError: From `reports`, if Ray is gone, or trainers do not start.
+    shrinks with the cluster. `reports` raises PoolError if Ray is gone, or trainers do not start.
     """
 
     def __init__(self, workload: Workload[Any], run: RunContext, resources: Resources, cluster: Cluster) -> None:

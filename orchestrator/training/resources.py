@@ -27,9 +27,6 @@ class Resources:
         max_failures: Number of trainings that may fail in this run before it stops; `None` for any number.
         checkpoint_seconds: Seconds between two checkpoints of a pack.
         mlflow: Whether the run logs to MLflow; `attnsweep mlflow-sync` does it at any time.
-
-    Raises:
-        UserError: If `local` is combined with an address, several trainers, or nodes.
     """
 
     address: str | None = None

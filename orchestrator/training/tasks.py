@@ -75,11 +75,8 @@ def tasks_of(
     values: Mapping[str, Value],
     replicates: Iterable[int],
 ) -> list[Task]:
-    """Parameters that `values` lacks have the defaults with which the sweep began.
-
-    Raises:
-        SpecError: If the values contradict each other.
-    """
+    """Parameters that `values` lacks have the defaults with which the sweep began. Raises SpecError if the values
+    contradict each other."""
     resolved = parameters.resolve({**directory.defaults, **values})
     origin = seeded_by(directory.spec, trial, resolved)
     seeds = ((replicate, training_seed(directory.spec.seed, origin, replicate)) for replicate in replicates)

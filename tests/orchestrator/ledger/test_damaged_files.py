@@ -19,7 +19,6 @@ from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.files import digest
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Replays
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SWEEP_FILE, SweepDirectory
-from attnsweep.workloads.errors import UserError
 from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import commit, open_writer, small_sweep, trial_rows
 
@@ -178,19 +177,3 @@ def test_a_file_with_other_columns_is_named(case: str, sweep: Path) -> None:
     with open_writer(SweepDirectory.open(sweep)) as writer:
         assert len(writer.set_aside) == 1
     assert Ledger(sweep).trainings().num_rows == 2
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("replaces", b"[" * 100_000),
-        ("digests", b'{"curves": 1}'),
-        ("schema_version", b"x"),
-    ],
-)
-def test_hostile_metadata_is_named(key: str, value: bytes, sweep: Path) -> None:
-    path = _file(sweep, "trainings")
-    changed = _rewritten(path, pq.read_table(path), **{key: value})
-    with pytest.raises(UserError) as refused:
-        Ledger(sweep).trainings()
-    assert refused.value.subject == str(changed)

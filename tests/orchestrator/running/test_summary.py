@@ -3,12 +3,10 @@
 import io
 import json
 from pathlib import Path
-from typing import Any
 
-from optuna.trial import TrialState
 from rich.console import Console
 
-from attnsweep import Float, LossQuantile, Rate, Sweep
+from attnsweep import Float, LossQuantile, Rate
 from attnsweep.orchestrator.analysis.rates.by_parameter import MOST_PARAMETERS
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
@@ -17,7 +15,6 @@ from attnsweep.orchestrator.running.summary import summarize
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.content import trial_contents
-from attnsweep.search_spaces.sweep import Sampler
 from tests.fault import sweeps
 from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
 
@@ -56,23 +53,10 @@ def test_a_run_that_ended_before_its_first_training_says_how_to_continue_and_not
     assert last == f"interrupted; continue with: attnsweep resume {tmp_path / 's'}"
 
 
-GOALS: dict[str, Any] = {
-    "objective": [Rate("stuck", direction="minimize"), LossQuantile(quantile=0.9)],
-    "constraints": ["loss_quantile <= 0.95"],
-}
-
-
-def spec_of(sampler: Sampler) -> Sweep:
-    return sweeps.small_sweep(sampler=sampler, trials=13 if sampler == "tpe" else 6, **GOALS)
-
-
-def told(path: Path) -> list[tuple[dict[str, Any], TrialState, list[float], dict[str, float]]]:
-    trials = read_trials(SweepDirectory.open(path))
-    return [(each.params, each.state, each.values, each.constraints) for each in trials]
-
-
 def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_mlflow: None) -> None:
-    summary = sweeps.run(spec_of("nsga2"), tmp_path / "s")
+    objectives = [Rate("stuck", direction="minimize"), LossQuantile(quantile=0.9)]
+    spec = sweeps.small_sweep(sampler="nsga2", trials=6, objective=objectives, constraints=["loss_quantile <= 0.95"])
+    summary = sweeps.run(spec, tmp_path / "s")
     assert [str(each) for each in audit(tmp_path / "s").problems if "mlflow-sync" not in str(each)] == []
     stored = json.loads(summary.to_json())
     assert (stored["best_trial"], 0 < stored["feasible_trials"] < 6) == (None, True)
@@ -80,10 +64,10 @@ def test_audit_summary_mlflow_and_report_have_each_objective(tmp_path: Path, no_
     with Ledger(tmp_path / "s").connect() as connection:
         contents = trial_contents(connection, SweepDirectory.open(tmp_path / "s"), range(100))
     in_mlflow = {content.trial: content for content in contents}
-    for trial, (_, _, values, excess) in enumerate(told(tmp_path / "s")):
-        metrics = in_mlflow[trial].metrics
-        assert [metrics["objective/rate of stuck"], metrics["objective/loss_quantile 0.9"]] == values
-        assert metrics["constraints_met"] == (excess["loss_quantile <= 0.95"] <= 0)
+    for trial in read_trials(SweepDirectory.open(tmp_path / "s")):
+        metrics = in_mlflow[trial.number].metrics
+        assert [metrics["objective/rate of stuck"], metrics["objective/loss_quantile 0.9"]] == trial.values
+        assert metrics["constraints_met"] == (trial.constraints["loss_quantile <= 0.95"] <= 0)
     made = make_report([tmp_path / "s"])
     page = made.text
     assert f"{len(stored['pareto_front'])} of 6 complete trials meet the constraints and are on the front" in page
