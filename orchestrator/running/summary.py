@@ -27,7 +27,7 @@ from attnsweep.orchestrator.analysis.tables import Row, to_json
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.copies import name_of
 from attnsweep.orchestrator.storage.place_names import as_argument
-from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
+from attnsweep.orchestrator.storage.run_records import Replays
 from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE, SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 
@@ -168,9 +168,7 @@ class Summary:
         say_plainly(f'next     attnsweep query {place} "{query}"' if self.finished else how_to_continue(self.directory))
         if self.replays is not None and self.fault is not None:
             say_plainly(f"\nfault    {self.fault}", style="bold red")
-            say_plainly("The rows are kept; do not rely on them before the cause is known.")
-            for cause in () if self.replays.raised else LIKELY_CAUSES:
-                say_plainly(f"  - possible: {cause}")
+            say_plainly("The rows are kept; do not rely on them before the cause is known: attnsweep docs trust")
             say_plainly(f"compare  attnsweep replay {place} {next(iter(self.replays.disagreeing))}")
 
 

@@ -15,13 +15,6 @@ from attnsweep.orchestrator.storage.record import Record, RecordFile
 _WRITE_SECONDS = 3.0
 _ALIVE = timedelta(minutes=1)
 """A driver that has not written its progress for longer than this may be dead."""
-LIKELY_CAUSES = (
-    "the workload draws random numbers outside the seeded streams, as biases of torch.nn layers may be",
-    "a Python attribute of the module, which is no tensor, differs between trainings that share a pack",
-    "another type of machine or version of PyTorch than trained the row: column environment, attnsweep replay",
-    "a kernel whose last bits depend on the lane's place, in a training that a saddle makes sensitive",
-)
-"""Why a repeated training may end differently when it trains with others, the most likely first."""
 
 
 class PackUnderWay(Record):

@@ -15,7 +15,7 @@ from attnsweep.orchestrator.storage.files import check_makeable, is_vacant, size
 from attnsweep.orchestrator.storage.locks import Lock
 from attnsweep.orchestrator.storage.output_file import refusing
 from attnsweep.orchestrator.storage.place_names import BULK, PlaceName, as_argument, place_of
-from attnsweep.orchestrator.storage.record import DamagedRecordError, Record, RecordFile, reason_of, unless_empty
+from attnsweep.orchestrator.storage.record import Record, RecordFile, reason_of, unless_empty
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, Replays
 from attnsweep.orchestrator.storage.shards import WHOLE, Shard
 from attnsweep.orchestrator.storage.sources import WARM_START, WarmStart
@@ -183,10 +183,7 @@ class SweepDirectory(Record):
     @property
     def progress(self) -> Progress:
         """A damaged one counts as missing, and `resume` writes it anew."""
-        try:
-            return PROGRESS.read(self.place)
-        except (FileNotFoundError, DamagedRecordError):
-            return Progress()
+        return PROGRESS.read_if_sound(self.place) or Progress()
 
     @property
     def finished(self) -> bool:

@@ -14,12 +14,11 @@ import pytest
 from attnsweep.orchestrator.ledger.aside import set_damage_aside
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.ledger.snapshot import examine
 from attnsweep.orchestrator.running.checkpoints import Checkpoints
 from attnsweep.orchestrator.storage.copies import CHECKPOINTS
 from attnsweep.orchestrator.storage.errors import in_words
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from tests.orchestrator.ledger.ledger_rows import commit, file_of, held, keys_of, open_writer
+from tests.orchestrator.ledger.ledger_rows import commit, held, keys_of
 from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.limits import may_open
 
@@ -50,19 +49,6 @@ def failing(path: Path) -> Iterator[None]:
 
 def files_of(root: Path) -> set[Path]:
     return {path for path in root.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("table", ["trainings", "curves"])
-def test_a_fragment_that_fails_to_be_read_stops_a_writer_and_an_audit_and_stays(table: str, root: Path) -> None:
-    path = file_of(root, table, "p1")
-    with failing(path):
-        acts: tuple[Callable[[], object], ...] = (lambda: open_writer(root), lambda: examine(root))
-        for act in acts:
-            with pytest.raises(OSError, match=path.name):
-                act()
-    with open_writer(root) as writer:
-        assert writer.set_aside == {}
-    assert held(root) == KEYS
 
 
 def test_whichever_file_cannot_be_opened_nothing_is_moved_or_removed(root: Path) -> None:

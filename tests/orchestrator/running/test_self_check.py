@@ -14,7 +14,7 @@ from attnsweep import Ledger
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.running import self_check
 from attnsweep.orchestrator.running.self_check import replay_some
-from attnsweep.orchestrator.storage.run_records import LIKELY_CAUSES, Replays
+from attnsweep.orchestrator.storage.run_records import Replays
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.training.local_pool import LocalPool
 from attnsweep.orchestrator.training.messages import RunContext
@@ -114,6 +114,5 @@ def test_the_run_ends_with_its_fault_and_keeps_its_rows(ended: Result, tmp_path:
     assert json.loads((tmp_path / "told").read_text()) == {"directory": str(tmp_path / "s"), "error": fault}
     assert not (tmp_path / "finished").exists()
     assert fault in ended.stderr
-    assert all(cause in ended.stderr for cause in LIKELY_CAUSES)
     assert f"attnsweep replay {tmp_path / 's'} " in ended.stderr
     assert Ledger(tmp_path / "s").trainings().num_rows == 4

@@ -56,13 +56,6 @@ def test_a_query_over_a_store_and_a_disk(sweep: str, on_disk: Path) -> None:
 
 
 @pytest.mark.scale
-def test_a_report(sweep: str, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    assert str(out) in command("report", sweep, "--out", out).out
-    assert sweep in out.read_text()
-
-
-@pytest.mark.scale
 def test_mlflow_sync_and_compact(sweep: str, mlflow_uri: str) -> None:
     for words in ("6 trials logged, 0 already there", "0 trials logged, 6 already there"):
         assert words in command("mlflow-sync", sweep, "--tracking-uri", mlflow_uri).err
