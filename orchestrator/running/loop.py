@@ -253,8 +253,7 @@ class SweepLoop:
             case Trained():
                 self._plan.trained(order)
                 if order.checkpoint is None:
-                    work = self._pruning.lane_steps(order, report)
-                    self._sizer_of(order).measured(len(order.tasks), work / report.seconds)
+                    self._sizer_of(order).measured(len(order.tasks), report.lane_steps / report.seconds)
                 self._ended.append((order, report.rows))
             case Raised():
                 self._do(self._plan.raised(order, report))

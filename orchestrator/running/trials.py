@@ -13,7 +13,7 @@ from attnsweep.orchestrator.ledger.trial import EndedTrainings, Ending, complete
 from attnsweep.orchestrator.running.plan import Backlog
 from attnsweep.orchestrator.running.study import Study
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import PackOrder, Probed, Trained
+from attnsweep.orchestrator.training.messages import PackOrder, Probed
 from attnsweep.orchestrator.training.tasks import tasks_of
 from attnsweep.search_spaces.dimensions import Scalar
 from attnsweep.search_spaces.measured import objective_value, read_constraints
@@ -177,12 +177,6 @@ class Pruning:
         if not running:
             self.close(lanes)
         return pruned
-
-    def lane_steps(self, order: PackOrder, trained: Trained) -> int:
-        """For the pack's speed. With a pruner, each training counts with all its planned steps."""
-        if not self._is_on:
-            return trained.lane_steps
-        return sum(task.training.parameters.n_steps for task in order.tasks)
 
     def close(self, trials: Iterable[int]) -> None:
         """No further pruning of trials of which trainings have ended."""

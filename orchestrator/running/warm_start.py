@@ -55,13 +55,14 @@ def told_trials(directory: SweepDirectory) -> list[FrozenTrial]:
     return [
         create_trial(
             state=TrialState.COMPLETE,
-            values=[trial.value, *trial.more],
+            values=list(trial.values),
             constraints=dict(trial.excess),
             params=dict(trial.drawn),
             distributions=distributions_of(directory.spec, trial.drawn),
             user_attrs={N_JUDGED: trial.n_judged},
         )
-        for trial in stored.told
+        for sweep in stored.sweeps
+        for trial in sweep.told
     ]
 
 
@@ -86,14 +87,13 @@ def _told(
     for trial in complete_among(rows, earlier.spec.replicates):
         if (values := ended[trial].told(spec)) is None:
             continue
-        value, *more = values.values
-        known = {"trial": trial, "excess": values.excess, "n_judged": len(ended[trial].judged)}
         try:
             drawn = _drawn(spec, parameters, row_of[trial])
         except _MisfitError as misfit:
             misfits.append(f"trial {trial} has {misfit}")
-        else:
-            told.append(ToldTrial(drawn=drawn, value=value, more=tuple(more), **known))
+            continue
+        n_judged = len(ended[trial].judged)
+        told.append(ToldTrial(trial=trial, drawn=drawn, values=values.values, excess=values.excess, n_judged=n_judged))
     if not told:
         given = f"{name}, whose {misfits[0]}" if misfits else f"{name}, where no trial has a value"
         fix = "change the search space to that of the earlier sweep, or name another directory"

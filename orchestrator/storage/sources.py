@@ -5,6 +5,7 @@ earlier sweeps were moved or removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
 
 from pydantic import Field
 
@@ -31,15 +32,14 @@ class ToldTrial(Record):
     """A trial of an earlier sweep, as a later one sees it.
 
     Attributes:
-        value: Of the later sweep's first objective; `more`: of the others.
+        values: Of the later sweep's objectives.
         excess: How far the trial violates each of the later sweep's constraints.
         n_judged: Number of trainings behind the value.
     """
 
     trial: int = Field(ge=0)
     drawn: Mapping[str, Scalar]
-    value: float = Field(allow_inf_nan=False)
-    more: tuple[float, ...] = unless_empty(())
+    values: tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
     excess: Mapping[str, float] = unless_empty({})
     n_judged: int = Field(ge=1)
 
@@ -55,11 +55,6 @@ class EarlierSweep(Record):
 
 class WarmStart(Record):
     sweeps: tuple[EarlierSweep, ...]
-
-    @property
-    def told(self) -> list[ToldTrial]:
-        """All of them, sweep by sweep."""
-        return [trial for sweep in self.sweeps for trial in sweep.told]
 
     @property
     def sha256(self) -> str:
