@@ -278,8 +278,7 @@ def _train(
         # If another driver has taken over the sweep, `progress.json` is that driver's.
         writer.confirm()
         study.save()
-        seconds = run.seconds
-        directory.record_run(finished=finished, seconds=seconds, n_asked=study.n_asked, replays=replays)
+        directory.record_run(finished=finished, seconds=run.seconds, n_asked=study.n_asked, replays=replays)
 
     with ExitStack() as at_last:
         with ExitStack() as opened:

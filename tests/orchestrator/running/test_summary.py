@@ -1,4 +1,4 @@
-"""What is shown of a sweep over many parameters, of one without trainings, and of one with two objectives."""
+"""What is shown of a sweep without trainings, and of one with two objectives."""
 
 import io
 import json
@@ -6,8 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from attnsweep import Float, LossQuantile, Rate
-from attnsweep.orchestrator.analysis.rates.by_parameter import MOST_PARAMETERS
+from attnsweep import LossQuantile, Rate
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.report.page import make_report
 from attnsweep.orchestrator.running.study import read_trials
@@ -16,31 +15,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tools.audit.audit import audit
 from attnsweep.orchestrator.tracking.content import trial_contents
 from tests.fault import sweeps
-from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk, trial_rows
-
-VARIED = (
-    *("init_sigma", "learning_rate", "layer_norm_eps", "weight_decay", "momentum"),
-    *("flavour_weight", "beta_1", "beta_2", "adam_eps", "gradient_clip_norm"),
-)
-
-
-def _swept(folder: Path) -> SweepDirectory:
-    """Ten parameters; `init_sigma` alone decides."""
-    spec = small_sweep("many", space={"n_steps": 8} | {name: Float(0.1, 0.9) for name in VARIED}, trials=4)
-    trials = []
-    for trial in range(4):
-        values = {f"param_{name}": 0.5 for name in VARIED} | {"param_init_sigma": 0.2 + 0.6 * (trial % 2)}
-        trials.append(trial_rows(trial, ["degenerate_zero" if trial % 2 else "solved"] * 4, **values))
-    return sweep_on_disk(folder, spec, *trials)
-
-
-def test_the_parameters_whose_rates_differ_most_are_shown(tmp_path: Path) -> None:
-    summary = summarize(_swept(tmp_path / "s"), refused={}, finished=False, seconds=1.0, n_before=0, replays=None)
-    told = io.StringIO()
-    summary.print(Console(file=told, width=200))
-    shown = [name for name in VARIED if f"\n {name} " in told.getvalue()]
-    assert len(shown) == MOST_PARAMETERS < len(VARIED)
-    assert "init_sigma" in shown
+from tests.orchestrator.small_sweep import small_sweep, sweep_on_disk
 
 
 def test_a_run_that_ended_before_its_first_training_says_how_to_continue_and_nothing_else(tmp_path: Path) -> None:

@@ -10,19 +10,12 @@ from attnsweep.orchestrator.ledger.writer import LedgerWriter
 from attnsweep.orchestrator.running.study import open_study
 from attnsweep.orchestrator.storage.files import write_text
 from attnsweep.orchestrator.storage.sweep_directory import STUDY_FILE, SweepDirectory
-from attnsweep.search_spaces import Float, Sweep
 from tests.fault import disks
 from tests.orchestrator.ledger.ledger_rows import Key, faults_of, held, open_writer, pack_rows
+from tests.orchestrator.small_sweep import small_sweep
 from tests.orchestrator.storage.limits import largest_file
 
-SPEC_OF_STUDY = Sweep(
-    name="s",
-    workload="category_pairs",
-    space={"init_sigma": Float(low=1e-4, high=1.0, log=True), "n_steps": 10},
-    sampler="tpe",
-    trials=400,
-    seed=5,
-)
+SPEC_OF_STUDY = small_sweep("s", sampler="tpe", trials=400)
 
 
 @pytest.fixture

@@ -130,16 +130,6 @@ def test_a_reader_fetches_only_what_it_reads_and_what_is_new(uri: str, monkeypat
             assert (place_of(uri) / "checkpoints" / "p9.parquet").read_text() == "large"
 
 
-def test_an_upload_that_fails_once_is_repeated(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, failures = S3Response.put_object, iter([503])
-    monkeypatch.setattr(
-        S3Response, "put_object", lambda response: (n, {}, "") if (n := next(failures, 0)) else answer(response)
-    )
-    commit(uri, 2)
-    with another_machine():
-        assert held(place_of(uri)) == keys_of(0, 1, 2)
-
-
 def test_what_could_not_be_uploaded_is_kept_and_uploaded_by_the_next_run(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
