@@ -82,14 +82,6 @@ def check_drift(directory: SweepDirectory, environment: Environment) -> None:
         raise UserError(name_of(directory.place), given="; ".join(changes), expected=expected, fix=fix)
 
 
-def check_retry(spec: Sweep) -> None:
-    """Refuses `--retry-failed` under a `Sequential` rule, which has decided by results that a retry would change."""
-    if not isinstance(spec.replicates, int):
-        given = f"a sweep in which a rule decides how many replicates a trial gets: {spec.replicates}"
-        expected = "a fixed number of replicates: the rule has already counted the failed trainings"
-        raise UserError("--retry-failed", given=given, expected=expected, fix="run a new sweep, or leave it out")
-
-
 def check_shard(spec: Sweep, shard: Shard) -> None:
     if shard.count > spec.trials:
         expected, fix = "at most as many drivers as trials", "start fewer drivers, or add --trials N"

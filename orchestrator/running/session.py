@@ -17,7 +17,6 @@ from attnsweep.orchestrator.ledger.writer import IS_FAILED, LedgerWriter
 from attnsweep.orchestrator.running.engine_choice import engine_for
 from attnsweep.orchestrator.running.entry import (
     check_drift,
-    check_retry,
     check_rows,
     check_same,
     check_shard,
@@ -181,7 +180,6 @@ def resume_sweep(
         missing = replicates - there if isinstance(there, int) else 0
         extension = Extension(trials=more_trials, replicates=max(more_replicates, missing))
         if retry_failed:
-            check_retry(stored.spec)
             failed = rows.filter(IS_FAILED)
             run.say(f"{failed.num_rows:,} failed trainings to train again")
             extension = extension.retrying(

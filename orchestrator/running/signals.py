@@ -21,11 +21,8 @@ def _unhandled() -> list[signal.Signals]:
 
 @contextmanager
 def signals_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does.
-
-    After such a signal, any exception that leaves the context becomes a KeyboardInterrupt, because DuckDB, Arrow and
-    interrupted imports raise errors of their own.
-    """
+    """SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does; any exception that leaves the context
+    after one becomes it too, because DuckDB, Arrow and interrupted imports raise errors of their own."""
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, *_unhandled())}
     # A SIGINT that is ignored, for example under `nohup`, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

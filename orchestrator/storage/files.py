@@ -79,13 +79,8 @@ def write_text(place: Path, name: str, text: str, *, durable: bool = True) -> No
 
 
 def publish(place: Path, stem: str, files: Mapping[str, Callable[[Path], None]]) -> str:
-    """Writes one Parquet file to each of several folders, in order, under one name, which is returned.
-
-    Args:
-        stem: The beginning of the name. The name ends with the `digest` of the last file.
-        files: For each folder, a function that writes the file's content to a path. All are called before the first
-            file gets its name.
-    """
+    """Writes one Parquet file to each of several folders, in order, under one name, which is returned: `stem` and the
+    `digest` of the last file. The functions that write contents are all called before the first file gets its name."""
     temporaries = {folder: own_folder(place, folder) / f".{stem}.{uuid.uuid4().hex}.tmp" for folder in files}
     try:
         for folder, write in files.items():

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 
 
 class Lock:
-    """Of a sweep, or with another `file` of a part of the work on it. The file names its holder.
-
-    Args:
-        work: The holder's command: run, resume, compact, mlflow-sync.
-
-    Raises:
-        TakenError: If another process holds it.
-    """
+    """Of a sweep, or with another `file` of a part of the work on it. The file names its holder, whose command is
+    `work`. Raises TakenError if another process holds it."""
 
     def __init__(self, place: Path, work: str, file: str = LOCK_FILE) -> None:
         holder = f"{work}, pid {os.getpid()} on {platform.node()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}"

@@ -36,11 +36,7 @@ class DamagedRecordError(UserError):
 
 @dataclass(frozen=True)
 class RecordFile(Generic[R]):
-    """The file that stores one kind of record.
-
-    Attributes:
-        fix: What the user can do about a damaged file; `{}` is replaced by the sweep directory.
-    """
+    """`fix`: what the user can do about a damaged file; `{}` is replaced by the sweep directory."""
 
     name: str
     model: type[R]

@@ -47,7 +47,7 @@ class Replays(Record):
     Attributes:
         deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
             not finite.
-        disagreeing: The columns in which a replay differs from the original row, by training id.
+        disagreeing: The columns in which a replay differs, by training id.
         raised: The last line of the error that a replay raised, by training id.
         in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
         left_out: Number of trainings that were not replayed for lack of a machine of their type, by this type.

@@ -46,10 +46,11 @@ class Extension(Record):
     def of(self, spec: Sweep) -> Sweep:
         """Raises UserError if a `Sequential` rule or a pruner has counted on the replicates that trials have."""
         replicates = spec.replicates
-        if self.replicates and (spec.pruner is not None or not isinstance(replicates, int)):
-            expected = "a sweep with a fixed number of replicates and no pruner: they have judged trials by theirs"
-            fix = "add trials, or run a new sweep with more replicates"
-            raise UserError("--replicates", given=f"+{self.replicates}", expected=expected, fix=fix)
+        is_rule = not isinstance(replicates, int)
+        if (self.replicates and (is_rule or spec.pruner is not None)) or (self.retried and is_rule):
+            subject = "--replicates" if self.replicates else "--retry-failed"
+            expected = "a fixed number of replicates, and to add some no pruner: they have judged trials by theirs"
+            raise UserError(subject, given=replicates, expected=expected, fix="add trials, or run a new sweep")
         if isinstance(replicates, int):
             replicates += self.replicates
         return spec.but(trials=spec.trials + self.trials, replicates=replicates)

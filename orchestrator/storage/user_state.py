@@ -6,11 +6,8 @@ from pathlib import Path
 
 
 def name_unknown_user() -> None:
-    """Sets a name and a home in the environment if the machine does not know the user.
-
-    MLflow and PyTorch's compiler raise errors without them. The name is the user id. The home is, as usual in Debian, a
-    folder that does not exist and that nobody can make, so nothing is stored there.
-    """
+    """Sets a name and a home in the environment, without which MLflow and PyTorch's compiler raise errors. The home is,
+    as usual in Debian, a folder that nobody can make, so nothing is stored there."""
     try:
         Path.home()
     except RuntimeError:

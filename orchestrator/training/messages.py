@@ -71,7 +71,6 @@ class Progress:
 
     Attributes:
         checkpoint: The pack's state, at intervals.
-        where: The host and the device.
         metric: The workload's first metric at the last probe: its name, and its mean over the pack.
     """
 
@@ -152,11 +151,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """A trainer has died, alone or with its machine. Its pack needs another.
-
-    Attributes:
-        out_of_memory: Whether it was killed because its machine ran out of memory.
-    """
+    """A trainer has died, alone or with its machine, which may have run out of memory. Its pack needs another."""
 
     reason: str
     out_of_memory: bool

@@ -35,17 +35,12 @@ class Task:
 
     @property
     def shape(self) -> Shape:
-        """Trainings can share a pack if and only if these are equal."""
         shape: Shape = self.training.parameters.static_key()
         return shape
 
 
 def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
-    """From 0 to 2^63 - 1; depends on nothing but the arguments.
-
-    Args:
-        trial: The trial's number, or the configuration whose trials share seeds: see `seeded_by`.
-    """
+    """From 0 to 2^63 - 1; depends on nothing but the arguments. `trial`: as `seeded_by` returns it."""
     digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

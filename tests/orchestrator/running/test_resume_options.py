@@ -79,6 +79,11 @@ def test_replicates_that_a_pruner_or_a_rule_decides_about_are_not_added(
         run("resume", tmp_path / "s", "--replicates", "+2")
 
 
+def test_failed_trainings_that_a_rule_has_counted_are_not_trained_again() -> None:
+    with refused("--retry-failed", UserError):
+        Extension(retried={0: (1,)}).of(small_sweep("s", replicates=Sequential()))
+
+
 ON_A_BAD_DISK = """
 from pathlib import Path
 from attnsweep import Float, LossQuantile, Sweep
