@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.labels import value_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
+    SOLVED,
+    STUCK,
     loss_median,
+    rate_of,
     rates_by,
-    solved_rate,
-    stuck_rate,
     swept_names,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label, trial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, rate_label
 from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.role_emergence import role_histories, role_rates, step_label
 from attnsweep.orchestrator.analysis.tables import Row
@@ -104,7 +105,7 @@ def _best(connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, to
     ended = dict(ended_in_turn(rows.filter(pc.field("trial").isin(equal))))
     trial = min(ended, key=lambda number: (ended[number].value(LossQuantile()), number))
     judged = ended[trial].judged
-    rate = trial_rate(spec.replicates, sum(training.stuck for training in judged), len(judged))
+    rate = pooling(spec)([(len(judged), sum(training.stuck for training in judged))])
     parameters = _parameters(connection, [trial], spec)[trial]
     best = {"trial": trial, "value": value, "objective": objective.label, "n_equal": len(equal)}
     return best | {"parameters": parameters, "rate": rate}
@@ -218,8 +219,8 @@ def read_results(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> SweepRes
     return SweepResults(
         n_trainings=sum(outcomes.values()),
         outcomes=outcomes,
-        stuck_rate=stuck_rate(connection, spec),
-        solved_rate=solved_rate(connection, spec),
+        stuck_rate=rate_of(connection, STUCK, spec),
+        solved_rate=rate_of(connection, SOLVED, spec),
         stuck_or_slow=read_stuck_or_slow(connection),
         loss_median=loss_median(connection),
         stuck_rate_by=rates_by(connection, [spec]).to_pylist(),

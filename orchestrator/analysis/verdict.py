@@ -170,7 +170,8 @@ def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evi
         samples = [sample(side, of, soonest=(side is statement.lower) == is_lower_soonest) for side, of in sides]
         if len(samples) == 1:
             return _against_number(statement, samples[0])
-        return _in_order(statement, *samples, *(end(side, of) for side, of in sides))
+        (lower, upper), (lower_end, upper_end) = samples, [end(side, of) for side, of in sides]
+        return _in_order(statement, lower, upper, lower_end, upper_end)
 
     return Evidence(weigh(True).pro, weigh(False).contra)
 

@@ -31,13 +31,12 @@ def new_workload(
     name: Annotated[str, Argument(metavar="NAME", help="Its name, such as copy_task: lower case and underscores.")],
 ) -> None:
     """Write NAME.py, a small example workload with attention and a sweep of it, and print what to do next."""
-    from attnsweep.orchestrator.tools.new_workload import next_commands, write_workload
+    from attnsweep.orchestrator.tools.new_workload import write_workload
 
-    typer.echo(f"{write_workload(name, Path())}: a workload and its sweep, which run as they are. Change them; next:")
-    commands = next_commands(name)
-    width = max(len(command) for command, _ in commands)
-    for command, purpose in commands:
-        typer.echo(f"  {command:{width}}  {purpose}")
+    file = write_workload(name, Path())
+    typer.echo(f"{file}: a workload and its sweep, which run as they are. Change them; next:")
+    typer.echo(f"  attnsweep run {file} --local  run its sweep in this process; without --local, on all cores")
+    typer.echo(f"  python {file}  check what the engine relies on, in about a minute at most")
 
 
 def workloads(

@@ -24,7 +24,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, binomial_rate,
 from attnsweep.orchestrator.analysis.tables import show, to_json
 from attnsweep.orchestrator.inspection.deviation import deviation
 from attnsweep.orchestrator.inspection.recorded import recorded_training
-from attnsweep.orchestrator.inspection.retraining import notes_on, setting_of
+from attnsweep.orchestrator.inspection.retraining import notes_on, setting_of, unrepeatable
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.errors import PoolError
 from attnsweep.orchestrator.storage.stored_code import load_workload_of
@@ -198,10 +198,7 @@ class Source:
         except (*STOPS, UserError):
             raise
         except Exception as error:
-            given = f"a training that fails when it is repeated: {text_of(error).rstrip().rpartition(chr(10))[2]}"
-            expected = "a training that can be repeated"
-            fix = "correct the cause of the error, or choose another training"
-            raise UserError(self._name, given=given, expected=expected, fix=fix) from error
+            raise unrepeatable(self._name, text_of(error)) from error
 
     def _check(self) -> None:
         if self.row["outcome"] == "failed":

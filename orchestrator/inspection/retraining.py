@@ -69,10 +69,14 @@ class Retrained:
     def ended(self) -> State:
         """Raises UserError if it raised."""
         if self.state is None:
-            given = f"a training that fails when it is repeated: {last_line(self.deviation.replayed['error'])}"
-            fix = "correct the cause of the error, or choose another training"
-            raise UserError(self.name, given=given, expected="a training that can be repeated to its end", fix=fix)
+            raise unrepeatable(self.name, self.deviation.replayed["error"])
         return self.state
+
+
+def unrepeatable(name: str, error: str) -> UserError:
+    given = f"a training that fails when it is repeated: {last_line(error)}"
+    fix = "correct the cause of the error, or choose another training"
+    return UserError(name, given=given, expected="a training that can be repeated", fix=fix)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -96,11 +96,6 @@ def _drawn(report: SweepReport) -> Iterator[Picture]:
         yield Picture("heads", f"emergence_{title}", _reached(title, "share with the role", emerged))
 
 
-def _interval(chart: Chart, x: tuple[float, float], rate: Rate, title: str, colour: str = BLUE) -> None:
-    if rate.interval is not None:
-        chart.interval(x, rate.interval, colour, f"{title}: {rate_label(rate)} trainings")
-
-
 def _plane_axis(axis: PlaneAxis) -> Axis:
     made = log_axis if axis.log else linear_axis
     return made(axis.low, axis.high, parameter_label(axis.name))
@@ -181,7 +176,9 @@ def _rates(title: str, rows: Sequence[Row], ending: Ending, colour: str) -> str:
         axis = (log_axis if scale == "log" else linear_axis)(ends[0][0], ends[-1][1], label)
     chart = Chart(axis, share_axis(ending.share_label))
     for (low, high), row in zip(ends, rows, strict=True):
-        _interval(chart, (low, high), Rate.of(row), f"{row['bin']}, {row['n_trials']} trials", colour)
+        if (rate := Rate.of(row)).interval is not None:
+            told = f"{row['bin']}, {row['n_trials']} trials: {rate_label(rate)} trainings"
+            chart.interval((low, high), rate.interval, colour, told)
         if row["n_trials"] and len(rows) <= _MOST_COUNTED:
             middle = math.sqrt(low * high) if scale == "log" else (low + high) / 2
             chart.note(middle, 1, f"{row['n_trials']:,}", dy=-5)
@@ -189,9 +186,10 @@ def _rates(title: str, rows: Sequence[Row], ending: Ending, colour: str) -> str:
     return chart.svg(f"{ending.share_label} by {title}: {numbers}")
 
 
-def _value_axis(values: Iterable[float], label: str, manyfold: float, levels: Sequence[float] = ()) -> Axis:
+def _value_axis(points: Sequence[Row], label: str, manyfold: float, levels: Sequence[float] = ()) -> Axis:
     """Logarithmic if the values, all positive, span the factor; not far beyond the levels."""
-    finite = [min(value, _HIGHEST) for value in (*values, *levels) if math.isfinite(value)]
+    values = [*levels, *(point[end] for point in points for end in ("low", "high"))]
+    finite = [min(value, _HIGHEST) for value in values if math.isfinite(value)]
     low, high = min(finite), max(finite)
     if known := [level for level in levels if level > 0]:
         low, high = max(low, min(known) / _BEYOND_LEVELS), min(high, max(known) * _BEYOND_LEVELS)
@@ -207,7 +205,7 @@ def _learning(row: Row, rows: Sequence[Row], levels: Sequence[Row], colours: Map
     together = [row] if is_diverged else [each for each in rows if each["outcome"] != "diverged"]
     points = [point for each in together for point in each["curve"]]
     shown = [] if is_diverged else sorted(level["median"] for level in levels if math.isfinite(level["median"]))
-    y = _value_axis(_ends(points), "evaluation loss", 10**_DECADES, shown)
+    y = _value_axis(points, "evaluation loss", 10**_DECADES, shown)
     n = max(point["n"] for point in curve)
     title = f"{outcome.replace('_', ' ')}, {n:,} training{'s' * (n != 1)}"
     chart = Chart(step_axis(max(point["step"] for point in points)), y, title, right=84)
@@ -224,10 +222,6 @@ def _learning(row: Row, rows: Sequence[Row], levels: Sequence[Row], colours: Map
     return chart.svg(f"Median and quartiles of eval_loss by step, of the trainings that end as {outcome}")
 
 
-def _ends(points: Sequence[Row]) -> list[float]:
-    return [value for point in points for value in (point["low"], point["high"])]
-
-
 def _quartiles(chart: Chart, curve: Sequence[Row], colour: str) -> None:
     steps = [point["step"] for point in curve]
     low, median, high = np.minimum([(each["low"], each["median"], each["high"]) for each in curve], _HIGHEST).T
@@ -237,7 +231,7 @@ def _quartiles(chart: Chart, curve: Sequence[Row], colour: str) -> None:
 
 def _metric(metric: str, rows: Sequence[Row], colours: Mapping[str, str]) -> str:
     points = [point for row in rows for point in row["curve"]]
-    y = _value_axis(_ends(points), "", _MANYFOLD)
+    y = _value_axis(points, "", _MANYFOLD)
     chart = Chart(step_axis(max(point["step"] for point in points)), y, metric.replace("_", " "))
     legend = {row["outcome"]: colours.get(row["outcome"], GREY) for row in rows}
     for row in rows:

@@ -14,7 +14,7 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     MOST_PARAMETERS,
     Question,
     by_title,
-    counts_by_trial,
+    rate_of,
     rates_by,
     read_question,
 )
@@ -163,7 +163,7 @@ def read_sweep_report(
             parts=parts,
             results=read_results(connection, spec),
             question=question,
-            asked=pool([(n, k) for _, n, k in counts_by_trial(connection, (), question.ending)]),
+            asked=rate_of(connection, question.ending, spec),
             rates=rates,
             drawn=tuple(title for title in rates if title in ranked[:MOST_PARAMETERS]),
             regions=regions,

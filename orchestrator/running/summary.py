@@ -16,11 +16,11 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     STUCK,
     Ending,
     by_title,
-    counts_by_trial,
+    rate_of,
     rates_by,
     read_question,
 )
-from attnsweep.orchestrator.analysis.rates.intervals import Rate, pooling, rate_label
+from attnsweep.orchestrator.analysis.rates.intervals import Rate, rate_label
 from attnsweep.orchestrator.analysis.rates.outcomes import commonest_failure
 from attnsweep.orchestrator.analysis.results import SweepResults, read_results, role_cells
 from attnsweep.orchestrator.analysis.tables import Row, to_json
@@ -211,7 +211,7 @@ def _asked(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> tuple[Ending, 
     ending = read_question(connection, spec, None).ending
     if ending == STUCK:
         return None
-    overall = pooling(spec)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
+    overall = rate_of(connection, ending, spec)
     return ending, overall, rates_by(connection, [spec], ending).to_pylist()
 
 

@@ -33,15 +33,6 @@ def write_workload(name: str, folder: Path) -> Path:
     return path
 
 
-def next_commands(name: str) -> list[tuple[str, str]]:
-    """Each with its purpose."""
-    file = f"{name}.py"
-    return [
-        (f"attnsweep run {file} --local", "run its sweep in this process; without --local, on all cores"),
-        (f"python {file}", "check what the engine relies on, in about a minute at most"),
-    ]
-
-
 def _check_name(name: str) -> None:
     if len(name) > _LONGEST or not _VALID.fullmatch(name):
         expected = f"at most {_LONGEST} lower-case letters, digits and single underscores, such as copy_task"

@@ -12,7 +12,7 @@ from pyarrow.csv import write_csv
 
 from attnsweep.orchestrator.analysis.labels import clipped, value_label
 from attnsweep.orchestrator.analysis.learning_curves import quartile_curves
-from attnsweep.orchestrator.analysis.rates.intervals import trial_rate
+from attnsweep.orchestrator.analysis.rates.intervals import pooling
 from attnsweep.orchestrator.analysis.results import SweepResults
 from attnsweep.orchestrator.ledger.trial import ended_trainings, judging_columns
 from attnsweep.orchestrator.ledger.views import identifier
@@ -146,7 +146,7 @@ def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str
 
 def _metrics(spec: Sweep, row: Mapping[str, Any], reported: Mapping[str, float]) -> dict[str, float]:
     n_judged = row["n_judged"]
-    stuck = trial_rate(spec.replicates, row["n_stuck"], n_judged)
+    stuck = pooling(spec)([(n_judged, row["n_stuck"])])
     metrics = {
         "stuck_rate": stuck.share,
         "stuck_rate_low": stuck.low,

@@ -99,14 +99,9 @@ def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK) ->
     return Ending(outcome)
 
 
-def stuck_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
+def rate_of(connection: duckdb.DuckDBPyConnection, ending: Ending, *specs: Sweep) -> Rate:
     """Over all trials. A diverged training counts as not stuck; a failed or pruned one is left out."""
-    return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection)])
-
-
-def solved_rate(connection: duckdb.DuckDBPyConnection, *specs: Sweep) -> Rate:
-    """Over all trials."""
-    return pooling(*specs)(connection.execute("select n_judged, n_solved from trials").fetchall())
+    return pooling(*specs)([(n, k) for _, n, k in counts_by_trial(connection, (), ending)])
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:

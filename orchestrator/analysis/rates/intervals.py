@@ -98,13 +98,6 @@ def binomial_rate(k: int, n: int) -> Rate:
     return Rate(n, k, k / n, *wilson(k / n, n)) if n else NOTHING
 
 
-def trial_rate(replicates: int | Sequential, k: int, n: int) -> Rate:
-    """Over the trainings of one trial."""
-    if isinstance(replicates, int) or n == 0:
-        return binomial_rate(k, n)
-    return Rate(n, k, k / n, *sequential_interval(k, n))
-
-
 def pooled_rate(counts: Counts) -> Rate:
     """The share over all trainings of several trials."""
     trials = _counted(counts)

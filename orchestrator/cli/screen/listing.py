@@ -11,7 +11,7 @@ import typer
 from rich.filesize import decimal
 from rich.table import Column, Table
 
-from attnsweep.orchestrator.analysis.rates.by_parameter import solved_rate, stuck_rate
+from attnsweep.orchestrator.analysis.rates.by_parameter import SOLVED, STUCK, rate_of
 from attnsweep.orchestrator.analysis.rates.intervals import NOTHING, share_label
 from attnsweep.orchestrator.analysis.tables import to_json
 from attnsweep.orchestrator.ledger.reader import Ledger
@@ -69,5 +69,5 @@ def _listed(place: Path, n_bytes: int) -> dict[str, Any]:
 
 def _counted(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory) -> dict[str, Any]:
     ((n_trainings,),) = connection.sql("select count(*) from trainings").fetchall()
-    spec = directory.spec
-    return {"n_trainings": n_trainings, "stuck": stuck_rate(connection, spec), "solved": solved_rate(connection, spec)}
+    stuck, solved = (rate_of(connection, ending, directory.spec) for ending in (STUCK, SOLVED))
+    return {"n_trainings": n_trainings, "stuck": stuck, "solved": solved}

@@ -8,7 +8,7 @@ from functools import partial
 import duckdb
 from rich.live import Live
 
-from attnsweep.orchestrator.analysis.rates.by_parameter import stuck_rate
+from attnsweep.orchestrator.analysis.rates.by_parameter import STUCK, rate_of
 from attnsweep.orchestrator.analysis.rates.intervals import rate_label
 from attnsweep.orchestrator.analysis.rates.outcomes import commonest_failure, outcome_counts, pruned_note
 from attnsweep.orchestrator.analysis.results import read_stuck_or_slow, stuck_or_slow_sentence
@@ -83,6 +83,6 @@ def _counted(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, p
         *([f"{missing} {as_argument(directory.place)}"] if is_missing else []),
         *(f"  {outcome:16} {count}" for outcome, count in outcomes.items()),
         f"engine      {directory.engine_in_words}",
-        f"stuck rate  {rate_label(stuck_rate(connection, spec))}",
+        f"stuck rate  {rate_label(rate_of(connection, STUCK, spec))}",
         *filter(None, notes),
     ]

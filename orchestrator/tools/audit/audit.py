@@ -42,7 +42,8 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
     runs, unlogged = (None, [Check("MLflow: ?", [logged])]) if isinstance(logged, Problem) else (logged, [])
     compared = _attempt("trials and trainings", RESTORE, lambda: _compared(directory, runs, progress.finished))
     if isinstance(compared, Problem):
-        trials: Counts = {"asked": None, "trained": None, "told": None, "logged": runs and len(runs.finished)}
+        n_logged = None if runs is None else len(runs.finished)
+        trials: Counts = {"asked": None, "trained": None, "told": None, "logged": n_logged}
         checks = [Check(f"{in_one_line(trials)} trials", [compared])]
     else:
         trials, checks = compared

@@ -12,8 +12,8 @@ from attnsweep.orchestrator.analysis.rates.by_parameter import (
     binned_rates,
     by_title,
     loss_median,
+    rate_of,
     read_question,
-    stuck_rate,
 )
 from attnsweep.orchestrator.analysis.rates.outcomes import outcome_counts
 from attnsweep.orchestrator.ledger.reader import Ledger, reading
@@ -84,7 +84,7 @@ def test_failed_trainings_are_left_out_and_diverged_ones_are_not_stuck(tmp_path:
         trial_rows(1, ["failed"] * 4),
     )
     with Ledger(tmp_path / "sweep").connect() as connection:
-        rate = stuck_rate(connection, spec)
+        rate = rate_of(connection, STUCK, spec)
         assert (rate.n, rate.k) == (3, 2)
         assert outcome_counts(connection) == {"failed": 5, "degenerate_zero": 1, "diverged": 1, "marginal": 1}
 

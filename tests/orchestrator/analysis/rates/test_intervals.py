@@ -11,9 +11,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import (
     binomial_rate,
     mean_rate,
     pooled_rate,
-    trial_rate,
 )
-from attnsweep.search_spaces import Sequential
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from tests.present import present
 
@@ -48,7 +46,6 @@ def test_replicates_that_always_agree_count_once_per_trial() -> None:
 
 
 def test_one_trial_has_the_interval_that_it_was_stopped_by() -> None:
-    rule = Sequential()
-    assert trial_rate(rule, 3, 40) == mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, 3 / 40, *sequential_interval(3, 40))
-    assert trial_rate(8, 3, 8) == binomial_rate(3, 8)
-    assert mean_rate([]) == trial_rate(rule, 0, 0) == NOTHING
+    assert mean_rate([(40, 3), (0, 0)]) == Rate(40, 3, 3 / 40, *sequential_interval(3, 40))
+    assert pooled_rate([(8, 3)]) == binomial_rate(3, 8)
+    assert mean_rate([]) == pooled_rate([(0, 0)]) == NOTHING
