@@ -23,12 +23,10 @@ def _pack(n_lanes: int, **values: Value) -> tuple[Pack[Any], list[Training[Any]]
     return pack, trainings
 
 
-def _certified(
-    pack: Pack[Any], trainings: list[Training[Any]], certified_share: float = 1.0
-) -> list[Certificate | None]:
+def _certified(pack: Pack[Any], trainings: list[Training[Any]]) -> list[Certificate | None]:
     result = pack.result()
     verdicts = judged(WORKLOAD, trainings[0].parameters, result.evidence)
-    return certify_stuck(WORKLOAD, pack, np.full(len(trainings), certified_share), result, verdicts)
+    return certify_stuck(WORKLOAD, pack, np.ones(len(trainings)), result, verdicts)
 
 
 def _certificates(n_lanes: int, **values: Value) -> list[Certificate | None]:
@@ -44,8 +42,6 @@ FULL: dict[str, Value] = {
     "learning_rate": 1.0,
     "n_steps": 30,
 }
-
-
 ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 300}
 
 

@@ -82,31 +82,12 @@ def test_a_number_of_one_training_is_not_taken_for_all() -> None:
     starting_state(workload, lanes_of(*_trainings(0.1, 0.1)))
 
 
-class Slotted:
-    __slots__ = ("gain",)
-
-    def __init__(self, gain: float) -> None:
-        self.gain = gain
-
-    def __call__(self, value: Tensor) -> Tensor:
-        return self.gain * value
-
-
 def _closing_over(gain: float) -> Callable[[Tensor], Tensor]:
     return lambda value: gain * value
 
 
-def _by_default(gain: float) -> Callable[[Tensor], Tensor]:
-    def times(value: Tensor, factor: float = gain) -> Tensor:
-        return factor * value
-
-    return times
-
-
 HIDING: dict[str, Callable[[float], Callable[[Tensor], Tensor]]] = {
     "closure": _closing_over,
-    "default of an argument": _by_default,
-    "object with slots": Slotted,
     "two functions": lambda gain: (lambda value: 2 * value) if gain < 2 else (lambda value: 3 * value),
 }
 

@@ -191,7 +191,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: _with(first=nn.Parameter(X), second=nn.Parameter(X)),
         "first and second of the module: got 'two tensors in the same memory'",
     ),
-    "all frozen": (lambda: nn.Linear(4, 4).requires_grad_(False), "model: got 'a module without a parameter that"),
 }
 
 

@@ -23,8 +23,6 @@ GLOBAL = {"gain": 1.0}
 class Line(nn.Module):
     """A linear layer beside something else."""
 
-    shared = 1.0
-
     def __init__(self, parameters: AnyParameters) -> None:
         super().__init__()
         self.line = nn.Linear(4, 4)
@@ -32,7 +30,7 @@ class Line(nn.Module):
         self.last: Tensor | None = None
         self.held = [self.line.weight]
         self.generator = np.random.default_rng(0)
-        GLOBAL["gain"] = Line.shared = parameters.gain
+        GLOBAL["gain"] = parameters.gain
 
     def forward(self) -> Tensor:
         answer: Tensor = self.line(X)
@@ -65,8 +63,6 @@ LOSSES: dict[str, tuple[Callable[[Any], Tensor], str]] = {
         lambda module: module() * GLOBAL["gain"],
         "the loss: got 'the value .* together with another training', expected the value .* alone",
     ),
-    "an attribute of the class": (lambda module: module() * module.shared, "the loss: got '.* together with another"),
-    "a draw of NumPy": (lambda module: module() * np.random.rand(), "the loss: got 'a loss whose value"),
     "a generator of its own": (
         lambda module: module() * module.generator.random(),
         "the loss: got 'a loss whose value",

@@ -30,16 +30,7 @@ class Doubled(torch.autograd.Function):
         return 2 * gradient
 
 
-class DoubledInContext(torch.autograd.Function):
-    """Of the old form."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004
-        return 2 * value
-
-
 DOUBLED: Callable[[Tensor], Tensor] = Doubled.apply
-DOUBLED_IN_CONTEXT: Callable[[Tensor], Tensor] = DoubledInContext.apply
 
 
 LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
@@ -48,9 +39,7 @@ LOSSES: dict[str, tuple[Callable[[Any], Any], str]] = {
         "a tensor's value as a Python number.*static parameter",
     ),
     "mask": (lambda module: module(X)[module(X) > 0], "a result whose shape depends on values.*the weight 0"),
-    "nonzero": (lambda module: module(X).nonzero(), "a result whose shape depends on values.*the weight 0"),
     "function": (lambda module: DOUBLED(module(X)), "a torch.autograd.Function without a form.*generate_vmap_rule"),
-    "old function": (lambda module: DOUBLED_IN_CONTEXT(module(X)), "a torch.autograd.Function without a form"),
     "data": (lambda module: module(X) * module.weight.data.sum(), "accessing `data` under vmap"),
     "out": (lambda module: torch.div(module(X), 2, out=torch.empty_like(X)), "an operation that has no form for many"),
 }
