@@ -16,7 +16,7 @@ from rich.console import Console
 from attnsweep.orchestrator.analysis.difference import (
     RateDifference,
     difference_label,
-    paired_differences,
+    paired_difference,
     unpaired_difference,
 )
 from attnsweep.orchestrator.analysis.labels import check_known, value_label
@@ -149,10 +149,10 @@ def compare(
     n_of_outcome = Counter(before["outcome"].to_pylist())
     seen = {*n_of_outcome, *after["outcome"].to_pylist()}
     outcomes = sorted(seen, key=lambda name: (-n_of_outcome[name], name))
-    rate, stuck, *others = compared.differences([outcome, "stuck", *outcomes])
+    rate = compared.difference(outcome)
     groups = _groups(names_of(by, "--by"), compared.specs, (before, after), changed)
     cells = {" × ".join(groups.label(place).values()): trials for place, trials in groups.cells().items() if place}
-    differences = {label: compared.within(trials).differences([outcome])[0] for label, trials in cells.items()}
+    differences = {label: compared.within(trials).difference(outcome) for label, trials in cells.items()}
     samplers = tuple(", ".join(dict.fromkeys(spec.sampler for spec in data.specs)) for data in (a, b))
     return SweepComparison(
         a=", ".join(sweep.sweep for sweep in a.directories),
@@ -166,8 +166,8 @@ def compare(
         rate_of=outcome,
         rate=rate,
         difference_is_shown=rate.is_shown,
-        stuck_rate=stuck,
-        outcomes=dict(zip(outcomes, others, strict=True)),
+        stuck_rate=compared.difference("stuck"),
+        outcomes={name: compared.difference(name) for name in outcomes},
         by=groups.names,
         groups={label: each for label, each in differences.items() if each.a.n + each.b.n},
     )
@@ -182,13 +182,12 @@ class _Compared:
     b: pa.Table
     paired: bool
 
-    def differences(self, names: Sequence[str]) -> Sequence[RateDifference]:
+    def difference(self, name: str) -> RateDifference:
         pool = pooling(*self.specs)
         if not self.paired:
-            return [unpaired_difference(_counts(self.a, name), _counts(self.b, name), pool) for name in names]
+            return unpaired_difference(_counts(self.a, name), _counts(self.b, name), pool)
         cluster = np.unique(self.a["configuration"].to_numpy(), return_inverse=True)[1]
-        before, after = (np.stack([_has(side, name) for name in names]) for side in (self.a, self.b))
-        return paired_differences(before, after, cluster, pool)
+        return paired_difference(_has(self.a, name), _has(self.b, name), cluster, pool)
 
     def within(self, trials: Sequence[int]) -> "_Compared":
         in_a = np.isin(self.a["trial"].to_numpy(), trials)

@@ -14,7 +14,7 @@ counts once.
 
 Source: Newcombe 1998, Statistics in Medicine 17 (square-and-add; also of correlated rates); Zou & Donner 2008 (why
 square-and-add works); McNemar 1947.
-Axes: G cluster, K kind of change, P pair.
+Axes: G cluster, P pair.
 """
 
 import math
@@ -69,25 +69,22 @@ def difference_label(difference: RateDifference) -> str:
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 
 
-def paired_differences(
+def paired_difference(
     before: NDArray[np.bool_], after: NDArray[np.bool_], cluster: NDArray[np.int64], pool: Pooling
-) -> tuple[RateDifference, ...]:
-    """How several rates differ between two sweeps, over the same pairs of trainings.
+) -> RateDifference:
+    """How a rate differs between two sweeps, over the same pairs of trainings.
 
     Args:
-        before, after: (K, P) for each of K rates and P pairs, whether the pair's training in A, or in B, has it.
+        before, after: (P,) for each pair, whether its training in A, or in B, has the property.
         cluster: (P,) the number of the pair's configuration, from 0 without gaps.
     """
     if not len(cluster):
-        return (RateDifference(pool([]), pool([]), None, None, None),) * len(before)
-    n_G, differences = np.bincount(cluster), []
-    for had, has in zip(before, after, strict=True):
-        up, down = has & ~had, had & ~has
-        k_KG = [np.bincount(cluster, each).astype(np.int64) for each in (had, has, up, down)]
-        rate_a, rate_b, rate_up, rate_down = (pool(np.stack([n_G, k_G], axis=1)) for k_G in k_KG)
-        interval = _square_and_add(rate_up, rate_down, _correlation(k_KG[2], k_KG[3], n_G))
-        differences.append(RateDifference(rate_a, rate_b, *interval, mcnemar(int(up.sum()), int(down.sum()))))
-    return tuple(differences)
+        return RateDifference(pool([]), pool([]), None, None, None)
+    n_G, up, down = np.bincount(cluster), after & ~before, before & ~after
+    ks_G = [np.bincount(cluster, each).astype(np.int64) for each in (before, after, up, down)]
+    rate_a, rate_b, rate_up, rate_down = (pool(np.stack([n_G, k_G], axis=1)) for k_G in ks_G)
+    interval = _square_and_add(rate_up, rate_down, _correlation(ks_G[2], ks_G[3], n_G))
+    return RateDifference(rate_a, rate_b, *interval, mcnemar(int(up.sum()), int(down.sum())))
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:

@@ -1,14 +1,14 @@
 """The tables that the report shows: outcomes, metrics, events, roles, reference levels, costs, errors."""
 
 import itertools
-from collections.abc import Iterable
 
 import duckdb
 
 from attnsweep.orchestrator.analysis.labels import GREY, outcome_order
 from attnsweep.orchestrator.analysis.learning_curves import learning_curves
 from attnsweep.orchestrator.analysis.onset_times import event_times, onset_table
-from attnsweep.orchestrator.analysis.rates.intervals import Pooling, Rate
+from attnsweep.orchestrator.analysis.rates.intervals import Pooling
+from attnsweep.orchestrator.analysis.rates.outcomes import tallies
 from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.views import identifier, names_with, outcomes_of
 from attnsweep.workloads.vocabulary import Outcome
@@ -41,28 +41,15 @@ def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> list
         "select outcome, outcome_detail, count(*) from trainings group by all order by 3 desc, 2"
     ).fetchall():
         details.setdefault(outcome, {})[detail or ""] = n
-    counted = connection.execute("select outcome, trial, count(*) from trainings group by all order by 2").fetchall()
-    examples = dict(
-        connection.execute(
-            "select outcome, arg_min(training_id, (trial, replicate)) from trainings group by outcome"
-        ).fetchall()
-    )
-    rates = _shares_by_trial(counted, sorted(details, key=outcome_order), pool)
+    query = "select outcome, arg_min(training_id, (trial, replicate)) from trainings group by outcome"
+    examples = dict(connection.execute(query).fetchall())
+    by_trial = tallies(connection, "true").values()
     return [
         {"outcome": outcome, "kind": known.get(outcome, UNKNOWN), "details": details[outcome]}
-        | {"example": examples[outcome], **rate.columns()}
-        for outcome, rate in rates.items()
+        | {"example": examples[outcome]}
+        | pool([(sum(tally.values()), tally.get(outcome, 0)) for tally in by_trial]).columns()
+        for outcome in sorted(details, key=outcome_order)
     ]
-
-
-def _shares_by_trial(rows: Iterable[tuple[str, int, int]], labels: Iterable[str], pool: Pooling) -> dict[str, Rate]:
-    """From (label, trial, count): the share of each label in the total count."""
-    sizes: dict[int, int] = {}
-    counts: dict[tuple[str, int], int] = {}
-    for label, trial, n in rows:
-        sizes[trial] = sizes.get(trial, 0) + n
-        counts[label, trial] = n
-    return {label: pool([(n, counts.get((label, trial), 0)) for trial, n in sizes.items()]) for label in labels}
 
 
 def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:

@@ -19,10 +19,10 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(rows)
 
 
-def tallies(connection: duckdb.DuckDBPyConnection) -> dict[int, dict[str, int]]:
-    """The number of each trial's trainings by outcome, without failed and pruned ones."""
+def tallies(connection: duckdb.DuckDBPyConnection, condition: str = IS_JUDGED) -> dict[int, dict[str, int]]:
+    """The number of each trial's trainings by outcome; by default without failed and pruned ones."""
     found: dict[int, dict[str, int]] = {}
-    query = f"select trial, outcome, count(*) from trainings where {IS_JUDGED} group by all order by all"
+    query = f"select trial, outcome, count(*) from trainings where {condition} group by all order by all"
     for trial, outcome, n in connection.execute(query).fetchall():
         found.setdefault(trial, {})[outcome] = n
     return found

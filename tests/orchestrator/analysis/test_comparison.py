@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from attnsweep import compare, open_sweep
+from attnsweep import compare
 from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.cli.answers import EXIT_CHANGED
-from attnsweep.search_spaces import Categorical, Float, Sequential
+from attnsweep.search_spaces import Categorical, Float
 from attnsweep.workloads.errors import UserError
 from tests.orchestrator.small_sweep import Rows, small_sweep, sweep_on_disk, trial_rows
 from tests.present import present
@@ -105,23 +105,6 @@ def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
     b = _write(tmp_path / "b", _trial(0, ["failed", "solved", "marginal"]), _trial(1, ["marginal"]))
     found = compare(a, b)
     assert (found.n_pairs, found.stuck_rate.a.n, found.stuck_rate.difference) == (2, 2, 0.5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 50], ids=["paired", "not paired"])
-def test_where_trials_chose_how_many_they_needed_each_counts_once(tmp_path: Path, seed: int) -> None:
-    """One configuration has two trainings, the other eight, all of which become stuck in B."""
-    for name, ends, shift in (("a", "solved", 0), ("b", "marginal", seed)):
-        spec = small_sweep(name, trials=2, replicates=Sequential(width=0.3, at_most=8, batch=2))
-        trials = [_trial(0, ["solved"] * 2), _trial(1, [ends] * 8)]
-        sweep_on_disk(
-            tmp_path / name, spec, *([row | {"seed": row["seed"] + shift} for row in each] for each in trials)
-        )
-    found = compare(tmp_path / "a", tmp_path / "b", by="init_sigma")
-    assert found.paired is (seed == 0)
-    assert found.stuck_rate.b.share == open_sweep(tmp_path / "b").stuck_rates()["share"][0].as_py() == 0.5
-    assert found.stuck_rate.difference == found.outcomes["marginal"].difference == 0.5
-    assert [each.difference for each in found.groups.values()] == [0.5]
 
 
 @pytest.mark.slow

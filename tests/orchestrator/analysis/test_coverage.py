@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnsweep.orchestrator.analysis.difference import RateDifference, paired_differences, unpaired_difference
+from attnsweep.orchestrator.analysis.difference import RateDifference, paired_difference, unpaired_difference
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes
 from attnsweep.orchestrator.analysis.phase.diagram import fit_phase_diagram
 from attnsweep.orchestrator.analysis.phase.surface import PlaneAxis, TrialCounts
@@ -234,7 +234,7 @@ def test_differences_of_pairs_cover(n_trials: int, up: float, down: float) -> No
         # Some of the unchanged pairs are stuck in both.
         before = ceases | (~comes & (rng.random(cluster.size) < 0.3))
         after = comes | (before & ~ceases)
-        (found,) = paired_differences(before[None], after[None], cluster, pooled_rate)
+        found = paired_difference(before, after, cluster, pooled_rate)
         middle, low, high = present(found.interval)
         covered.append(low <= up - down <= high)
         width.append(high - low)
@@ -283,7 +283,7 @@ def test_differences_of_pairs_cover_where_trials_chose_how_many_they_needed() ->
         # A share of the trainings that were not stuck; it is larger where more were stuck.
         after = before | (rng.random(cluster.size) < np.repeat(rates, n))
         for name, pool in (("once", mean_rate), ("by pairs", pooled_rate)):
-            (found,) = paired_differences(before[None], after[None], cluster, pool)
+            found = paired_difference(before, after, cluster, pool)
             differences[name].append(found)
     assert np.mean([_covers(each, truth) for each in differences["once"]]) > LEAST
     once, by_pairs = (np.mean([present(each.difference) for each in found]) for found in differences.values())

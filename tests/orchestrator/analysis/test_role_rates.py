@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnsweep import open_sweep
 from attnsweep.orchestrator.analysis.role_emergence import role_rates
 from attnsweep.orchestrator.analysis.tables import Row
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.search_spaces import Sequential, Sweep
+from attnsweep.search_spaces import Sweep
 from tests.orchestrator import head_rows as made_up
 from tests.orchestrator.head_rows import WORDS, Timelines, sweep_with_heads
 from tests.orchestrator.small_sweep import STEPS, small_sweep, trial_rows
@@ -79,21 +78,6 @@ def test_rates_are_those_of_an_independent_query(random_sweep: SweepDirectory) -
             assert rate["head_share"] == pytest.approx(with_role / heads)
             assert 0 < n < 24
         assert {rate["k"] for (_, role), rate in rates.items() if role == "rare_token"} == {0}
-
-
-@pytest.mark.slow
-def test_trials_that_chose_how_many_trainings_they_needed_count_once_each(tmp_path: Path) -> None:
-    """Each trial counts once: in rates, shares of heads, by parameter and at the end of the curve."""
-    spec = SPEC.but(replicates=Sequential(width=0.5, at_most=12, batch=2))
-    directory = _sweep(
-        tmp_path / "s", [{(0, 0): "pp"}] * 2, [{(0, 0): ".."}, {(0, 0): "pp"}] + [{(0, 0): ".."}] * 10, spec=spec
-    )
-    rate, mean = _rates(directory)[0, "positional"], (1 + 1 / 12) / 2
-    assert (rate["n"], rate["k"]) == (14, 3)
-    assert (rate["share"], rate["head_share"], rate["curve"][-1]["share"]) == pytest.approx((mean, mean, mean))
-    data = open_sweep(directory.place)
-    for by in (None, "layer"):
-        assert data.emergence("positional", by=by)["curve"][0].as_py()[-1]["share"] == pytest.approx(mean)
 
 
 def test_a_role_is_listed_where_it_occurs_or_its_score_is_measured(tmp_path: Path) -> None:

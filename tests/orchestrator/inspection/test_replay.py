@@ -110,14 +110,11 @@ TINY = {"eval_loss": 1e-15, "final_loss": 0.0, "loss_level": 1e-3}
         ({}, {"outcome": "runaway"}, ["outcome"]),
         ({}, {"outcome_detail": "elsewhere"}, ["outcome_detail"]),
         ({}, {"n_steps": 11}, ["n_steps"]),
-        ({}, {"final_loss": 1e9}, ["final_loss"]),
-        ({"eval_loss": 1.0}, {"eval_loss": 1.0 + 1e-5}, ["eval_loss"]),
         ({"eval_loss": 1.0}, {"eval_loss": 1.0 + 1e-8}, []),
         ({"eval_loss": None}, {}, ["eval_loss"]),
         # Losses of trainings in float32 may differ more, and below the solved level they are noise.
         ({"eval_loss": 1.0}, {"eval_loss": 1.0 - 2 * TOLERANCES["float64"]}, ["eval_loss"]),
         ({"eval_loss": 1.0, "param_dtype": "float32"}, {"eval_loss": 1.0 - 0.5 * TOLERANCES["float32"]}, []),
-        ({"eval_loss": 1.0, "param_dtype": "float32"}, {"eval_loss": 1.0 - 2 * TOLERANCES["float32"]}, ["eval_loss"]),
         (TINY, TINY | {"eval_loss": 3e-15}, []),
         (TINY, TINY | {"eval_loss": 3e-9}, ["eval_loss"]),
         # Of errors only the kinds are compared.
