@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from attnsweep.orchestrator.inspection.deviation import Deviation, deviation, last_line
+from attnsweep.orchestrator.inspection.deviation import Deviation, deviation
 from attnsweep.orchestrator.inspection.recorded import by_training, recorded_rows, recorded_tasks, to_replay
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.run_records import Replays
@@ -45,7 +45,6 @@ def replay_some(
     waiting = _packs(tasks, rows.trainings, directory)
     left_out: Counter[str] = Counter()
     results: dict[str, Deviation] = {}
-    in_packs: list[str] = []
     n_losses = 0
     while waiting or pool.running:
         if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
@@ -67,10 +66,9 @@ def replay_some(
                     n_losses = 0
                     replayed = by_training(report.rows)
                     results |= {id_at[place]: deviation(recorded[place], replay) for place, replay in replayed.items()}
-                    in_packs += [id_at[place] for place in replayed] if len(replayed) > 1 else []
                 case Raised() if len(order.tasks) == 1:
                     # The original training raised none, so this counts as a disagreement.
-                    return _replays(results, in_packs, {order.pack: last_line(report.error)}, left_out)
+                    return _replays(results, [order.pack], left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)
                     # One of its trainings, or a lack of memory, may be the cause: they go on one by one.
@@ -79,7 +77,7 @@ def replay_some(
                         for training, task in tasks.items()
                         if task in order.tasks
                     ]
-    return _replays(results, in_packs, {}, left_out)
+    return _replays(results, [], left_out)
 
 
 def _packs(tasks: Mapping[str, Task], recorded: pa.Table, directory: SweepDirectory) -> list[PackOrder]:
@@ -103,15 +101,11 @@ def _packs(tasks: Mapping[str, Task], recorded: pa.Table, directory: SweepDirect
     ]
 
 
-def _replays(
-    results: Mapping[str, Deviation], in_packs: Sequence[str], raised: Mapping[str, str], left_out: Mapping[str, int]
-) -> Replays:
+def _replays(results: Mapping[str, Deviation], raised: Sequence[str], left_out: Mapping[str, int]) -> Replays:
     finite = {name: result.of_losses if result.of_losses < float("inf") else None for name, result in results.items()}
     disagreeing = {name: result.disagreements for name, result in results.items() if not result.agrees}
     return Replays(
         deviations=finite | dict.fromkeys(raised),
         disagreeing=disagreeing | {training: ["error"] for training in raised},
-        raised=raised,
-        in_packs=in_packs,
         left_out=left_out,
     )

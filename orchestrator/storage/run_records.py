@@ -48,15 +48,11 @@ class Replays(Record):
         deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
             not finite.
         disagreeing: The columns in which a replay differs, by training id.
-        raised: The last line of the error that a replay raised, by training id.
-        in_packs: Ids of the trainings that were replayed in a pack with others; all others were replayed alone.
         left_out: Number of trainings that were not replayed for lack of a machine of their type, by this type.
     """
 
     deviations: Mapping[str, float | None]
     disagreeing: Mapping[str, list[str]]
-    raised: Mapping[str, str] = {}
-    in_packs: Sequence[str] = ()
     left_out: Mapping[str, int] = {}
 
     @property
@@ -75,18 +71,14 @@ class Replays(Record):
         return {"trainings": n, "agreeing": n - len(self.disagreeing), "largest_deviation": self.largest}
 
     def __str__(self) -> str:
-        n, n_in_packs = len(self.deviations), len(self.in_packs)
-        how = f"({n - n_in_packs} alone, {n_in_packs} in other packs)" if n_in_packs else "alone"
+        n = len(self.deviations)
         largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
-        if self.raised:
-            training, error = next(iter(self.raised.items()))
-            said = f"the replay of {training}, which had ended without an error, raised {error}"
-        elif self.disagreeing:
+        if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
-            others = f"{len(self.disagreeing)} of {n} trainings {how}"
+            others = f"{len(self.disagreeing)} of {n} trainings"
             said = f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
         elif n:
-            said = f"replayed {n} trainings {how}: they end as before, largest deviation of a loss {largest}"
+            said = f"replayed {n} trainings: they end as before, largest deviation of a loss {largest}"
         else:
             said = "replayed no training" + ("" if self.left_out else ": all have failed")
         left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
