@@ -43,11 +43,8 @@ def check_same(
     """Refuses another spec, user code, shard or start than the directory's. Only the description may differ."""
     place, name = directory.place, name_of(directory.place)
     if directory.shard != shard:
-        expected, fix = (
-            f"a new directory: this one holds the shard {directory.shard}",
-            "choose another --dir or --shard",
-        )
-        raise UserError("--shard", given=shard, expected=expected, fix=fix)
+        expected = f"a new directory: this one holds the shard {directory.shard}"
+        raise UserError("--shard", given=shard, expected=expected, fix="choose another --dir or --shard")
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         expected = f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}"
         given = f"{name}, which holds the sweep {directory.spec.name}, with the spec hash {directory.spec_sha256[:12]}"
@@ -58,9 +55,8 @@ def check_same(
         fix = f"choose another --dir; to continue with the stored code: attnsweep resume {as_argument(place)}"
         raise UserError("--dir", given=given, expected="a new directory, or one with the same code", fix=fix)
     if warm_starts and not directory.warm_start:
-        given = f"--warm-start for {name}, a sweep that began without --warm-start"
+        given, fix = f"{name}, a sweep that began without", "choose another --dir, or leave out --warm-start"
         expected = "a new sweep, because a sampler learns from other sweeps' trials only before its first draw"
-        fix = "choose another --dir, or leave out --warm-start"
         raise UserError("--warm-start", given=given, expected=expected, fix=fix)
 
 
