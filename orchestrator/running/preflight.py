@@ -56,9 +56,16 @@ def check_new(spec: Sweep, workload: Workload[Any]) -> None:
         stop_when = training.parameters.stop_when
         if stop_when is not None and stop_when not in conditions:
             conditions.add(stop_when)
-            with training_settings(), users_code(f"{spec.workload}: measure", "metrics by name", "correct it"):
-                Pack(workload, [training]).advance(1, n_probes=1)
+            first_probe(workload, training)
     check_starts(spec, workload)
+
+
+def first_probe(workload: Workload[Any], training: Training[Any]) -> Evidence:
+    """Only a training's measurements tell which metrics the workload has."""
+    pack = Pack(workload, [training])
+    with training_settings(), users_code(f"{workload.name}: measure", "metrics by name", "correct it"):
+        pack.advance(1, n_probes=1)
+    return pack.result().evidence
 
 
 def check_starts(spec: Sweep, workload: Workload[Any]) -> None:

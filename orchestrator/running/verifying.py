@@ -12,7 +12,7 @@ from rich.console import Console
 from attnsweep.orchestrator.analysis.verdict import Verdict, read_verdict
 from attnsweep.orchestrator.analysis.verdict_rows import layer_number, no_metric, quantities
 from attnsweep.orchestrator.report.verdict_page import write_verdict
-from attnsweep.orchestrator.running.preflight import sampled
+from attnsweep.orchestrator.running.preflight import first_probe, sampled
 from attnsweep.orchestrator.running.session import PREDECESSOR_SECONDS, resume_sweep, run_sweep
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.annotation import Annotation
@@ -24,11 +24,8 @@ from attnsweep.search_spaces.claim import Claim
 from attnsweep.search_spaces.statement import Quantity
 from attnsweep.search_spaces.validation import check_outcome
 from attnsweep.workloads.engine.contract import Workload
-from attnsweep.workloads.engine.pack import Pack
-from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.registry import load_workload
-from attnsweep.workloads.user_code import users_code
 from attnsweep.workloads.vocabulary import ROLES
 
 
@@ -113,12 +110,8 @@ def check_claim(claim: Claim) -> None:
     metrics = sorted({each.name for each in quantities(claim) if each.what == "value"})
     if not metrics:
         return
-    # Only a training's measurements tell which metrics the workload has.
     ((training, *_), *_) = sampled(claim.sweep(), workload)
-    pack = Pack(workload, [training])
-    with training_settings(), users_code(f"{claim.workload}: measure", "metrics by name", "correct it"):
-        pack.advance(1, n_probes=1)
-    known = sorted(pack.result().evidence.metrics)
+    known = sorted(first_probe(workload, training).metrics)
     for name in metrics:
         # BLEU is computed from the translations that trainings write at their end.
         if name not in known and not name.startswith("bleu_"):
