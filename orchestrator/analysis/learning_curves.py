@@ -42,37 +42,26 @@ whole as (select {group}, count(*) as n_whole from chosen group by {group})
 select {group}, list({{step: step, n: n, low: quartiles[1], median: quartiles[2], high: quartiles[3]}} order by step)
     as curve
 from (
-    select {group}, step, count(*) filter (isfinite({value})) as n,
-        quantile_cont({value}, [0.25, 0.5, 0.75]) as quartiles
+    select {group}, step, count(*) filter (isfinite(value)) as n,
+        quantile_cont(value, [0.25, 0.5, 0.75]) as quartiles
     from followed join chosen using (trial, replicate) join whole using ({group})
     group by {group}, step, n_whole having 2 * n >= n_whole
 ) group by {group} order by {group}
 """
-"""Computes quartiles by step. A solved training that ended early counts with its last loss at later steps, a diverged
-one with an infinite loss."""
 
 
 def quartile_curves(
-    connection: duckdb.DuckDBPyConnection,
-    group: str,
-    value: str = "value",
-    where: str = "true",
-    *,
-    metric: str = _LOSS,
+    connection: duckdb.DuckDBPyConnection, group: str, where: str = "true", metric: str = _LOSS
 ) -> pa.Table:
-    """One row for each group, with its `curve` of quartiles by step where at least half of it has a finite loss.
+    """One row for each value of a column, with its `curve` of quartiles by step where at least half of it has a finite
+    loss.
 
     A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
     late steps would show the slow trainings alone.
-
-    Args:
-        group: A column of `trainings`.
-        value: The quantity whose quartiles are computed: an SQL expression in `value` (the loss) and columns of
-            `trainings`.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
     probed = _AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS
-    query = _QUARTILES.format(probed=probed, group=group, value=value, where=where, most=MOST_TRAININGS)
+    query = _QUARTILES.format(probed=probed, group=group, where=where, most=MOST_TRAININGS)
     return connection.sql(query, params=[metric]).to_arrow_table()
 
 

@@ -2,11 +2,11 @@
 summarized as curves by step.
 
 A role has emerged by the first probe at which some head of the layer has it, if some head (not always the same one)
-still has it at the next `FURTHER_PROBES` probes, and after the probe before. Later probes change nothing. So whether a
-role has emerged by a probe does not depend on how long the training went on, which the estimate of `share_by_step`
-requires. A training in
-which the role has not emerged is censored at the last probe with enough probes after it: a later emergence could not
-have been confirmed.
+still has it at the next probe, and after the probe before. Later probes change nothing: the steps of two successive
+probes may differ by a factor of two, so asking for more would leave no time to confirm a role that emerges late. So
+whether a role has emerged by a probe does not depend on how long the training went on, which the estimate by step
+requires. A training in which the role has not emerged is censored at the last probe but one: a later emergence could
+not have been confirmed.
 
 Left out are trainings without heads, and failed, diverged and pruned ones: heads with non-finite weights have no role,
 and the roles that heads of a pruned training would have had are unknown.
@@ -37,11 +37,6 @@ from attnsweep.workloads.vocabulary import NO_ROLE, ROLES
 
 _SCORES = {name: role.score for name, role in ROLES.items() if role.score is not None}
 
-FURTHER_PROBES = 1
-"""A role must still hold at this many probes after the one at which it emerges. The steps of two successive probes may
-differ by a factor of two, so more probes would leave no time to confirm a role that emerges in the second half of a
-training."""
-
 _ANY_LAYER = -1
 _ROLE_AND_LAYER = {"role": str, "layer": pa.int32(), "layer_name": str}
 _NO_ONSET = dict.fromkeys(("median_before", "median_step")) | {"n_trainings": 0, "n_came": 0, "curve": []}
@@ -68,14 +63,14 @@ looked_at as (
         from cells join probes using (layer) left join held using (trial, replicate, layer, step, role)
     )
     window stretch as (
-        partition by cell, trial, replicate order by step rows between current row and {further} following
+        partition by cell, trial, replicate order by step rows between current row and 1 following
     )
 ),
 histories as (
     select cell, trial, replicate, arg_max(n_heads, step) as n_heads, arg_max(n_with, step) as n_with,
-        min(step) filter (n_seen = {n_probes} and fewest_with > 0) as emerged_at,
-        arg_min(step_before, step) filter (n_seen = {n_probes} and fewest_with > 0) as before,
-        coalesce(max(step) filter (n_seen = {n_probes}), -1) as last_confirmed
+        min(step) filter (n_seen = 2 and fewest_with > 0) as emerged_at,
+        arg_min(step_before, step) filter (n_seen = 2 and fewest_with > 0) as before,
+        coalesce(max(step) filter (n_seen = 2), -1) as last_confirmed
     from looked_at group by all
 )
 select cell, trial, replicate, emerged_at is not null as emerged, n_heads, n_with, n_steps,
@@ -134,7 +129,7 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
     numbers = list(range(len(cells)))
     judged = _JUDGED.format(layer=layer, scores="")
     rows = connection.execute(
-        _HISTORIES.format(judged=judged, none=NO_ROLE, further=FURTHER_PROBES, n_probes=FURTHER_PROBES + 1),
+        _HISTORIES.format(judged=judged, none=NO_ROLE),
         [numbers, [layer_number for layer_number, _ in cells], [role for _, role in cells]],
     ).fetchnumpy()
     edges = np.searchsorted(rows["cell"], [*numbers, len(cells)])

@@ -120,10 +120,10 @@ class Chart:
         path = self._path(np.append(x, x[::-1]), np.append(low, high[::-1]))
         self.parts.append(_tag("path", d=path + "Z", fill=colour, fill_opacity=opacity))
 
-    def area(self, rings: Sequence[NDArray[np.float64]], colour: str, opacity: float = 1.0) -> None:
+    def area(self, rings: Sequence[NDArray[np.float64]], colour: str) -> None:
         """Rings of points; a ring inside another is a hole."""
         path = "".join(self._path(ring[:, 0], ring[:, 1]) + "Z" for ring in rings)
-        self.parts.append(_tag("path", d=path, fill=colour, fill_opacity=opacity, fill_rule="evenodd"))
+        self.parts.append(_tag("path", d=path, fill=colour, fill_rule="evenodd"))
 
     def cell(
         self, x: tuple[float, float], y: tuple[float, float], colour: str, title: str = "", *, stroke: str = "none"

@@ -208,10 +208,10 @@ def nodes_of_cluster() -> list[Node]:
     return nodes
 
 
-def check_mlflow(uri: str | None = None) -> Finding:
+def check_mlflow() -> Finding:
     """MLflow's store must answer, or a database that does not exist yet must be creatable."""
     try:
-        uri = tracking_uri(uri)
+        uri = tracking_uri()
     except UserError as mistake:
         return Finding("MLflow", f"{mistake.given}", mistake.fix)
     shown = without_credentials(uri)

@@ -100,13 +100,6 @@ def test_other_seeds_are_not_paired(pair: tuple[Path, Path], tmp_path: Path) -> 
     assert sum(each.a.n + each.b.n for each in found.groups.values()) == 192
 
 
-def test_failed_trainings_leave_their_pair_out(tmp_path: Path) -> None:
-    a = _write(tmp_path / "a", _trial(0, ["solved", "failed", "solved"]), _trial(1, ["marginal"]))
-    b = _write(tmp_path / "b", _trial(0, ["failed", "solved", "marginal"]), _trial(1, ["marginal"]))
-    found = compare(a, b)
-    assert (found.n_pairs, found.stuck_rate.a.n, found.stuck_rate.difference) == (2, 2, 0.5)
-
-
 @pytest.mark.slow
 def test_the_command_prints_and_exits_by_the_limit(pair: tuple[Path, Path]) -> None:
     done = _run(*pair)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from attnsweep.orchestrator.analysis.onset_times import CurvePoint, OnsetTimes, event_times
-from attnsweep.orchestrator.analysis.rates.intervals import mean_rate, pooled_rate, wilson
+from attnsweep.orchestrator.analysis.rates.intervals import pooled_rate, wilson
 
 # trial, outcome, n_steps, param_n_steps, diverged_step, before_event_a, event_a, before_event_b, event_b
 _ROWS = [
@@ -72,19 +72,6 @@ def test_without_censoring_the_curve_has_the_pooled_rates() -> None:
     for point in share_by_step(step, came, trial):
         by_then = came & (step <= point.step)
         rate = pooled_rate([(5, int(by_then[trial == each].sum())) for each in range(12)])
-        assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
-
-
-@pytest.mark.parametrize("n_trials", [1, 2, 12])
-def test_where_trials_count_once_the_curve_has_their_mean_rates(n_trials: int) -> None:
-    rng = np.random.default_rng(5)
-    n = rng.choice([8, 16, 64], n_trials)
-    trial = np.repeat(np.arange(n_trials), n)
-    came = rng.random(trial.size) < np.repeat(rng.random(n_trials), n)
-    step = np.where(came, rng.choice([0, 10, 20], trial.size), 40)
-    for point in share_by_step(step, came, trial, once_per_trial=True):
-        by_then = np.bincount(trial, came & (step <= point.step)).astype(int)
-        rate = mean_rate(list(zip(n.tolist(), by_then.tolist(), strict=True)))
         assert (point.share, point.low, point.high) == pytest.approx((rate.share, rate.low, rate.high))
 
 

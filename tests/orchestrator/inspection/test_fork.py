@@ -110,17 +110,6 @@ def test_kicked_rows_have_the_escape_that_the_law_predicts_for_their_weights(tmp
     assert of_step[own["predicted_escape_step"] + 5, 1e-9] == {None}
 
 
-def test_a_kick_of_nothing_leaves_the_training_and_a_kick_is_the_same_twice(pairs: SweepDirectory) -> None:
-    one, other = (fork(pairs, "0/0", step=3, redraw="kick", n=4, size=size) for size in (0.5, 0.5))
-    assert not one.difference
-    losses = one.trainings["eval_loss"].to_pylist()
-    assert losses == other.trainings["eval_loss"].to_pylist()
-    assert len(set(losses)) == 4
-    own = records(pairs, trial=0, replicate=0)[0]["eval_loss"]
-    least = fork(pairs, "0/0", step=3, redraw="kick", n=1, size=1e-300)
-    assert least.trainings["eval_loss"].to_pylist() == [own]
-
-
 def test_the_training_itself_is_among_its_continuations(coins: SweepDirectory) -> None:
     source = Source(coins, _name(coins, "coin"), "data", 0.01)
     rows = source.continued(source.state(4), 4, range(3))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from attnsweep.orchestrator.cli import app
 from attnsweep.orchestrator.ledger.reader import Ledger
-from attnsweep.orchestrator.report.verdict_page import BADGE, VERDICT_PAGE
+from attnsweep.orchestrator.report.verdict_page import VERDICT_PAGE
 from attnsweep.orchestrator.running import session
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.running.verifying import begin, check_claim, decide
@@ -75,10 +75,10 @@ def test_a_claim_is_decided_in_a_sweep_that_grows(tmp_path: Path, no_mlflow: Non
     done = CliRunner().invoke(app, ["verify", str(where), "--json"])
     assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (0, "supported")
     assert SweepDirectory.open(where).stages == (4, 8)
-    page, badge = ((where / name).read_text() for name in (VERDICT_PAGE, BADGE))
+    page = (where / VERDICT_PAGE).read_text()
     assert "Few trainings are &lt;solved&gt;" in page
     assert "a test &amp; nobody" in page
-    assert "supported, 16 trainings" in badge
+    assert "<strong>supported</strong>, 16 trainings" in page
     code, said = verify(claim_file(tmp_path, 0.5), "--dir", where)
     assert (code, "which holds another claim" in said) == (1, True)
 

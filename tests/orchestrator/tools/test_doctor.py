@@ -76,9 +76,11 @@ def test_a_token_that_protects_nobody(
 
 @pytest.mark.slow
 def test_mlflow_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, mlflow_uri: str) -> None:
-    assert str(doctor.check_mlflow(mlflow_uri)).startswith(f"ok    MLflow     {mlflow_uri} answers")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow_uri)
+    assert str(doctor.check_mlflow()).startswith(f"ok    MLflow     {mlflow_uri} answers")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    line = str(doctor.check_mlflow("http://user:secret@127.0.0.1:1"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:1")
+    line = str(doctor.check_mlflow())
     assert line.startswith("FAIL  MLflow     http://...@127.0.0.1:1: ")
     assert "secret" not in line
 

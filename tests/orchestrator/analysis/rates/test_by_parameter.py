@@ -105,10 +105,7 @@ def test_the_median_loss_of_a_sweep_is_of_its_trials(tmp_path: Path) -> None:
     [
         (measured.Rate("solved"), None, Question(SOLVED, is_sought=True)),
         (measured.Rate("solved", direction="minimize"), None, Question(SOLVED, is_sought=False)),
-        (measured.Rate("stuck", direction="minimize"), None, Question(STUCK, is_sought=False)),
         (measured.Rate("stuck"), "solved", Question(SOLVED, is_sought=True)),
-        (measured.StuckRate(), "solved", Question(SOLVED, is_sought=True)),
-        (measured.StuckRate(), "diverged", Question(Ending("diverged"), is_sought=False)),
         (measured.StuckRate(), "marginal", Question(Ending("marginal"), is_sought=False)),
         (measured.StuckRate(), None, Question()),
         (measured.LossQuantile(), None, Question()),
