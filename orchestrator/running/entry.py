@@ -44,7 +44,7 @@ def check_same(
     place, name = directory.place, name_of(directory.place)
     if directory.shard != shard:
         expected = f"a new directory: this one holds the shard {directory.shard}"
-        raise UserError("--shard", given=shard, expected=expected, fix="choose another --dir or --shard")
+        raise UserError("--shard", given=str(shard), expected=expected, fix="choose another --dir or --shard")
     if spec.but(description=directory.spec.description).sha256() != directory.spec_sha256:
         expected = f"a new directory, or one with this sweep: {spec.name}, with the spec hash {spec.sha256()[:12]}"
         given = f"{name}, which holds the sweep {directory.spec.name}, with the spec hash {directory.spec_sha256[:12]}"
