@@ -43,12 +43,7 @@ def tell(line: object) -> None:
 def answer(
     show: "Callable[[Console], None]", to_json: Callable[[], str], *, as_json: bool, on_stderr: bool = False
 ) -> None:
-    """Prints a command's result as text, as JSON, or as both.
-
-    Args:
-        as_json: Whether to print JSON to stdout; the text then goes to stderr.
-        on_stderr: Whether the text always goes to stderr.
-    """
+    """Prints a command's result as text; `as_json` prints JSON to stdout too, and the text to stderr."""
     show(console(stderr=as_json or on_stderr))
     if as_json:
         tell(to_json())

@@ -27,7 +27,6 @@ _WIDEST = 10_000
 
 
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
-    """Raises UserError if a place does not exist."""
     below, stderr = ", ".join(map(str, places)), PlainConsole(stderr=True, soft_wrap=True)
     with stderr.status(f"looking for sweeps below {below}; Ctrl-C stops it"):
         found = [_listed(*each) for place in places for each in sweeps_below(place)]

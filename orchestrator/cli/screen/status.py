@@ -24,10 +24,8 @@ _LOOK_SECONDS = 2.0
 
 
 def print_status(where: PlaceName) -> None:
-    """Raises UserError if there is no sweep in the directory."""
-    console = PlainConsole(soft_wrap=True)
-    for line in _lines(SweepDirectory.open(place_of(where, without=BULK))):
-        console.print(line)
+    lines = _lines(SweepDirectory.open(place_of(where, without=BULK)))
+    PlainConsole(soft_wrap=True).print("\n".join(lines))
 
 
 def follow_status(where: PlaceName) -> None:

@@ -61,22 +61,15 @@ def audit(where: PlaceName, uri: str | None = None) -> Audit:
 def _compared(directory: SweepDirectory, logged: Logged | None, finished: bool) -> tuple[Counts, list[Check]]:
     place, spec, workload = directory.place, directory.spec, load_workload_of(directory)
     is_begun = finished or spec.storage or (place / STUDY_FILE).exists() or parquet_names(place / "trainings")
-    is_stored = is_begun and has_study(spec)
-    trials = read_trials(directory) if is_stored else []
+    trials = read_trials(directory) if is_begun and has_study(spec) else []
     with reading([Ledger(place)]) as connection:
-        if has_study(spec):
-            # A running sweep may have asked for trials, and trained them, since the study was read.
-            later = read_trials(directory) if is_stored and not finished else trials
-            known = frozenset(trial.number for trial in later)
-        else:
+        if not has_study(spec):
             trials = numbered_trials(directory, connection, finished=finished)
-            known = frozenset(directory.shard.first(directory.own_spec.trials))
         books = Books(
             directory=directory,
             workload=workload,
             finished=finished,
             trials=trials,
-            known=known,
             connection=connection,
             logged=logged,
         )

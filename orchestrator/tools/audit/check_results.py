@@ -48,7 +48,6 @@ class Books:
     Attributes:
         trials: The study's trials, read before the rows, so every trial that has ended in the study has all its rows.
             A sweep without a study has those that follow from its seed.
-        known: The numbers of the study's trials, read after the rows, so every row belongs to one of these.
         logged: `None` if MLflow cannot be read.
     """
 
@@ -56,7 +55,6 @@ class Books:
     workload: Workload[Any]
     finished: bool
     trials: Sequence[FrozenTrial]
-    known: frozenset[int]
     connection: duckdb.DuckDBPyConnection
     logged: Logged | None
 
@@ -142,7 +140,9 @@ def _trials(books: Books) -> Iterator[Fault]:
             yield from _asked(trial, books)
         elif books.finished and not trial.state.is_finished():
             yield "trials asked for and never told", RESUME, f"{trial.number} (refused)"
-    for number in sorted(books.by_trial.keys() - books.known):
+    # A running sweep may have asked for trials, and trained them, since the study was read.
+    known = {trial.number for trial in books.trials}
+    for number in sorted(books.by_trial.keys() - known) if books.finished else ():
         yield "trials trained that were never asked for", f"restore the study, or {COPIED}", f"{number}"
     yield from books.cases(
         "trainings recorded more than once",

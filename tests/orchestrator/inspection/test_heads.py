@@ -109,7 +109,7 @@ def test_mistakes_leave_nothing_behind(sweep: SweepDirectory, tmp_path: Path, mo
     for words, told in (
         ((place, good, "--sentence", "4"), "--sentence: got 4, expected 0..3"),
         ((place, good, "--out", "maps.pdf"), "--out: got 'maps.pdf', expected a file name that ends in .png or .svg"),
-        ((place, good, "--out", "gone/maps.png"), "the folder gone does not exist"),
+        ((place, good, "--out", "gone/maps.png"), "--out: got 'gone/maps.png'"),
         ((place, diverged), "with the outcome diverged"),
     ):
         ended = command("heads", *words)
