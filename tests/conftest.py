@@ -114,9 +114,9 @@ def _ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def local_ray() -> str:
-    """The address of a Ray with two cores, to which this process is connected; modules use it one after the other."""
+    """The address of a Ray with two cores, to which this process is connected; tests use it one after the other."""
     # Imported here, to spare most tests a second.
     import ray
 
