@@ -21,7 +21,7 @@ class Draw:
 
     Args:
         seed: () int64, the key of the numbers.
-        use: `train`, `eval` or `fixed`.
+        use: `train`, `eval`, `initial` or `fixed`.
         own_seed: () int64, the training's own seed, the key of `fixed`; default `seed`.
     """
 

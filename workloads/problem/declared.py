@@ -34,11 +34,14 @@ def problem(
     levels: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     heads: Mapping[str, Callable[..., Tensor]] | Sequence[str] = (),
     weights: Callable[..., Tensor] | None = None,
+    certificates: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    initial: Callable[..., Mapping[str, Tensor]] | None = None,
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
     events: Mapping[str, When] = MappingProxyType({}),
     defaults: Mapping[str, object] = MappingProxyType({}),
     eval_batch_size: int | None = None,
-    probe_steps: int | Sequence[int] | None = None,
+    eval_step: int | None = None,
+    probe_steps: int | Sequence[int] | Callable[..., Sequence[int]] | None = None,
     loss_may_be_negative: bool = False,
     files: tuple[str, ...] = (),
     vocabulary: Sequence[str] = (),
@@ -48,25 +51,23 @@ def problem(
     that a sweep may vary. docs/problem.md describes them (`attnsweep docs problem`)."""
     of_model, of_data, chosen = read_call("model", model), read_call("data", data), read_loss(loss)
     has_table = "draw" not in of_data.names
-    if {"draw", "fixed"} <= {*of_data.names}:
-        expected = "`draw` for new data at each step, or `fixed` for a table of each training"
-        fix = "for what stays the same beside what is drawn at each step, use draw.fixed"
-        raise SpecError("data", given="the arguments draw and fixed", expected=expected, fix=fix)
-    if isinstance(probe_steps, int) and probe_steps < 1:
-        fix = "give these, or leave it out"
-        raise SpecError("probe_steps", given=probe_steps, expected="a number of steps, at least 1, or steps", fix=fix)
+    _check_data(of_data.names, eval_step, probe_steps)
     # A user's `accuracy` takes the place of the loss's, except for a table, which has `train_accuracy` beside it.
     of_loss = [f"{use}{metric}" for use in ("", "train_") for metric in chosen.metric_names if has_table]
     own_metrics = _calls("metric", metrics, (*RESERVED_METRICS, *of_loss))
     own_levels = _calls("level", levels, ("solved", "zero", *chosen.level_names))
-    roles = _calls("head", _scores(heads), (NO_ROLE,))
+    roles, tests = _calls("head", _scores(heads), (NO_ROLE,)), _calls("certificate", certificates, ())
     of_weights = read_call("weights", weights or _weights)
+    own_initial = read_call("initial", initial) if initial else None
+    own_probes = read_call("probe_steps", probe_steps) if callable(probe_steps) else probe_steps
 
     # Which arguments the engine supplies to a function: all others are parameters.
     supplied = {of_model: frozenset[str](), of_data: _FOR_DATA}
     supplied |= dict.fromkeys((*([chosen.call] if chosen.call else []), *own_metrics.values()), _FOR_LOSSES)
     supplied |= dict.fromkeys(own_levels.values(), _FOR_LOSSES)
-    supplied |= dict.fromkeys(roles.values(), _FOR_HEADS) | {of_weights: _FOR_LOSSES}
+    supplied |= dict.fromkeys((*roles.values(), *tests.values()), _FOR_HEADS) | {of_weights: _FOR_LOSSES}
+    supplied |= {own_initial: frozenset({"module", "draw"})} if own_initial else {}
+    supplied |= {own_probes: frozenset()} if isinstance(own_probes, Call) else {}
     parameters = parameters_class(
         name,
         supplied,
@@ -96,14 +97,38 @@ def problem(
         "solved_below": float(solved) if isinstance(solved, int | float) else None,
         "verdicts": VerdictTable((_diverged(has_table), *_rules(solved, outcomes, level_names))),
         "eval_batch_size": eval_batch_size,
+        "eval_step": eval_step,
         "loss_may_be_negative": loss_may_be_negative,
-        "own_probe_steps": probe_steps,
+        "own_probe_steps": own_probes,
+        "own_initial": own_initial,
+        "certificates": tests,
         "files": files,
     }
     kind: type[Problem] = type(name, (Problem,), attributes)
     maps = None if weights is None else lambda module, batch: [*kind().attention(module, batch)]
     kind.lenses = Lenses(attention=maps, vocabulary=lambda _: vocabulary)
     return kind
+
+
+def _check_data(names: tuple[str, ...], eval_step: int | None, probe_steps: object) -> None:
+    if {"draw", "fixed"} <= {*names}:
+        expected = "`draw` for new data at each step, or `fixed` for a table of each training"
+        fix = "for what stays the same beside what is drawn at each step, use draw.fixed"
+        raise SpecError("data", given="the arguments draw and fixed", expected=expected, fix=fix)
+    if eval_step is not None and ("step" not in names or eval_step < 0):
+        expected = "a step from 0 on, for a function `data` with the argument `step`"
+        fix = "add the argument `step` to `data`, or leave eval_step out"
+        raise SpecError("eval_step", given=eval_step, expected=expected, fix=fix)
+    least = (
+        probe_steps
+        if isinstance(probe_steps, int)
+        else min(probe_steps, default=0) + 1
+        if isinstance(probe_steps, Sequence)
+        else 1
+    )
+    if least < 1:
+        expected = "a number of steps, at least 1, or steps from 0 on"
+        raise SpecError("probe_steps", given=probe_steps, expected=expected, fix="give these, or leave it out")
 
 
 _OF_TABLES: Mapping[str, tuple[Any, Any]] = MappingProxyType(

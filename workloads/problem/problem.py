@@ -6,11 +6,12 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import vmap
 
 from attnsweep.workloads.diagnostics.roles.scores import ROLE_SHARE
-from attnsweep.workloads.engine.contract import BYTES_AT_ONCE, Batch, HeadScores, Lanes, Workload
+from attnsweep.workloads.engine.contract import BYTES_AT_ONCE, Batch, Certificate, HeadScores, Lanes, Workload
 from attnsweep.workloads.engine.functional import over_lanes, parted
 from attnsweep.workloads.engine.layout import in_type, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
@@ -37,9 +38,12 @@ class Problem(Workload[Any]):
     own_levels: ClassVar[Mapping[str, Call]]
     heads: ClassVar[Mapping[str, Call]]
     weights_of_heads: ClassVar[Call]
+    own_initial: ClassVar[Call | None]
+    certificates: ClassVar[Mapping[str, Call]]
     solved_below: ClassVar[float | None]
     eval_batch_size: ClassVar[int | None]
-    own_probe_steps: ClassVar[int | Sequence[int] | None]
+    eval_step: ClassVar[int | None]
+    own_probe_steps: ClassVar[int | Sequence[int] | Call | None]
 
     def __init__(self) -> None:
         self._bytes: dict[Any, int] = {}  # of one step's data of one training, by static parameters
@@ -53,6 +57,27 @@ class Problem(Workload[Any]):
             raise SpecError("model", given=type(module).__name__, expected=expected, fix=fix)
         module.of_problem = _static(parameters)
         return cast(nn.Module, module)
+
+    def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
+        state = super().initial(module, lanes)
+        call = self.own_initial
+        if call is None:
+            return state
+
+        def of_one(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+            drawn: dict[str, Tensor] = call(self._known(module, batch) | {"draw": Draw(batch["seed"], "initial", 0)})
+            return drawn
+
+        start = {**(lanes.built or {}), **state}
+        batch = prefixed(_PARAMETER, _differing(lanes, [call])) | {"seed": lanes.streams.seeds}
+        own = over_lanes(module, of_one)(*parted(module, start), batch)
+        for name, value in own.items():
+            if name not in start or value.shape != start[name].shape:
+                given = f"{name} of the shape {tuple(value.shape[1:])}"
+                expected = f"a tensor of the module in its shape: {', '.join(start)}"
+                fix = "return the tensors by their names in module.state_dict()"
+                raise SpecError("initial", given=given, expected=expected, fix=fix)
+        return state | {name: value.to(start[name].dtype) for name, value in own.items()}
 
     def batch(self, lanes: Lanes[Any], step: int) -> Batch:
         return self.batches(lanes, range(step, step + 1))[0]
@@ -86,7 +111,8 @@ class Problem(Workload[Any]):
             return None
         if isinstance(own, int):
             return probe_steps(n_steps, own)
-        return tuple(sorted({0, n_steps, *(step for step in own if 0 <= step <= n_steps)}))
+        chosen = own(_static(parameters)) if isinstance(own, Call) else own
+        return tuple(sorted({0, n_steps, *(step for step in chosen if 0 <= step <= n_steps)}))
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         return self.training_loss.of(self._values(module, batch))
@@ -116,7 +142,7 @@ class Problem(Workload[Any]):
         """The user's scores of heads by role. A head has the role of its highest score, if that is at least 0.5."""
         if not self.heads:
             return None
-        score_by_role = self._head_scores(lanes, state)
+        score_by_role = self._on_held_out(lanes, state, self.heads)
         scores = {role: score_LNH.double().cpu().numpy() for role, score_LNH in score_by_role.items()}
         for role, score_LNH in scores.items():
             if score_LNH.ndim != 3 or score_LNH.shape != next(iter(scores.values())).shape:
@@ -132,10 +158,21 @@ class Problem(Workload[Any]):
         weights: Tensor = self.weights_of_heads(self._known(module, batch | self.evaluate(module, batch)))
         return weights
 
-    def _head_scores(self, lanes: Lanes[Any], state: State) -> dict[str, Tensor]:
-        """The user's scores on each training's held-out data, with trainings as first axis."""
+    def certify(
+        self, lanes: Lanes[Any], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
+    ) -> list[Certificate | None]:
+        del detail
+        tests = {label: call for label, call in self.certificates.items() if label in outcome}
+        agrees = self._on_held_out(lanes, state, tests) if tests else {}
+        return [
+            Certificate(tests[label].name, bool(agrees[label][lane])) if label in tests else None
+            for lane, label in enumerate(outcome.tolist())
+        ]
+
+    def _on_held_out(self, lanes: Lanes[Any], state: State, calls: Mapping[str, Call]) -> dict[str, Tensor]:
+        """Computes functions of the user on each training's held-out data, with trainings as first axis."""
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype).eval()
-        read = {name for call in self.heads.values() for name in call.names}
+        read = {name for call in calls.values() for name in call.names}
         read |= {*self.weights_of_heads.names} if "weights" in read else set()
 
         def computed(module: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -144,7 +181,7 @@ class Problem(Workload[Any]):
                 values["output"] = output_of(module(*_inputs_in(batch)))
             if "weights" in read:
                 values["weights"] = self.weights_of_heads(values)
-            return {role: torch.as_tensor(call(values)) for role, call in self.heads.items()}
+            return {name: torch.as_tensor(call(values)) for name, call in calls.items()}
 
         with torch.no_grad():
             result: dict[str, Tensor] = over_lanes(template, computed)(*parted(template, state), self.eval_batch(lanes))
@@ -166,8 +203,7 @@ class Problem(Workload[Any]):
         if use == "eval":
             # The draws are those of step 0 whatever step is judged, so that more steps change none of them.
             drawn = _EVAL_DRAWN if self.eval_batch_size is None else self.eval_batch_size
-            step = 0 if lanes.shared.optimizer == "lbfgs" else lanes.shared.n_steps - 1  # lbfgs keeps its first batch
-            values |= {"batch_size": drawn, "step": step}
+            values |= {"batch_size": drawn, "step": self._judged_step(lanes.shared)}
 
         streams, n_lanes = lanes.streams, len(lanes.trainings)
         keys = [
@@ -178,6 +214,11 @@ class Problem(Workload[Any]):
         differing = {name: value.repeat(len(steps)) for name, value in _differing(lanes, [self.data]).items()}
         batch = _drawn_by(self.data, values, lambda seed, at, own: Draw(seed, use, at, own), keys, differing)
         return _by_step(in_type(batch, lanes.dtype), steps)
+
+    def _judged_step(self, parameters: Any) -> int:
+        if self.eval_step is not None:
+            return self.eval_step
+        return 0 if parameters.optimizer == "lbfgs" else int(parameters.n_steps) - 1  # lbfgs keeps its first batch
 
     def _rows_of_steps(self, lanes: Lanes[Any], steps: range) -> list[Batch]:
         n_drawn, streams = lanes.shared.batch_size, lanes.streams
@@ -219,7 +260,7 @@ class Problem(Workload[Any]):
         return _own_tables(self.data, lanes)
 
     def _lane_parameters(self, lanes: Lanes[Any]) -> Batch:
-        calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values()]
+        calls = [*self.metrics.values(), *self.own_levels.values(), *self.heads.values(), *self.certificates.values()]
         calls += [self.weights_of_heads, *([self.training_loss.call] if self.training_loss.call else [])]
         return prefixed(_PARAMETER, _differing(lanes, calls))
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 
 import attnsweep as at
+from attnsweep.workloads.diagnostics.promotion import certify_stuck
 from attnsweep.workloads.engine.contract import Lanes, Training
 from attnsweep.workloads.engine.judging import first_held, judged
 from attnsweep.workloads.engine.pack import Pack
@@ -236,9 +237,38 @@ def test_a_tensor_of_the_data_may_have_a_name_that_losses_take() -> None:
     assert refused.value.subject == "wanted of metric share"
 
 
+def test_initial_values_come_from_a_function_of_module_draw_and_parameters() -> None:
+    def initial(module: Any, draw: at.Draw, spread: float = 1.0) -> dict[str, Tensor]:
+        return {"weight": spread * draw.normal(3, 3) + 0 * module.weight}
+
+    kind = at.problem("own", model=linear, data=echo, loss="mse", initial=initial)
+    trainings = [Training(kind.parameters.resolve({"spread": spread}), 5) for spread in (1.0, 2.0)]
+    start = Pack(kind(), trainings).final_state(np.arange(2))[1]
+    torch.testing.assert_close(2 * start["weight"][0], start["weight"][1])
+    assert start["bias"].abs().min() > 0
+    wrong = at.problem("own", model=linear, data=echo, loss="mse", initial=lambda draw: {"wieght": draw.normal(3, 3)})
+    with pytest.raises(SpecError) as refused:
+        Pack(wrong(), trainings)
+    assert refused.value.subject == "initial"
+
+
+def test_a_certificate_tests_the_trainings_of_its_outcome() -> None:
+    def stays(module: Any, output: Tensor, target: Tensor) -> Tensor:
+        is_large: Tensor = (output - target).abs().mean() > module.weight.abs().max()
+        return is_large
+
+    kind = at.problem("idle", model=linear, data=echo, loss="mse", certificates={"degenerate_zero": stays})
+    lanes = _lanes(kind, n_steps=1, learning_rate=1e-12)
+    pack = Pack(kind(), list(lanes.trainings), start={"weight": torch.zeros(2, 3, 3), "bias": torch.zeros(2, 3)})
+    result = pack.train_to_end()
+    verdicts = judged(kind(), lanes.shared, result.evidence)
+    found = certify_stuck(kind(), pack, np.ones(2), result, verdicts)
+    assert [(each.test, each.agrees) for each in found if each] == [("stays", True)] * 2
+
+
 @pytest.mark.parametrize(
     ("probe_steps", "expected"),
-    [(30, (0, 30, 60, 90, 100)), ([7, 200], (0, 7, 100))],
+    [(30, (0, 30, 60, 90, 100)), ([7, 200], (0, 7, 100)), (lambda n_steps: range(0, n_steps, 50), (0, 50, 100))],
 )
 def test_probes_are_every_so_many_steps_or_at_given_ones(probe_steps: Any, expected: tuple[int, ...]) -> None:
     kind = at.problem("probed", model=linear, data=echo, loss="mse", probe_steps=probe_steps)
@@ -355,6 +385,7 @@ def test_targets_that_do_not_count_are_in_no_accuracy() -> None:
         ({"data": table, "metrics": {"train_accuracy": lambda output: output}, "loss": "cross_entropy"}, "metrics"),
         ({"levels": {"solved": lambda output: output.mean()}}, "levels"),
         ({"heads": {"none": lambda weights: weights}}, "heads"),
+        ({"eval_step": 3}, "eval_step"),
         ({"probe_steps": 0}, "probe_steps"),
         ({"data": lambda draw, fixed: (draw, fixed)}, "data"),
     ],
@@ -408,11 +439,15 @@ def _staged(draw: at.Draw, step: int, n_steps: int, batch_size: int = 4) -> tupl
     return x, torch.full_like(x, float(step)) + 0 * n_steps
 
 
-@pytest.mark.parametrize(("optimizer", "step"), [("sgd", 6), ("lbfgs", 0)])
-def test_held_out_data_are_those_of_the_last_step(optimizer: str, step: int) -> None:
-    kind = at.problem("staged", model=linear, data=_staged, loss="mse")
-    lanes = _lanes(kind, n_steps=7, optimizer=optimizer)
-    assert kind().eval_batch(lanes)["target"].unique().tolist() == [step]
+@pytest.mark.parametrize(
+    ("settings", "values", "step"),
+    [({}, {}, 6), ({"eval_step": 2}, {}, 2), ({"eval_step": 0}, {}, 0), ({}, {"optimizer": "lbfgs"}, 0)],
+)
+def test_held_out_data_are_those_of_the_last_step_or_of_the_chosen_one(
+    settings: dict[str, Any], values: dict[str, Any], step: int
+) -> None:
+    kind = at.problem("staged", model=linear, data=_staged, loss="mse", **settings)
+    assert kind().eval_batch(_lanes(kind, n_steps=7, **values))["target"].unique().tolist() == [step]
 
 
 class Moody(nn.Module):
