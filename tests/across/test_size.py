@@ -6,12 +6,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUDGET = {
-    "orchestrator": 25_580,
-    "workloads": 19_870,
-    "search_spaces": 3_783,
-    "reproduction": 8_000,
-    "benchmarks": 1_600,
-    "tests": 38_210,
+    "orchestrator": 18_209,
+    "workloads": 17_415,
+    "search_spaces": 2_397,
+    "reproduction": 4_548,
+    "benchmarks": 1_591,
+    "tests": 26_960,
 }
 
 
