@@ -42,15 +42,7 @@ def trained_sweep(path: PlaceName, spec: Sweep, pack_size: int = 8, n_commits: i
         def count(*told: object) -> None:
             commits.append(told)
 
-        loop = SweepLoop(
-            directory,
-            workload,
-            study,
-            writer,
-            pool,
-            pack_size=pack_size,
-            follower=count,
-        )
+        loop = SweepLoop(directory, workload, study, writer, pool, pack_size=pack_size, follower=count)
         finished = loop.run(lambda: len(commits) == n_commits)
         study.save()
         replays = replay_some(directory, workload, pool, lambda: False) if finished else None

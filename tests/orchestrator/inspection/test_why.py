@@ -1,10 +1,12 @@
 """`attnsweep why`: what holds a training, the same as JSON, and trainings it can say nothing about."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from attnsweep import Categorical, Ledger, Sweep
+from attnsweep.orchestrator.inspection.why import Why
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from tests.orchestrator.commands import command
 from tests.orchestrator.small_sweep import smallest_sweep
@@ -71,48 +73,6 @@ def data(draw: at.Draw, batch_size: int = 16):
 noise = at.problem("noise", model=model, data=data, loss="mse", defaults={"optimizer": "adam", "learning_rate": 1e-3})
 """
 
-OWN = """
-import torch
-from torch import nn
-from torch.nn.functional import mse_loss
-
-from attnsweep import AtLevel, Rule, TrainingParameters, VerdictTable, Workload
-
-class Own(Workload[TrainingParameters]):
-    name = "own"
-    summary = "a product of two weights"
-    parameters = TrainingParameters
-    level_names = ("zero",)
-    verdicts = VerdictTable((Rule.solved(), AtLevel(outcome="degenerate_zero", level="zero")))
-
-    def build(self, parameters):
-        module = nn.Module()
-        module.u, module.w = nn.Parameter(torch.zeros(3, 1)), nn.Parameter(torch.zeros(3, 1))
-        return module
-
-    def loss(self, module, batch):
-        return mse_loss(module.u * module.w, torch.arange(3)[:, None].to(module.u.dtype))
-
-    def levels(self, module, batch):
-        return {"zero": module.u.new_tensor(5 / 3), "solved": module.u.new_tensor(1e-3)}
-"""
-
-
-@pytest.mark.slow
-def test_a_users_training_has_its_page(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(OWN)
-    spec = Sweep(
-        name="own",
-        workload=f"{tmp_path / 'own.py'}:Own",
-        space={"init_sigma": 1e-4, "n_steps": 10, "learning_rate": 0.01, "optimizer": "sgd", "dtype": "float64"},
-        trials=1,
-        replicates=1,
-    )
-    found = trained_sweep(tmp_path / "sweep", spec)
-    ended = command("why", found.place, "0/0", "--json")
-    told = ended.json
-    assert (told["outcome"], {*told["gradient_norms"]}) == ("degenerate_zero", {"u", "w"})
-
 
 @pytest.mark.slow
 def test_what_fits_one_batch_alone_is_not_freed(tmp_path: Path) -> None:
@@ -122,3 +82,34 @@ def test_what_fits_one_batch_alone_is_not_freed(tmp_path: Path) -> None:
     found = trained_sweep(tmp_path / "sweep", spec)
     ended = command("why", found.place, "0/0", "--json")
     assert ended.json["kick"]["freed_by"] is None
+
+
+@pytest.mark.parametrize(
+    ("stuck", "escape", "freed_by", "certified", "verdict"),
+    [
+        (False, None, None, None, "not stuck"),
+        (True, 100.0, 0.01, True, "slow, not stuck"),
+        (True, 99.0, 0.01, True, "held at a saddle, which a small kick frees"),
+        (True, float("inf"), 1.0, True, "confirmed by its certificate"),
+        (True, None, None, None, "no small kick frees it"),
+    ],
+)
+def test_the_verdict_is_the_first_that_holds(
+    stuck: bool, escape: float | None, freed_by: float | None, certified: bool | None, verdict: str
+) -> None:
+    row = {"training_id": "a", "trial": 0, "replicate": 0, "outcome": "marginal", "outcome_detail": None}
+    found = Why(
+        sweep="s",
+        row=row | {"certificate": "promotion", "certified": certified, "stuck": stuck, "n_steps": 100},
+        learning_rate=0.1,
+        difference="",
+        weights={},
+        gradients={},
+        saddle=None,
+        loss=1.0,
+        kicked=1.0,
+        freed_by=freed_by,
+        curve=[],
+        predicted_escape=escape,
+    )
+    assert json.loads(found.to_json())["verdict"] == verdict
