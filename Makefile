@@ -13,7 +13,7 @@ help:
 	@echo 'make test-all  run the checks and all tests'
 	@echo 'make test-oldest  run the tests with the oldest libraries that pyproject.toml allows'
 	@echo 'make check   format, lint, types, layers'
-	@echo 'make docs    run the tutorial, build the site in docs/_build; warnings are errors'
+	@echo 'make docs    run every command of the pages, build the site in docs/_build; warnings are errors'
 	@echo 'make notebooks  run the notebooks in docs/notebooks and store their outputs'
 	@echo 'make bench   run every benchmark in benchmarks/'
 	@echo 'make release  build the distributions in dist/ and check them in a clean environment; publishes nothing'
@@ -52,7 +52,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed-docs
-	$(BIN)/python docs/execute_tutorial.py
+	$(BIN)/python docs/execute.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build
 
 notebooks: $(VENV)/.installed-test

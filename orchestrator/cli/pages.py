@@ -42,8 +42,7 @@ def docs(
 
 def _pages() -> dict[str, str]:
     """By name, such as `sweeps`."""
-    folders = (_DOCS, _DOCS / "problems", _DOCS / "notes")
-    paths = sorted((path for folder in folders for path in folder.glob("*.md")), key=lambda path: path.stem)
+    paths = sorted([*_DOCS.glob("*.md"), *_DOCS.glob("notes/2*.md")], key=lambda path: path.stem)
     return {path.stem: path.read_text() for path in paths if path.stem not in _SITE_ONLY}
 
 

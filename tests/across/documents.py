@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = sorted(path for folder in ("", "problems", "notes") for path in (ROOT / "docs" / folder).glob("*.md"))
+PAGES = sorted(path for folder in ("", "notes") for path in (ROOT / "docs" / folder).glob("*.md"))
 DOCUMENTS = {"README.md": README} | {path.relative_to(ROOT / "docs").as_posix(): path.read_text() for path in PAGES}
 """The texts by their place in docs/."""
 
@@ -16,7 +16,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 def invocations(text: str) -> list[str]:
     """Every `attnsweep ...` command in a document's code."""
-    shell = [line for block in blocks(text, "bash") for line in block.splitlines()]
+    shell = [line for each in ("bash", "sh") for block in blocks(text, each) for line in block.splitlines()]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
     return [

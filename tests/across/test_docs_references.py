@@ -55,7 +55,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pages."""
     for name in ("docs", "infra"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_build", "ledgers"))
-    shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
+    for name in ("CHANGELOG.md", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
     site = tmp_path / "site"
     options = ["--fail-on-warning", "--keep-going", "--nitpicky", "--quiet"]
     command = [sys.executable, "-m", "sphinx", *options, str(tmp_path / "docs"), str(site)]
