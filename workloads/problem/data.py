@@ -1,5 +1,5 @@
-"""The data of a problem made by `attnsweep.problem`: random numbers for one training, and tables (fixed data sets),
-held once, from whose rows batches are gathered. Axes: L training, P place in an order."""
+"""The data of a user's problem: drawn at each step, or a table, held once, from whose rows batches are gathered.
+Axes: L training, P place in an order, R round, N row or column of a rectangle."""
 
 import math
 from functools import cached_property, lru_cache
@@ -17,7 +17,7 @@ from attnsweep.workloads.problem.functions import Call
 
 
 class Draw:
-    """Draws random numbers for one training at one step: with equal seed, use and step, the n-th call draws the same.
+    """Random numbers for one training at one step: with equal seed, use and step, the n-th call draws the same.
 
     Args:
         seed: () int64, the key of the numbers.
@@ -32,23 +32,23 @@ class Draw:
 
     @cached_property
     def fixed(self) -> "Draw":
-        """A `Draw` of the same numbers at every step and in evaluation, for what defines the task."""
+        """Draws the same numbers at every step and in evaluation, for what defines the task."""
         return Draw(self._own_seed, "fixed", 0)
 
     def uniform(self, *shape: int) -> Tensor:
-        """Draws independent float64 numbers, uniform in [0, 1), of the given shape."""
+        """float64, uniform in [0, 1)."""
         return self._streams.uniform(self._name(), shape, self._step)[0]
 
     def normal(self, *shape: int) -> Tensor:
-        """Draws independent float64 numbers from the standard normal distribution, of the given shape."""
+        """float64, from N(0, 1)."""
         return self._streams.normal(self._name(), shape, self._step)[0]
 
     def integers(self, n_values: int, *shape: int) -> Tensor:
-        """Draws independent int64 numbers, uniform over 0 to n_values - 1, of the given shape."""
+        """int64, uniform over 0 to n_values - 1."""
         return self._streams.integers(self._name(), shape, n_values, self._step)[0]
 
     def permutation(self, n: int, *shape: int) -> Tensor:
-        """Draws independent random permutations of the numbers 0 to n - 1, int64 (*shape, n)."""
+        """Permutations of 0 to n - 1, int64 (*shape, n)."""
         return torch.argsort(self.uniform(*shape, n), dim=-1)
 
     def _name(self) -> str:
@@ -57,12 +57,12 @@ class Draw:
 
 
 INPUTS = "inputs/"
-"""The prefix, in a batch, of the names of the module's arguments, which are numbered."""
+"""A batch holds the module's n-th argument as `inputs/<n>`."""
 _NOT_OF_DATA = frozenset({"module", "output", "weights", "draw", "fixed", "step"})
 
 
 def checked(data: Any) -> Batch:
-    """Returns what the user's data function gave as tensors by name."""
+    """What the user's data function gave, as a batch."""
     is_pair = isinstance(data, tuple) and len(data) == 2
     named = dict(zip(("inputs", "target"), data, strict=True)) if is_pair else data
     if not isinstance(named, dict) or not {"inputs", "target"} <= named.keys() or _NOT_OF_DATA & named.keys():
@@ -82,15 +82,19 @@ def checked(data: Any) -> Batch:
 def shuffled(streams: Streams, name: str, place_LP: Tensor, n: int, turn: int = 0, used_from: int = 0) -> Tensor:
     """What stands at these places of each training's own random order of 0 to n - 1, without making the whole order.
 
-    Rounds of a Feistel network on pairs (x, y) add to one number a random function of the other; what leaves 0 to n - 1
-    goes through them again (Black & Rogaway 2002).
+    A number is a field (x, y) of a rectangle. Rounds of a Feistel network add to x a random function of y, then to y
+    one of x; what leaves 0 to n - 1 goes through them again (Black & Rogaway 2002).
+
+    Args:
+        turn: Numbers the orders of one `name`, such as those of epochs.
+        used_from: The first step that uses this one.
     """
     down, across = _sides(n)
     drawn_LRN = streams.uniform(f"{name}/order", (_ROUNDS, across), turn, used_from)
     is_of_y_R1 = torch.arange(_ROUNDS, device=place_LP.device).unsqueeze(1) % 2
     shift_RLN = (drawn_LRN * (down + (across - down) * is_of_y_R1)).long().unbind(1)
 
-    def once(number_LP: Tensor) -> Tensor:
+    def through_rounds(number_LP: Tensor) -> Tensor:
         x_LP = number_LP // across
         y_LP = number_LP - across * x_LP
         for shift_x_LN, shift_y_LN in zip(shift_RLN[::2], shift_RLN[1::2], strict=True):
@@ -100,23 +104,23 @@ def shuffled(streams: Streams, name: str, place_LP: Tensor, n: int, turn: int = 
             y_LP -= across * (y_LP >= across)
         return x_LP * across + y_LP
 
-    number_LP = once(place_LP)
+    number_LP = through_rounds(place_LP)
     # A walk meets each number outside at most once. To ask whether any is left would wait for the device.
     for _ in range(down * across - n):
-        number_LP = torch.where(number_LP >= n, once(number_LP), number_LP)
+        number_LP = torch.where(number_LP >= n, through_rounds(number_LP), number_LP)
     return number_LP
 
 
 @lru_cache
 def _sides(n: int) -> tuple[int, int]:
-    """Returns the sides of a rectangle, neither more than about twice the other, that has the fewest fields above n."""
-    least = math.isqrt(n - 1) + 1
-    sides = [(-(-n // across), across) for across in range(least, 2 * least + 1)]
+    """The rectangle with the fewest fields, at least n, whose sides differ by at most a factor of about two."""
+    shortest = math.isqrt(n - 1) + 1
+    sides = [(-(-n // across), across) for across in range(shortest, 2 * shortest + 1)]
     return min((pair for pair in sides if 2 * pair[0] >= pair[1]), key=math.prod)
 
 
 _ROUNDS = 6
-"""Four suffice against any test that sees few places (Luby & Rackoff 1988); the number is our choice."""
+"""Four suffice against any test that sees few places (Luby & Rackoff 1988); six are our choice."""
 
 
 def n_trained_on(train_fraction: float, n_rows: int) -> int:
@@ -125,8 +129,8 @@ def n_trained_on(train_fraction: float, n_rows: int) -> int:
 
 @lru_cache(maxsize=32)
 def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.device) -> Batch:
-    """Makes the table by two calls of the user's function, with global generators in different states, because a table
-    of all seeds must not be random."""
+    """Calls the user's function twice, with global generators in different states: a table of all seeds must not be
+    random."""
     tables = []
     for seed in range(2):
         with seeded_generators(seed):
@@ -141,7 +145,7 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.de
 
 
 def check_rows(table: Batch, first_axis: int) -> None:
-    """Raises a `SpecError` unless all columns have equally many rows along an axis, at least two."""
+    """Refuses columns of different lengths along an axis, or shorter than two."""
     lengths = {name: column.shape[first_axis] if column.dim() > first_axis else 0 for name, column in table.items()}
     if len({*lengths.values()}) != 1 or min(lengths.values()) < 2:
         given = ", ".join(f"{name} of {n} rows" for name, n in lengths.items())

@@ -1,4 +1,4 @@
-"""The function `attnsweep.problem`, which makes a workload class from a model, data, a loss and conditions."""
+"""The function `attnsweep.problem`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -47,8 +47,8 @@ def problem(
     vocabulary: Sequence[str] = (),
     summary: str = "",
 ) -> type[Problem]:
-    """Makes a workload class from functions that the user writes for one training, whose arguments are the parameters
-    that a sweep may vary. docs/problem.md describes them (`attnsweep docs problem`)."""
+    """Makes a workload class from functions for one training, whose arguments are the parameters that a sweep may vary.
+    docs/problem.md describes them (`attnsweep docs problem`)."""
     of_model, of_data, chosen = read_call("model", model), read_call("data", data), read_loss(loss)
     has_table = "draw" not in of_data.names
     _check_data(of_data.names, eval_step, probe_steps)
@@ -61,7 +61,7 @@ def problem(
     own_initial = read_call("initial", initial) if initial else None
     own_probes = read_call("probe_steps", probe_steps) if callable(probe_steps) else probe_steps
 
-    # Which arguments the engine supplies to a function: all others are parameters.
+    # The arguments that the engine supplies; all others are parameters.
     supplied = {of_model: frozenset[str](), of_data: _FOR_DATA}
     supplied |= dict.fromkeys((*([chosen.call] if chosen.call else []), *own_metrics.values()), _FOR_LOSSES)
     supplied |= dict.fromkeys(own_levels.values(), _FOR_LOSSES)
@@ -119,14 +119,14 @@ def _check_data(names: tuple[str, ...], eval_step: int | None, probe_steps: obje
         expected = "a step from 0 on, for a function `data` with the argument `step`"
         fix = "add the argument `step` to `data`, or leave eval_step out"
         raise SpecError("eval_step", given=eval_step, expected=expected, fix=fix)
-    least = (
+    lowest = (
         probe_steps
         if isinstance(probe_steps, int)
         else min(probe_steps, default=0) + 1
         if isinstance(probe_steps, Sequence)
         else 1
     )
-    if least < 1:
+    if lowest < 1:
         expected = "a number of steps, at least 1, or steps from 0 on"
         raise SpecError("probe_steps", given=probe_steps, expected=expected, fix="give these, or leave it out")
 
@@ -193,7 +193,6 @@ def _rules(solved: object, outcomes: Mapping[str, Outcome], levels: tuple[str, .
 
 
 def _checked(when: object, subject: str) -> When:
-    """Returns a condition after checking that it is a function or a valid text, such as `accuracy >= 0.99`."""
     if isinstance(when, str):
         terms_of(when)
         return when

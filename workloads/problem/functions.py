@@ -1,4 +1,5 @@
-"""Reads the functions of a user's problem, makes their arguments parameters; and the losses given by name."""
+"""A user's functions, whose arguments become parameters; and the losses and head scores that have names.
+Axes: B example, T token."""
 
 import dataclasses
 import inspect
@@ -17,12 +18,12 @@ from attnsweep.workloads.errors import SpecError, did_you_mean
 from attnsweep.workloads.parameters import TrainingParameters, with_default
 
 _COMMON = TrainingParameters.declared()
-"""The parameters that the trainings of all workloads have."""
+"""The parameters of every training."""
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A user's function, which takes from a dictionary of values those that it names."""
+    """A user's function, called with those of some values that its arguments name."""
 
     role: str
     function: Callable[..., Any]
@@ -42,7 +43,7 @@ class Call:
 
 
 def read_call(role: str, function: object) -> Call:
-    """Reads the names of a function's arguments; a `SpecError` for what is none, or has others than named ones."""
+    """Refuses what is no function, or has arguments other than named ones."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     arguments = inspect.signature(function).parameters.values() if callable(function) else ()
     if not callable(function) or any(argument.kind not in named for argument in arguments):
@@ -63,8 +64,8 @@ def parameters_class(
     """Makes a workload's parameter class from the arguments of the user's functions.
 
     Args:
-        supplied: The arguments that the engine supplies to each function: no parameters.
-        reserved: Those that it supplies to any function, used or not.
+        supplied: The functions, with the arguments of each that the engine supplies: no parameters.
+        reserved: All that it supplies to some function, which may not name a parameter of another.
         always_static: The roles of functions whose parameters are all static.
         more: Further parameters: (type, field) by name.
     """
@@ -90,10 +91,10 @@ def parameters_class(
     fields |= {parameter_name: _with_default(parameter_name, value) for parameter_name, value in defaults.items()}
     bases = (TrainingParameters,)
     columns = [(field_name, kind, field) for field_name, (kind, field) in fields.items()]
-    made: type[TrainingParameters] = dataclasses.make_dataclass(
+    parameters_type: type[TrainingParameters] = dataclasses.make_dataclass(
         f"{name}_parameters", columns, bases=bases, frozen=True, kw_only=True
     )
-    declared_names = made.declared()
+    declared_names = parameters_type.declared()
     for role, argument, hint, own in arguments:
         if argument.default is not argument.empty:
             default, given = declared_names[argument.name].default, argument.default
@@ -107,7 +108,7 @@ def parameters_class(
                 expected = "an argument with a default, as n_layers: int = 2; or of a tensor of `data`, `: Tensor`"
                 fix = close or f"give {argument.name} a default in this function, or in another with the same argument"
                 raise _refused(role, argument, "an argument without one", expected, fix)
-    return made
+    return parameters_type
 
 
 def _arguments(call: Call) -> Iterator[tuple[inspect.Parameter, Any]]:
@@ -121,7 +122,7 @@ def _refused(role: str, argument: inspect.Parameter, given: object, expected: st
 
 
 def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: bool) -> tuple[Any, Any]:
-    """All but numbers that are never null are static: shapes, or an `is None`, may depend on them."""
+    """Only floats that are never None differ within a pack: shapes, or an `is None`, may depend on all else."""
     field = argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):
@@ -142,7 +143,7 @@ def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: b
 
 
 def _with_default(name: str, value: object) -> tuple[Any, Any]:
-    """Gives one of the parameters that all workloads have another default."""
+    """Another default for a parameter of every training."""
     known = _COMMON.get(name)
     if known is None:
         expected = f"the name of a parameter that every training has: {', '.join(_COMMON)}"
@@ -153,9 +154,9 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
 
 
 Values: TypeAlias = Mapping[str, Any]
-"""The values from which a loss may be computed: `module`, `inputs`, `target`, `output` and parameters."""
+"""What a loss may read: `module`, `inputs`, `target`, `output` and parameters."""
 _IGNORED = -100
-"""Targets with this value are ignored by cross-entropy and accuracy: the `ignore_index` of PyTorch's cross-entropy."""
+"""The target that cross-entropy and accuracy leave out: PyTorch's default `ignore_index`."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,8 @@ class Loss:
     """A loss of one training.
 
     Attributes:
-        levels: The losses of simple predictors, which ignore the inputs, by name; the output 0 is not among them.
-        call: The user's function if the loss is not one of `LOSSES`.
+        levels: The losses of predictors that ignore the inputs, by name, except that of the output 0.
+        call: The user's function; `None` for a loss of `LOSSES`.
     """
 
     of: Callable[[Values], Tensor]
@@ -190,7 +191,6 @@ def output_of(returned: Any) -> Tensor:
 
 
 def read_loss(loss: object) -> Loss:
-    """Returns the loss of this name in `LOSSES`, or makes one of the user's function."""
     if isinstance(loss, str):
         if loss not in LOSSES:
             known = " or ".join(map(repr, LOSSES))
@@ -228,7 +228,7 @@ def _misfit(loss: str, output: Tensor, target: Tensor, expected: str, fix: str) 
 
 
 def _cross_entropy(values: Values) -> Tensor:
-    """Computes the mean cross-entropy over all targets, in nats. The output's last axis is the classes."""
+    """In nats, the mean over all targets. The output's last axis is the classes."""
     output, target = _class_scores(values)
     return functional.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=_IGNORED)
 
@@ -241,10 +241,10 @@ def _accuracy(values: Values) -> dict[str, Tensor]:
 
 
 def _unigram(values: Values) -> dict[str, Tensor]:
-    """Computes the entropy of the targets' frequencies, which is the cross-entropy of the best constant predictor."""
+    """The entropy of the targets' frequencies: the cross-entropy of the best constant predictor."""
     output, target = _class_scores(values)
     classes = torch.arange(output.shape[-1], device=target.device)
-    # Classes are counted by comparisons, because `vmap` does not support `torch.bincount`.
+    # `vmap` does not support `torch.bincount`.
     count = (target.flatten().unsqueeze(-1) == classes).sum(0).to(output.dtype)
     return {"unigram": -torch.special.xlogy(count / count.sum(), count / count.sum()).sum()}
 

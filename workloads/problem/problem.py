@@ -1,4 +1,5 @@
-"""The base class of workloads made by `attnsweep.problem`. Subclass it for what the user's functions cannot express."""
+"""The base class of the workloads that `attnsweep.problem` makes. Axes: L training, N layer, H head, P place in an
+order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -23,13 +24,13 @@ from attnsweep.workloads.problem.functions import Call, Loss, output_of
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 _PARAMETER, _TRAINED_ON = "parameter", "train"
-"""The prefixes, in a batch, of parameters that differ in a program, and of a table's trained rows in held-out data."""
+"""The prefixes, in a batch, of parameters that differ between lanes, and of a table's trained rows in held-out data."""
 _EVAL_DRAWN, _EVAL_ROWS = 512, 2**14
-"""`eval_batch_size` by default: of data that are drawn, and the most rows of a table."""
+"""The default `eval_batch_size`: of data that are drawn, and of a table (if it has so many rows)."""
 
 
 class Problem(Workload[Any]):
-    """The base of the classes that `attnsweep.problem` makes, which sets the attributes."""
+    """Subclass what `attnsweep.problem` returns for what functions cannot express; it sets the attributes."""
 
     model: ClassVar[Call]
     data: ClassVar[Call]
@@ -49,7 +50,7 @@ class Problem(Workload[Any]):
         self._bytes: dict[Any, int] = {}  # of one step's data of one training, by static parameters
 
     def build(self, parameters: Any) -> nn.Module:
-        """Builds the user's module for one training. It gets the attribute `of_problem`: the static parameters."""
+        """The user's module, with the static parameters as its attribute `of_problem`."""
         module: Any = self.model(parameters.values())
         is_module = isinstance(module, nn.Module)
         if not is_module or (type(module).forward is nn.Module.forward and "forward" not in vars(module)):
@@ -83,7 +84,7 @@ class Problem(Workload[Any]):
         return self.batches(lanes, range(step, step + 1))[0]
 
     def batches(self, lanes: Lanes[Any], steps: range) -> list[Batch]:
-        """Draws the data of the first steps together, as many as memory allows."""
+        """Those of the first steps together, as many as `BYTES_AT_ONCE` allows; one by one if `data` reads the step."""
         key, n_lanes = lanes.shared.static_key(), len(lanes.trainings)
         at_once = BYTES_AT_ONCE // (self._bytes.get(key, BYTES_AT_ONCE) * n_lanes)
         steps = steps[: 1 if "step" in self.data.names else max(at_once, 1)]
@@ -97,9 +98,9 @@ class Problem(Workload[Any]):
         if "draw" in self.data.names:
             return own | self._drawn(lanes, "eval", range(1))[0]
         n_rows, n_trained = self._n_rows(lanes)
-        most = _EVAL_ROWS if self.eval_batch_size is None else self.eval_batch_size
-        trained_on = torch.arange(min(n_trained, most), device=lanes.device)
-        held_out = torch.arange(n_trained, min(n_rows, n_trained + most), device=lanes.device)
+        max_rows = _EVAL_ROWS if self.eval_batch_size is None else self.eval_batch_size
+        trained_on = torch.arange(min(n_trained, max_rows), device=lanes.device)
+        held_out = torch.arange(n_trained, min(n_rows, n_trained + max_rows), device=lanes.device)
         if self.training_loss.metric_names:
             own |= prefixed(_TRAINED_ON, self._rows(lanes, trained_on.expand(len(lanes.trainings), -1)))
         places = held_out if len(held_out) else trained_on
@@ -139,7 +140,7 @@ class Problem(Workload[Any]):
         return levels | {"solved": torch.full_like(zero, torch.nan if self.solved_below is None else self.solved_below)}
 
     def score_heads(self, lanes: Lanes[Any], state: State) -> HeadScores | None:
-        """The user's scores of heads by role. A head has the role of its highest score, if that is at least 0.5."""
+        """A head has the role of its highest score, if that is at least `ROLE_SHARE`."""
         if not self.heads:
             return None
         score_by_role = self._on_held_out(lanes, state, self.heads)
@@ -154,7 +155,7 @@ class Problem(Workload[Any]):
         return HeadScores(scores=scores, role=np.select(is_role, [*scores], NO_ROLE))
 
     def attention(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Returns the attention weights of one training, (layer, example, head, query, key)."""
+        """The attention weights of one training, (layer, example, head, query, key)."""
         weights: Tensor = self.weights_of_heads(self._known(module, batch | self.evaluate(module, batch)))
         return weights
 
@@ -170,7 +171,7 @@ class Problem(Workload[Any]):
         ]
 
     def _on_held_out(self, lanes: Lanes[Any], state: State, calls: Mapping[str, Call]) -> dict[str, Tensor]:
-        """Computes functions of the user on each training's held-out data, with trainings as first axis."""
+        """The user's functions on each training's held-out data, (L, ...) by name."""
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype).eval()
         read = {name for call in calls.values() for name in call.names}
         read |= {*self.weights_of_heads.names} if "weights" in read else set()
@@ -206,6 +207,7 @@ class Problem(Workload[Any]):
             values |= {"batch_size": drawn, "step": self._judged_step(lanes.shared)}
 
         streams, n_lanes = lanes.streams, len(lanes.trainings)
+        # One entry for each step and training: the seed of its draw, the step, and the seed of what is `fixed`.
         keys = [
             torch.cat([streams.seeds_at(f"problem/{use}", step) for step in steps]),
             torch.arange(steps[0], steps[-1] + 1, device=lanes.device).repeat_interleave(n_lanes),
@@ -221,6 +223,7 @@ class Problem(Workload[Any]):
         return 0 if parameters.optimizer == "lbfgs" else int(parameters.n_steps) - 1  # lbfgs keeps its first batch
 
     def _rows_of_steps(self, lanes: Lanes[Any], steps: range) -> list[Batch]:
+        """Without `replacement` an epoch is a random order of the trained rows, without an incomplete last batch."""
         n_drawn, streams = lanes.shared.batch_size, lanes.streams
         _, n_trained = self._n_rows(lanes)
         within = torch.arange(n_trained, device=lanes.device).expand(len(lanes.trainings), -1)
@@ -242,18 +245,18 @@ class Problem(Workload[Any]):
         return _by_step({name: value.flatten(0, 1) for name, value in by_step.items()}, steps)
 
     def _n_rows(self, lanes: Lanes[Any]) -> tuple[int, int]:
-        """Returns how many rows the table has, and how many of them are trained on."""
+        """Of the table, and of those trained on."""
         n_rows = next(iter(self._table(lanes).values())).shape[1]
         return n_rows, n_trained_on(lanes.shared.train_fraction, n_rows)
 
     def _rows(self, lanes: Lanes[Any], place_LP: Tensor) -> Batch:
-        """Returns the rows at the given places of each training's own order, whose first ones are for training."""
+        """The rows at these places of each training's own order, of which the first ones are trained on."""
         row_LP = shuffled(lanes.streams, "problem/split", place_LP, self._n_rows(lanes)[0])
         lane_L1 = torch.arange(len(place_LP) if "fixed" in self.data.names else 1, device=lanes.device).unsqueeze(1)
         return in_type({name: column[lane_L1, row_LP] for name, column in self._table(lanes).items()}, lanes.dtype)
 
     def _table(self, lanes: Lanes[Any]) -> Batch:
-        """Returns the columns of the table of all trainings, (1, row, ...), or of those of each, (L, row, ...)."""
+        """Columns by name: (1, row, ...) if all trainings have the same table, else (L, row, ...)."""
         if "fixed" not in self.data.names:
             values = _static(lanes.shared)
             return table_of(self.data, tuple((name, values[name]) for name in self.data.names), lanes.device)
@@ -270,6 +273,7 @@ def _static(parameters: Any) -> Any:
 
 
 def _differing(lanes: Lanes[Any], calls: Sequence[Call]) -> dict[str, Tensor]:
+    """The parameters of these functions that may differ between lanes, (L,) by name."""
     declared = lanes.shared.declared()
     names = {name for call in calls for name in call.names if name in declared and not declared[name].static}
     return {name: lanes.tensor(name) for name in sorted(names)}
@@ -278,20 +282,20 @@ def _differing(lanes: Lanes[Any], calls: Sequence[Call]) -> dict[str, Tensor]:
 def _drawn_by(
     data: Call, values: Mapping[str, Any], draws: Callable[..., Draw], keys: Sequence[Tensor], differing: State
 ) -> Batch:
-    """Calls the user's function for many trainings and steps at once, along the first axis of `keys` and the result."""
+    """Calls the user's function once for each entry of `keys`, all in one `vmap`: (len(keys[0]), ...) by name."""
 
     def data_of_one(keys: Sequence[Tensor], differing: State) -> Batch:
         draw = draws(*keys)
         return checked(data({**values, **differing, "draw": draw, "fixed": draw}))
 
-    # One alone is drawn twice, as losses are: PyTorch would compute products by other kernels, which round differently.
+    # A single one is drawn twice, as losses are: alone, products would take other kernels, which round differently.
     width = max(len(keys[0]), 2)
     filled = [key.expand(width, *key.shape[1:]) if len(key) == 1 else key for key in keys]
-    more = {
+    differing = {
         name: value.expand(width, *value.shape[1:]) if len(value) == 1 else value for name, value in differing.items()
     }
     with told_to_users():
-        batch: Batch = vmap(data_of_one)(filled, more)
+        batch: Batch = vmap(data_of_one)(filled, differing)
     return {name: value[: len(keys[0])] for name, value in batch.items()}
 
 
