@@ -1,4 +1,4 @@
-"""Takes files out of the ledger that are damaged, or repeat trainings of others: they go to the folder `set_aside`."""
+"""Moves fragments that are damaged, or repeat trainings of others, to the folder `set_aside`."""
 
 from pathlib import Path
 
@@ -13,19 +13,17 @@ from attnsweep.workloads.errors import UserError
 
 
 def set_aside(place: Path, name: str) -> None:
-    """Moves a fragment to `set_aside`, so that its trainings do not count any more. Idempotent."""
-    # A commit counts as long as its file of the table `trainings` is in place. This file is moved last: if the process
-    # is killed before, the commit still counts, and the next call of this function moves the rest.
+    """Moves one fragment, whose trainings then do not count any more. Idempotent."""
+    # The file in `trainings`, by which a fragment counts, is moved last: after a kill the next call moves the rest.
     for table in TABLES:
         if name in parquet_names(place / table):
             files.set_aside(place, table, name)
 
 
 def set_damage_aside(place: Path) -> tuple[Snapshot, dict[str, str]]:
-    """Moves all damaged fragments to `set_aside`; returns the others, and a message for each that was moved."""
+    """Moves all damaged fragments; returns the others, and a message for each that was moved."""
     messages: dict[str, str] = {}
-    # After damaged files have been moved, the check is repeated. If one of them was a merge of earlier files, these
-    # earlier files count again, and they may be damaged too.
+    # Repeated, because without a damaged merge the files that it replaced count again, and may be damaged too.
     while (found := examine(place)).damaged:
         for name, fault in found.damaged.items():
             set_aside(place, name)
@@ -34,7 +32,7 @@ def set_damage_aside(place: Path) -> tuple[Snapshot, dict[str, str]]:
 
 
 def set_doubles_aside(place: Path, snapshot: Snapshot) -> dict[str, str]:
-    """Moves the smaller of two fragments that hold the same training to `set_aside`; returns a message for each.
+    """Moves the smaller of two fragments that hold the same training; returns a message for each.
 
     A training is in two fragments if a writer that has lost its lock still completes an upload, or if a disk grants a
     lock to two hosts. Only the holder of the sweep's lock may call it.
@@ -57,7 +55,7 @@ def set_doubles_aside(place: Path, snapshot: Snapshot) -> dict[str, str]:
 
 
 def refuse_doubles(snapshot: Snapshot) -> None:
-    """Called before files are merged."""
+    """Raises UserError if a training is in two fragments."""
     if n := _n_doubled(snapshot):
         given = f"{n} trainings that are recorded in more than one file"
         expected = "files that record each training once"
@@ -67,14 +65,13 @@ def refuse_doubles(snapshot: Snapshot) -> None:
 
 def _n_doubled(snapshot: Snapshot) -> int:
     parts = [_trainings(snapshot.only([name])) for name in snapshot.files["trainings"]]
-    return sum(part.num_rows for part in parts) - _once(pa.concat_tables(parts)).num_rows if parts else 0
+    return sum(part.num_rows for part in parts) - _distinct(pa.concat_tables(parts)).num_rows if parts else 0
 
 
 def _trainings(snapshot: Snapshot) -> pa.Table:
-    # Two rows are the same training only if sweep, trial and replicate are equal. So rows that were copied from another
-    # sweep are no repetitions; they are refused elsewhere.
-    return _once(snapshot.read("trainings", columns=["sweep", "trial", "replicate"]))
+    # With the sweep, so that rows copied from another sweep are no repetitions; they are refused elsewhere.
+    return _distinct(snapshot.read("trainings", columns=["sweep", "trial", "replicate"]))
 
 
-def _once(trainings: pa.Table) -> pa.Table:
+def _distinct(trainings: pa.Table) -> pa.Table:
     return trainings.unify_dictionaries().group_by(trainings.column_names).aggregate([])

@@ -1,8 +1,7 @@
 """Merges the ledger's many small files into larger ones, and removes files that a crash or a merge has left.
 
-A fragment is the files of one commit, one for each table. A merge is published like a commit, under a new name. From
-that moment the fragments whose rows it holds are invalid; they are removed next. So each row is read exactly once, even
-after a crash.
+A merge is published like a commit, under a new name. From that moment the fragments whose rows it holds do not count;
+they are removed next. So each row is read exactly once, even after a crash.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,10 +31,8 @@ _CELLS_AT_ONCE = 1_500_000
 
 
 def compact(where: PlaceName) -> None:
-    """Merges a sweep's ledger into one file per table, and removes what is no longer needed: files that a killed
-    process left among the tables, and the checkpoints of a finished sweep.
-
-    If parts of the ledger keep different probes of their curves (every one, every second, ...), these parts stay apart.
+    """Merges a sweep's ledger into one file per table, and removes what a killed process left and the checkpoints of a
+    finished sweep. Fragments that keep different probes of their curves (each, every second, ...) stay apart.
 
     Raises:
         UserError: If another process writes the ledger, or it cannot be read or written.
@@ -54,20 +51,16 @@ def compact(where: PlaceName) -> None:
 
 
 def recover(snapshot: Snapshot) -> None:
-    """Removes files of interrupted commits, and files whose rows have been merged into others.
-
-    Only the holder of the sweep's lock may call this function.
-    """
-    # The removal is written to disk at once, because a crash might undo it and so bring the files back. Files whose
-    # rows were merged into another file would then count again, once a later merge has removed that file.
+    """Removes files of interrupted commits and merged files. Only the holder of the sweep's lock may call it."""
+    # Durable at once: merged files that a crash brought back would count again after a later merge had removed the file
+    # that replaces them.
     remove(snapshot.not_counting())
 
 
 def merge(chosen: Snapshot, leave_out: pc.Expression | None = None) -> str:
-    """Merges fragments into one, with sorted rows; returns its name. Holds `_CELLS_AT_ONCE` cells at a time.
+    """Merges fragments whose curves keep the same probes into one with sorted rows; returns its name.
 
     Args:
-        chosen: Fragments whose curves keep the same probes.
         leave_out: Selects rows of `trainings` to leave out. Their trainings have no rows in the other tables.
 
     Raises:
@@ -96,11 +89,10 @@ def merge(chosen: Snapshot, leave_out: pc.Expression | None = None) -> str:
 
 
 def due(rows: Mapping[str, int]) -> list[str]:
-    """Chooses which fragments to merge now, by their rows: the smallest, or none while there are few small ones.
+    """Chooses fragments to merge now, by their rows; none until more than `MAX_FRAGMENTS` have under `FULL_ROWS` rows.
 
-    None are chosen until more than `MAX_FRAGMENTS` of them have fewer than `FULL_ROWS` rows. Then the smallest two are
-    chosen, and the next larger ones as long as each has fewer rows than the chosen ones together. So a row is rewritten
-    about log(number of commits) times, not once per commit. Rows of a full fragment are never rewritten.
+    Then it takes the smallest two, and the next larger ones as long as each has fewer rows than those taken together.
+    So a row is rewritten about log(number of commits) times, not once per commit.
     """
     by_size = sorted((name for name in rows if rows[name] < FULL_ROWS), key=lambda name: rows[name])
     if len(by_size) <= MAX_FRAGMENTS:
@@ -114,7 +106,7 @@ def due(rows: Mapping[str, int]) -> list[str]:
 
 
 def sorted_batches(snapshot: Snapshot, table: str, leave_out: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
-    """Yields all rows of one table in sorted order. Holds `_CELLS_AT_ONCE` cells at a time."""
+    """All rows of one table in order, with `_CELLS_AT_ONCE` cells in memory at a time."""
     trials = np.unique(snapshot.read("trainings", columns=["trial"])["trial"].to_numpy())
     kept = pc.scalar(True) if leave_out is None else ~leave_out
     n_cells = sum(file.rows for file in snapshot.files[table].values()) * len(snapshot.dataset(table).schema)

@@ -30,7 +30,7 @@ from attnsweep.workloads.errors import UserError
 TABLES = ("curves", "heads", "trainings")
 """In the order in which a commit writes their files. The last one completes it."""
 MERGED = "merged-"
-"""The beginning of the names of merged fragments alone."""
+"""Merged fragments, and no others, have names that begin with this."""
 ROW_GROUP_ROWS = 131_072
 """Few enough for a query to skip the row groups of trials that it does not need."""
 
@@ -84,8 +84,8 @@ def file_of(place: Path, table: str, name: str) -> Path:
     return place / table / f"{name}.parquet"
 
 
-def open_file(path: Path, attested: str | None = None) -> OpenFile:
-    """Opens a file and reads its footer. With `attested`, its digest, all of its bytes are checked.
+def open_file(path: Path, known_digest: str | None = None) -> OpenFile:
+    """Opens a file and reads its footer; with `known_digest` it checks all bytes.
 
     Raises:
         DamagedFileError: If it is missing or damaged.
@@ -95,7 +95,7 @@ def open_file(path: Path, attested: str | None = None) -> OpenFile:
     try:
         handle = files.open_file(path)
         with files.naming(path):
-            if attested is not None and digest(handle) != attested:
+            if known_digest is not None and digest(handle) != known_digest:
                 raise damaged(path, "a file that does not match its checksum")
             fragment = PARQUET.make_fragment(handle)
             metadata = fragment.metadata.metadata or {}
@@ -129,22 +129,21 @@ def open_file(path: Path, attested: str | None = None) -> OpenFile:
 def publish(
     place: Path, stem: str, contents: Mapping[str, tuple[pa.Schema, Iterable[pa.RecordBatch]]], stamp: Stamp
 ) -> str:
-    """Writes the files of one commit, all of them before the first one is renamed. Returns the fragment's name.
+    """Writes the files of one commit, all of them before the first one is renamed.
 
     Args:
-        stem: The beginning of the fragment's name.
         contents: Schema and batches by table; `trainings` must be among them.
+
+    Returns:
+        The fragment's name, which begins with `stem`.
     """
     digests: dict[str, str] = {}
 
     def write(table: str, path: Path) -> None:
         schema, batches = contents[table]
-        # The rows of `trainings` are written last, because their file contains the digests of the files of all other
-        # tables.
         metadata = replace(stamp, digests=digests).metadata() if table == "trainings" else stamp.metadata()
-        # Hardly any two losses are equal, so Parquet's dictionary encoding would not make them smaller. But the bytes
-        # that hold their exponents do repeat. So the first bytes of all numbers are stored together, then all second
-        # bytes, and so on, which makes curves a sixth smaller.
+        # Hardly any two losses are equal, so a dictionary would not make them smaller; but the bytes of their exponents
+        # repeat. All first bytes are stored together, then all second ones, ...: curves become a sixth smaller.
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         numbers = [field.name for field in schema if pa.types.is_floating(field.type)]
         with pq.ParquetWriter(

@@ -28,23 +28,16 @@ TABLE_ROWS = 200
 ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 """The largest answer, in bytes, that is held in memory. DuckDB's own memory limit does not count the answer."""
 _ROWS_AT_ONCE = 100_000
-_SAID_CHARACTERS = 400
-"""Maximum length of a message of DuckDB that is quoted in an error, because such a message may repeat the whole
-query."""
+_QUOTED_CHARACTERS = 400
+"""Of a message of DuckDB, which may repeat the whole query."""
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
 """DuckDB's types of statements that return rows. DuckDB gives a PIVOT the type MULTI."""
 _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
-"""DuckDB types that Arrow would change or Parquet lacks. Values of these types become text in answers, as DuckDB prints
-them.
-"""
+"""DuckDB types that Arrow would change or Parquet lacks; their values become text, as DuckDB prints them."""
 
 
 def query_all(ledgers: Sequence[Ledger], sql: str) -> pa.Table:
-    """Runs one SQL query over several sweeps.
-
-    Raises:
-        UserError: If `sql` is not one query, if DuckDB refuses it, or if a sweep is given twice.
-    """
+    """As `answer`, over several sweeps. Raises UserError also for a sweep given twice."""
     with reading(ledgers) as connection:
         return answer(connection, sql)
 
@@ -60,23 +53,25 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         if [statement.type in _READING for statement in statements] != [True]:
             raise _refused(sql, "begin the query with SELECT or FROM, and give one query at a time")
         relation = connection.sql(sql)
-        stays = [_AS_TEXT.isdisjoint(_kinds(column_type)) for column_type in relation.types]
-        return _fetched(relation if all(stays) else relation.project(_columns(relation.columns, stays)), sql)
+        keeps_type = [_AS_TEXT.isdisjoint(_kinds(column_type)) for column_type in relation.types]
+        return _fetched(relation if all(keeps_type) else relation.project(_columns(relation.columns, keeps_type)), sql)
     except (duckdb.Error, UnicodeEncodeError) as error:
-        says = " ".join(str(error).split("\n\n")[0].split())
-        raise _refused(sql, f"correct the query; DuckDB's error is: {says[:_SAID_CHARACTERS]}") from error
+        message = " ".join(str(error).split("\n\n")[0].split())
+        raise _refused(sql, f"correct the query; DuckDB's error is: {message[:_QUOTED_CHARACTERS]}") from error
 
 
 def _kinds(kind: DuckDBPyType) -> Iterator[str]:
+    """Its own, and those of the types inside it."""
     yield kind.id
     if kind.id in ("list", "array", "struct", "map"):
         for _, inner in kind.children:
             yield from _kinds(inner) if isinstance(inner, DuckDBPyType) else ()
 
 
-def _columns(names: Sequence[str], stays: Sequence[bool]) -> str:
-    columns = enumerate(zip(names, stays, strict=True), 1)
-    return ", ".join(f"#{at}{'' if stay else '::VARCHAR'} AS {identifier(name)}" for at, (name, stay) in columns)
+def _columns(names: Sequence[str], keeps_type: Sequence[bool]) -> str:
+    # By number, because an answer may have two columns of one name.
+    columns = enumerate(zip(names, keeps_type, strict=True), 1)
+    return ", ".join(f"#{at}{'' if keeps else '::VARCHAR'} AS {identifier(name)}" for at, (name, keeps) in columns)
 
 
 def _fetched(relation: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:

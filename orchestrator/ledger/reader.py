@@ -36,20 +36,18 @@ class Ledger:
         return self._read("heads", columns, filter)
 
     def curves_every(self) -> int:
-        """1 if every probe is stored, else k."""
+        """1 if the curves hold every probe, k if they hold every k-th; the largest k over the ledger's parts."""
         return max(self.snapshot(["trainings"]).by_thinning(), default=1)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """The views `trainings`, `curves`, `heads` and `trials` of the rows that are committed now."""
         return connect([self.tables()])
 
     def ask(self, question: Callable[[duckdb.DuckDBPyConnection], T], tables: Collection[str] = TABLES) -> T:
-        """Tables that are not among `tables` have no rows."""
+        """Answers a question by SQL. Other tables than `tables` are not opened and look empty."""
         with reading([self], tables=tables) as connection:
             return question(connection)
 
     def tables(self) -> Tables:
-        """All tables by name, with the rows that are committed now."""
         return self.snapshot().tables()
 
     def snapshot(self, tables: Collection[str] = TABLES) -> Snapshot:
@@ -75,7 +73,7 @@ def reading(
     tables: Collection[str] = TABLES,
     connecting: Callable[..., duckdb.DuckDBPyConnection] = connect_to_shared,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to the rows of one or more sweeps that are committed now. Raises UserError for a damaged file."""
+    """A connection to one or more sweeps. Raises UserError for a damaged file."""
     if len(ledgers) > 1:
         allow_many_files()
     with (

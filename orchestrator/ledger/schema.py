@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = 1
-"""The version of the tables' columns. It is increased when a column changes its meaning or type, but not when a column
-is added."""
+"""Increased when a column changes its meaning or type, but not when one is added."""
 
 SORT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -45,14 +44,12 @@ _FAMILIES: Mapping[str, tuple[pa.DataType, ...]] = MappingProxyType(
         "score_": (DOUBLE,),
     }
 )
-"""The allowed types of columns that differ by workload, such as `param_init_sigma`, by the prefix of the column's name.
-"""
-_MOST_PLACES = 2**62
+"""The allowed types of columns that differ by workload, by the prefix of their names."""
+_MAX_RANKS = 2**62
 _STUCK = f"the outcome counts as stuck: {', '.join(STUCK_OUTCOMES)}, or one of the workload's own"
 _NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _OUTCOMES = "outcomes"
-"""A metadata key of the column `outcome`. Under this key stand the outcomes that the workload itself declares, as JSON.
-"""
+"""The metadata key of the column `outcome` with the outcomes that the workload itself declares, as JSON."""
 _NOT_FINITE = "not measured, or not finite"
 
 
@@ -62,15 +59,7 @@ def trainings_schema(
     event_names: Sequence[str] = (),
     outcomes: Mapping[str, Outcome] = MappingProxyType({}),
 ) -> pa.Schema:
-    """One row per training.
-
-    Args:
-        parameters: The workload's declared parameters: one column `param_<name>` each.
-        level_names: The workload's reference levels: one column `level_<name>` each.
-        event_names: The workload's events: columns `event_<name>` and `before_event_<name>` each.
-        outcomes: The outcomes that the workload itself declares, by label. They are stored in the metadata of the
-            column `outcome`.
-    """
+    """One row per training. `outcomes`: those that the workload itself declares, by label."""
     own = (
         {_OUTCOMES: json.dumps({label: asdict(replace(outcome, when=None)) for label, outcome in outcomes.items()})}
         if outcomes
@@ -155,8 +144,7 @@ def trainings_schema(
 
 def schemas_of(workload: "Workload[Any] | type[Workload[Any]]") -> Mapping[str, pa.Schema]:
     """The columns by table; no `heads` for a workload without attention heads."""
-    # `_schemas` is cached, so its arguments must be hashable. A class is hashable, but mypy looks at the `__hash__` of
-    # its instances. The type `Any` avoids mypy's error.
+    # `Any`, because mypy takes a class for unhashable if its instances are, and the cache needs hashable arguments.
     parameters: Any = workload.parameters
     names = (tuple(workload.level_names), tuple(workload.events), tuple(workload.outcomes.items()))
     return _schemas(parameters, *names, tuple(workload.head_score_names))
@@ -176,11 +164,7 @@ def _schemas(
 
 
 def curves_schema() -> pa.Schema:
-    """One row per training, probe and metric.
-
-    A value that was not measured, or is not finite, has no row. If values were not finite, the column `diverged_step`
-    of `trainings` is not null.
-    """
+    """One row per training, probe and metric; none for a value that was not measured or is not finite."""
     return pa.schema(
         [
             *_training_key(),
@@ -206,9 +190,9 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Puts columns into the schema's order, and replaces doubles that are not finite by null.
+    """Puts columns into the schema's order, encodes strings, and replaces doubles that are not finite by null.
 
-    Strings are dictionary-encoded. No other type is converted. Rows of curves without a `value` are dropped.
+    No other type is converted. Rows are dropped where a double is null that must not be, such as `value` of curves.
 
     Raises:
         ValueError: For a missing or unknown column, another type, or a null where the schema has none.
@@ -238,9 +222,7 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
     for column in BASE_COLUMNS[table]:
         field = fields.pop(column.name, None)
         if field is None:
-            # If the file lacks a column that may be null, this is no error: the column may have been added after the
-            # file was written.
-            if not column.nullable:
+            if not column.nullable:  # others may have been added after the file was written
                 yield f"no column {column.name}"
         elif field.type != column.type:
             yield f"the column {column.name} is {field.type}, not {column.type}"
@@ -253,7 +235,7 @@ def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
 
 
 def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
-    """Returns the files in which a column has another type than in an earlier file, each with a difference."""
+    """The files in which a column has another type than in an earlier file, each with one difference."""
     known: dict[str, pa.DataType] = {}
     problems = {}
     for name, schema in schemas.items():
@@ -266,20 +248,21 @@ def clashes(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
 def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Sorts by key columns: integers or texts without nulls."""
     table = table.unify_dictionaries()
-    place, n_places = np.zeros(table.num_rows, np.int64), 1
+    # The keys of a row become the digits of one number, because pyarrow's sort by several columns is several times
+    # slower.
+    rank, n_ranks = np.zeros(table.num_rows, np.int64), 1
     for key in keys:
-        numbers = _numbers(table[key])
-        if not len(numbers):
+        digits = _numbers(table[key])
+        if not len(digits):
             return table
-        low, high = int(numbers.min()), int(numbers.max())
-        if n_places * (high - low + 1) > _MOST_PLACES:
-            places, place = np.unique(place, return_inverse=True)
-            n_places = len(places)
-        place = place * (high - low + 1) + (numbers - low)
-        n_places *= high - low + 1
-    # The sort keys of each row are combined into one number, because pyarrow's sort by several columns is several times
-    # slower. NumPy's stable sort is fast here, because the table consists of parts that are in order already.
-    return table.take(np.argsort(place, kind="stable"))
+        low, high = int(digits.min()), int(digits.max())
+        if n_ranks * (high - low + 1) > _MAX_RANKS:  # int64 would overflow, so the ranks in use are numbered anew
+            ranks, rank = np.unique(rank, return_inverse=True)
+            n_ranks = len(ranks)
+        rank = rank * (high - low + 1) + (digits - low)
+        n_ranks *= high - low + 1
+    # NumPy's stable sort is fast here, because the table consists of parts that are in order already.
+    return table.take(np.argsort(rank, kind="stable"))
 
 
 def outcomes_in(schema: pa.Schema) -> dict[str, Outcome]:
@@ -297,7 +280,7 @@ def _field(
 
 
 def _parameter_field(declared: Parameter) -> pa.Field:
-    # The description of an optional parameter already says what null means.
+    # The `doc` of an optional parameter already says what null means.
     on, _ = ONLY_WITH.get(declared.name, ("", ()))
     means = f"without effect with this {on}" if on else "not declared by the version that trained it"
     null = "" if declared.optional else f"; null = {means}"
@@ -326,6 +309,7 @@ def _column(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _numbers(values: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Integers as they are, texts by their alphabetic rank."""
     chunk = values.combine_chunks()
     if not pa.types.is_dictionary(chunk.type):
         return np.asarray(chunk, np.int64)
@@ -342,10 +326,9 @@ BASE_COLUMNS: Mapping[str, pa.Schema] = MappingProxyType(
 
 
 def thinned(curves: pa.Table, every: int) -> pa.Table:
-    """Keeps of each curve every k-th probe, besides the first and the last.
+    """Keeps of each curve every k-th probe, besides the first and the last. The rows of a curve must be contiguous.
 
-    The points (probes) are counted from the start, so that trainings of different lengths keep the same steps, and
-    medians over trainings can still be computed.
+    Probes are counted from the start: trainings of different lengths keep the same steps, for medians over trainings.
     """
     return curves if every == 1 or not curves.num_rows else curves.filter(pa.array(_stays(curves, every)))
 
@@ -353,10 +336,10 @@ def thinned(curves: pa.Table, every: int) -> pa.Table:
 def _stays(curves: pa.Table, every: int) -> NDArray[np.bool_]:
     metric = curves["metric"].combine_chunks()
     columns = (curves["trial"].to_numpy(), curves["replicate"].to_numpy(), np.asarray(metric.indices))
-    begins = np.ones(curves.num_rows, np.bool_)
+    begins = np.ones(curves.num_rows, np.bool_)  # whether the row is its curve's first probe
     begins[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
-    place = np.arange(curves.num_rows)
-    rank = place - np.maximum.accumulate(np.where(begins, place, 0))
-    ends = np.append(begins[1:], True)
-    stays: NDArray[np.bool_] = (rank % every == 0) | ends
+    row = np.arange(curves.num_rows)
+    probe = row - np.maximum.accumulate(np.where(begins, row, 0))
+    is_last = np.append(begins[1:], True)
+    stays: NDArray[np.bool_] = (probe % every == 0) | is_last
     return stays

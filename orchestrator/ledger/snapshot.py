@@ -1,7 +1,6 @@
 """What a reader sees of a ledger: the files that count at one moment, all opened.
 
-A compaction may remove files while they are opened; then all are opened anew. An opened file stays readable, so nothing
-that happens later disturbs the reader.
+If a compaction removes files meanwhile, all are opened anew. An opened file stays readable, whatever happens later.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,11 +31,11 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All results that had been committed by a certain moment.
+    """The results that were committed when it was taken.
 
     Attributes:
         files: Opened files by table, then by name. Every table that the sweep has holds the same names.
-        without_rows: The tables that have no file yet, each with its columns.
+        without_rows: The columns of a table that has no file yet.
     """
 
     place: Path
@@ -64,14 +63,14 @@ class Snapshot:
         return replace(self, files=files)
 
     def by_thinning(self) -> dict[int, list[str]]:
-        """The names of the fragments by the k of their curves."""
+        """The names of the fragments, by `curves_every`."""
         names: dict[int, list[str]] = {}
         for name, file in self.files["trainings"].items():
             names.setdefault(file.stamp.curves_every, []).append(name)
         return names
 
     def rows(self) -> dict[str, int]:
-        """Of all tables, by fragment."""
+        """The number of rows of all tables together, by fragment."""
         return {name: sum(files[name].rows for files in self.files.values()) for name in self.files["trainings"]}
 
     def not_counting(self) -> list[Path]:
@@ -85,7 +84,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The sound fragments of a ledger, and the error of the first damaged file of each other one."""
+    """`damaged`: the error of the first damaged file of each fragment that is not sound."""
 
     sound: Snapshot
     damaged: Mapping[str, DamagedFileError]
@@ -100,18 +99,17 @@ def require_ledger(place: Path) -> None:
 
 
 def open_snapshot(place: Path, tables: Collection[str] = TABLES) -> Snapshot:
-    """Opens all files that hold valid rows. Works while another process writes to the ledger.
-
-    Args:
-        tables: The other tables are without rows.
+    """Opens all files that count, also while another process writes to the ledger; tables besides `tables` stay empty.
 
     Raises:
         UserError: For a file that is missing or cannot be read.
     """
-    found = _steadily(place, lambda names: _opened(place, tables, names, checks_digests=False))
+    found = _undisturbed(place, lambda names: _opened(place, tables, names, checks_digests=False))
     for fault in found.damaged.values():
         raise fault
-    return found.sound if found.sound.files["trainings"] else replace(found.sound, without_rows=_declared(place))
+    if found.sound.files["trainings"]:
+        return found.sound
+    return replace(found.sound, without_rows=_columns_by_record(place))
 
 
 def examine(place: Path) -> Examination:
@@ -121,7 +119,7 @@ def examine(place: Path) -> Examination:
         UserError: If a newer version has written a file.
         OSError: If a file cannot be read now.
     """
-    return _steadily(place, lambda names: _opened(place, TABLES, names, checks_digests=True))
+    return _undisturbed(place, lambda names: _opened(place, TABLES, names, checks_digests=True))
 
 
 @contextmanager
@@ -142,13 +140,13 @@ def fragment_names(place: Path) -> list[str]:
     return sorted(parquet_names(place / "trainings"))
 
 
-def _steadily(place: Path, look: Callable[[Sequence[str]], Examination]) -> Examination:
+def _undisturbed(place: Path, open_named: Callable[[Sequence[str]], Examination]) -> Examination:
     while True:
         names = fragment_names(place)
-        found = look(names)
-        later = set(fragment_names(place))
-        # A listing during a compaction may lack both the old files and the new one. A commit has only added files.
-        if later.issuperset(names) and not any(name.startswith(MERGED) for name in later.difference(names)):
+        found = open_named(names)
+        names_after = set(fragment_names(place))
+        # A listing during a compaction may lack both the old files and the new one. A commit only adds files.
+        if names_after.issuperset(names) and not any(name.startswith(MERGED) for name in names_after.difference(names)):
             return found
 
 
@@ -157,9 +155,9 @@ def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, check
 
     def opened(table: str, digests: Mapping[str, str]) -> dict[str, OpenFile]:
         files = {}
-        for name, attested in digests.items():
+        for name, known_digest in digests.items():
             try:
-                files[name] = open_file(file_of(place, table, name), attested if checks_digests else None)
+                files[name] = open_file(file_of(place, table, name), known_digest if checks_digests else None)
             except DamagedFileError as fault:
                 faults.setdefault(name, fault)
         return files
@@ -168,8 +166,8 @@ def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, check
     replaced = {name for file in trainings.values() for name in file.stamp.replaces}
     counting = [name for name in trainings if name not in replaced]
     files = {"trainings": trainings}
-    for table in _there(place):
-        if table in tables and table != "trainings":
+    for table in TABLES:
+        if table in tables and table != "trainings" and (place / table).is_dir():
             files[table] = opened(table, {name: trainings[name].stamp.digests.get(table, "") for name in counting})
     for table, each in files.items():
         schemas = {name: each[name].fragment.physical_schema for name in counting if name in each}
@@ -182,13 +180,8 @@ def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, check
     )
 
 
-def _there(place: Path) -> list[str]:
-    return [table for table in TABLES if table == "trainings" or (place / table).is_dir()]
-
-
-def _declared(place: Path) -> Mapping[str, pa.Schema]:
-    # `SweepDirectory` and the dimensions are imported only here, because they import Optuna, which reading rows does
-    # not need.
+def _columns_by_record(place: Path) -> Mapping[str, pa.Schema]:
+    # Imported here, because these modules import Optuna, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
     from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int
 
@@ -212,8 +205,6 @@ def _declared(place: Path) -> Mapping[str, pa.Schema]:
     trainings = BASE_COLUMNS["trainings"]
     for name, dimension in {**directory.defaults, **directory.spec.parameters()}.items():
         if f"param_{name}" not in trainings.names:
-            # The column of a parameter gets the type of the parameter's first value that is not null. If all values are
-            # null, it gets the type double.
-            kinds = (type(value) for value in values(dimension) if value is not None)
+            kinds = (type(value) for value in values(dimension) if value is not None)  # without any: double
             trainings = trainings.append(pa.field(f"param_{name}", PARAMETER_TYPES[next(kinds, float)]))
     return {**BASE_COLUMNS, "trainings": trainings}

@@ -1,7 +1,4 @@
-"""When a trial is complete, and which value its trainings give it.
-
-Judged trainings are those that neither failed nor were pruned.
-"""
+"""When a trial is complete, and which value its judged trainings give it: those that neither failed nor were pruned."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -33,11 +30,7 @@ class Ending(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the study gets of a trial.
-
-    Attributes:
-        excess: How far the trial violates each constraint, by the constraint's text; at most 0 if it is met.
-    """
+    """What the study is told of a trial. `excess`: by how much it violates each constraint, at most 0 if it is met."""
 
     values: tuple[float, ...]
     excess: Mapping[str, float]
@@ -57,7 +50,7 @@ class EndedTrainings:
 
     @property
     def is_pruned(self) -> bool:
-        """All trainings were pruned, except those that failed."""
+        """One pruned training tells: a pruner ends all trainings of its trial, except those that failed."""
         return any(ending.outcome == PRUNED for ending in self.by_replicate.values())
 
     @property
@@ -66,7 +59,7 @@ class EndedTrainings:
         return {number: ending.stuck if ending.is_judged else None for number, ending in self.by_replicate.items()}
 
     def told(self, spec: Sweep) -> Told | None:
-        """`None` if all trainings failed or were pruned."""
+        """`None` without a judged training."""
         judged = self.judged
         if not judged:
             return None
@@ -75,13 +68,13 @@ class EndedTrainings:
         return Told(values, {bound.text: bound.excess(objective_value(bound.measured, *rows)) for bound in spec.bounds})
 
     def value(self, objective: Measured) -> float | None:
-        """`None` if all trainings failed or were pruned."""
+        """`None` without a judged training."""
         judged = self.judged
         return objective_value(objective, *zip(*judged, strict=True)) if judged else None
 
 
 JUDGING_COLUMNS = ("trial", "replicate", *Ending._fields)
-"""The columns of `trainings` from which this module computes a trial's value and completeness."""
+"""Of `trainings`: they decide whether a trial is complete, and its value."""
 _ROWS_AT_ONCE = 50_000
 
 
@@ -94,7 +87,7 @@ def ended_trainings(rows: pa.Table) -> dict[int, EndedTrainings]:
 
 
 def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
-    """By trial, in order of their numbers."""
+    """As `ended_trainings`, trial after trial in order, with `_ROWS_AT_ONCE` rows in Python at a time."""
     rows = rows.sort_by("trial")
     ends = [*(np.flatnonzero(np.diff(rows["trial"].to_numpy())) + 1).tolist(), rows.num_rows]
     start = 0
@@ -105,20 +98,19 @@ def ended_in_turn(rows: pa.Table) -> Iterator[tuple[int, EndedTrainings]]:
 
 
 def judging_columns(connection: duckdb.DuckDBPyConnection, condition: str = "true") -> pa.Table:
-    """The columns of `trainings` that decide whether a trial is complete, and its value. `condition` is SQL."""
+    """`condition`: SQL that selects the rows."""
     return connection.sql(f"select {', '.join(JUDGING_COLUMNS)} from trainings where {condition}").to_arrow_table()
 
 
 def complete_trials(connection: duckdb.DuckDBPyConnection, rule: int | Sequential) -> list[int]:
-    """The numbers of the complete trials, in order."""
+    """Their numbers, in order."""
     return complete_among(judging_columns(connection), rule)
 
 
 def complete_among(rows: pa.Table, rule: int | Sequential) -> list[int]:
     """As `complete_trials`, from rows of `trainings`."""
     if isinstance(rule, int):
-        # With a fixed number of replicates, outcomes do not matter, so trainings only have to be counted. Arrow counts
-        # half a million rows faster than Python reads them.
+        # Outcomes do not matter here, and Arrow counts half a million rows faster than Python reads them.
         counts = rows.group_by("trial").aggregate([("replicate", "count_distinct")])
         return sorted(counts.filter(pc.field("replicate_count_distinct") == rule)["trial"].to_pylist())
     return sorted(trial for trial, ended in ended_trainings(rows).items() if is_complete(rule, ended.stuck))

@@ -13,16 +13,15 @@ from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES, Outcome, with_own
 
 IS_JUDGED = f"outcome not in {UNJUDGED_OUTCOMES}"
-"""The SQL condition for trainings that neither failed nor were pruned, so that it is known how they ended."""
+"""The SQL condition for trainings that neither failed nor were pruned."""
 
 Tables: TypeAlias = Mapping[str, ds.Dataset]
 """One sweep's tables by name."""
 
 _LIMITS: dict[str, str | bool | int | float | list[str]] = {
-    # DuckDB gets no folder for temporary files. SQL could write to such a folder even though its access to files is
-    # disabled.
+    # SQL could write to a folder for temporary files, even though its access to files is disabled.
     "temp_directory": "",
-    # DuckDB may use half of the memory, because a sweep may be training on the same machine.
+    # A sweep may be training on the same machine.
     "memory_limit": "50%",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -64,12 +63,12 @@ _CONSTANT = """
 
 
 def identifier(name: str) -> str:
-    """Quotes a name, such as a column's, for SQL."""
+    """Quotes a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def names_with(connection: duckdb.DuckDBPyConnection, prefix: str, table: str = "trainings") -> list[str]:
-    """The columns that begin with a prefix, without it."""
+    """The names of the columns that begin with a prefix, without it."""
     columns = connection.execute(f"select * from {table} limit 0").description
     return [name.removeprefix(prefix) for name, *_ in columns if name.startswith(prefix)]
 
@@ -84,15 +83,15 @@ def literal(text: str | None) -> str:
 
 
 def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """Returns a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, and the table `outcomes`.
+    """A connection with the views `trainings`, `curves`, `heads` and `trials`, and the table `outcomes`.
 
-    SQL can read these views and nothing else: no file, no network, no extension, no Python variable.
+    SQL can read these and nothing else: no file, no network, no extension, no Python variable.
 
     Args:
-        sweeps: The tables of one sweep or several. Rows of several are united by column name: a column that a sweep
-            lacks is null, and `curves` and `heads` get a column `sweep`.
-        trials_apart: Is added to the trial numbers from each sweep to the next. By default trials of two sweeps may
-            have the same number and differ only in the column `sweep`.
+        sweeps: Rows of several are united by column name: a column that a sweep lacks is null, and `curves` and `heads`
+            get a column `sweep`.
+        trials_apart: Added to the trial numbers from each sweep to the next. With 0, trials of two sweeps may differ
+            only in the column `sweep`.
 
     Raises:
         UserError: If a sweep is given twice.
@@ -103,8 +102,7 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
     """Like `connect` in a third of the time: all such connections of this process share one database.
 
-    The views belong to the connection. Do not use it for users' SQL, which could define objects that other connections
-    see.
+    Each has views of its own. Do not hand one to a user: what SQL defines, the others see.
     """
     return _with_views(_shared_database().cursor(), sweeps, trials_apart)
 
@@ -113,9 +111,8 @@ def _database() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(config=_LIMITS)
     database.execute("SET enable_external_access = false")
     database.execute("SET GLOBAL TimeZone = 'UTC'")
-    # DuckDB would draw its progress bar on stdout, between the results of queries. The bar is disabled here, for the
-    # whole database, because cursors cannot disable it. In Jupyter without ipywidgets, DuckDB has no progress bar and
-    # refuses this setting.
+    # DuckDB would draw its progress bar on stdout, between the results of queries; cursors cannot disable it. In
+    # Jupyter without ipywidgets it has none and refuses the setting.
     if database.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
         database.execute("SET enable_progress_bar = false")
     database.execute("SET lock_configuration = true")
@@ -144,13 +141,15 @@ def _with_views(
 
 
 def _unite(connection: duckdb.DuckDBPyConnection, sweeps: Sequence[Tables], trials_apart: int) -> None:
-    # The name of a sweep is read from its rows, so the name of a sweep without rows is not known.
-    first = [tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist() for tables in sweeps]
-    names = [str(rows[0]) if rows else None for rows in first]
+    first_rows = [tables["trainings"].head(1, columns=["sweep"])["sweep"].to_pylist() for tables in sweeps]
+    names = [str(rows[0]) if rows else None for rows in first_rows]
     known = [name for name in names if name is not None]
-    if twice := sorted({name for name in known if known.count(name) > 1}):
+    if repeated := sorted({name for name in known if known.count(name) > 1}):
         raise UserError(
-            "DIR", given=f"the sweep {twice[0]}, named twice", expected="different sweeps", fix="name each sweep once"
+            "DIR",
+            given=f"the sweep {repeated[0]}, named twice",
+            expected="different sweeps",
+            fix="name each sweep once",
         )
     for table in BASE_COLUMNS:
         parts = []

@@ -23,13 +23,13 @@ IS_FAILED = pc.field("outcome") == "failed"
 
 
 class LedgerWriter:
-    """Writes the ledger of one sweep. Each commit atomically adds one fragment: a file for each table.
+    """Writes the ledger of one sweep, whose lock it holds. Each commit atomically adds one fragment.
 
-    Opening a writer moves fragments that are damaged or repeat trainings to the folder `set_aside`, and removes files
-    that a crash of an earlier writer has left. It keeps no rows in memory.
+    Opening it moves fragments that are damaged or repeat trainings to the folder `set_aside`, and removes what an
+    earlier writer that was killed has left. It keeps no rows in memory.
 
     Attributes:
-        set_aside: A message for each fragment that was damaged or repeated trainings.
+        set_aside: A message for each fragment that was moved, by its name.
 
     Raises:
         UserError: If another process writes the ledger, it holds another sweep's rows, or it cannot be written.
@@ -54,17 +54,18 @@ class LedgerWriter:
             raise
 
     def confirm(self) -> None:
-        """Raises UserError if another process has taken the sweep's lock. Then this process must write nothing more."""
+        """Raises UserError if another process has taken the lock: nothing more may be written."""
         self._lock.confirm()
 
     def commit(
         self, pack: str, trainings: pa.Table, curves: pa.Table | None, heads: pa.Table | None, *, curves_every: int = 1
     ) -> None:
-        """Adds the results of packs in one commit, which is durable when the call returns.
+        """Adds the results of packs in one commit, durable when the call returns.
 
         Args:
-            pack: The name of the first pack, with which the fragment's name begins; it may be given again.
+            pack: The first pack, with whose name the fragment's begins; it may be repeated.
             curves, heads: `None` if there are no rows, as for a training that failed.
+            curves_every: 1 if `curves` holds every probe, k if it holds every k-th.
         """
         assert trainings.num_rows
         assert not pack.startswith((MERGED, "."))
@@ -83,8 +84,8 @@ class LedgerWriter:
     def take_out_failed(self) -> None:
         """Removes the rows of failed trainings, so that these can run again. Idempotent.
 
-        The rows are first written to `set_aside/failed-*.json`. Then new fragments without them replace the old ones,
-        as in a merge. So after a crash each row is in the ledger, or else in that file.
+        The rows are first written to `set_aside/failed-*.json`, so a crash loses none; then fragments without them
+        replace the old ones, as in a merge.
         """
         self.confirm()
         snapshot = open_snapshot(self._place)

@@ -15,7 +15,7 @@ _TAG = re.compile(r"(?!mlflow\.|attnsweep\.)(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0
 
 @dataclass(frozen=True)
 class Annotation:
-    """`keep_weights`: the trials whose final weights are kept at the end. `claim`: what `verify` tests on the sweep."""
+    """`keep_weights`: the trials whose final weights are kept. `claim`: what `verify` tests."""
 
     note: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from pathlib import Path
 LOCK_FILE = ".lock"
 """Names who works on the sweep: a file in its place, and an object in the store."""
 CHECKPOINTS = "checkpoints"
-"""The folder that only drivers read."""
+"""Only drivers read this folder."""
 
 
 def copy_of(bucket: str, prefix: str) -> Path:
@@ -26,12 +26,12 @@ def bucket_and_key(copy: Path) -> tuple[str, str]:
 
 
 def name_of(path: object) -> str:
-    """As the user names it: `s3://BUCKET/PREFIX` for a copy."""
+    """As the user knows it: `s3://BUCKET/PREFIX` for a copy."""
     return "s3://{}/{}".format(*bucket_and_key(path)) if isinstance(path, Path) and is_copy(path) else str(path)
 
 
 def full_name(place: Path) -> str:
-    """For a reader on another machine."""
+    """As `name_of`, but absolute: for a reader on another machine or in another folder."""
     return name_of(place if is_copy(place) else place.resolve())
 
 

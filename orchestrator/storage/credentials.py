@@ -17,9 +17,8 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _PORT = r"\d{1,5}(?:[/?#\s,;.)'\"]|$)"
-# A password may contain any character, even blanks, slashes and @. So everything up to the last @ before a slash or
-# quote is taken for a part of it. If the word goes on after this @ and contains a further @, everything up to the last
-# @ of the word is.
+# A password may contain any character, even blanks, slashes and @. So it is taken to end at the last @ before a slash
+# or quote or, if the word after this @ contains a further one, at the last @ of the word.
 _PASSWORD = rf"(?<=://)(?!\[)[^\s/:]*:(?:(?!{_PORT})[^\n]*?@(?:[^\n/'\"]*@)?(?:\S*@)?|\S*@)"
 _USER = r"(?<=://)[^\s/]*@"
 _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
@@ -31,10 +30,7 @@ def without_credentials(text: str) -> str:
 
 
 def refuse_credentials(spec: "Sweep") -> None:
-    """Raises SpecError if a spec contains a secret.
-
-    A spec is stored unchanged in `sweep.json`, the ledger and MLflow, which would all show the secret.
-    """
+    """Raises SpecError if a spec contains a secret: `sweep.json` and MLflow would show it."""
     expected = "a text without a password, because a spec is stored and shown"
     fix = "set the password outside the spec (for a storage: PGPASSWORD, ~/.pgpass, ?read_default_file=~/.my.cnf)"
     for field, value in spec.model_dump(mode="json").items():

@@ -19,14 +19,17 @@ from attnsweep.orchestrator.storage.record import Record
 from attnsweep.workloads.errors import UserError
 
 Engine: TypeAlias = Literal["eager", "compiled"]
-"""The program that takes the steps of trainings; docs/engines.md describes the engines."""
 _ENGINE, _MACHINE = "engine", "machine"
 _LIBRARIES = ("attnsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "numpy")
 
 
 class Environment(Record):
-    """What trainings run in: versions of libraries, of `python`, and under `engine` of the compiler unless that is
-    eager; under `machine` the type of CPU or GPU. The version of attnsweep ends with its git commit, if it has one."""
+    """What trainings run in.
+
+    Attributes:
+        versions: By library, and of `python`; of attnsweep with its git commit, if it has one. `machine` is the type of
+            CPU or GPU, `engine` the compiled engine with its compiler; without this entry the engine is eager.
+    """
 
     versions: Mapping[str, str]
 
@@ -38,12 +41,12 @@ class Environment(Record):
         return cls(versions=versions(engine)).on(processor())
 
     def on(self, machine: str) -> Self:
-        """On another type of machine, such as `x86_64, AVX2` or the model of a GPU."""
+        """The same versions on a type of machine, such as `x86_64, AVX2` or the model of a GPU."""
         return self.model_copy(update={"versions": {**self.versions, _MACHINE: machine}})
 
     @property
     def machine(self) -> str | None:
-        """The type that trains, such as `x86_64, AVX2`; `None` if it was not recorded."""
+        """`None` if it was not recorded."""
         return self.versions.get(_MACHINE)
 
     @property
@@ -57,7 +60,7 @@ class Environment(Record):
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def changes(self, later: "Environment") -> list[str]:
-        """Lists how the versions differ. Machines are not compared: a sweep may train on several types."""
+        """How the versions differ. Machines are not compared: a sweep may train on several types."""
         return [
             f"{name} {self.versions.get(name, 'not recorded')} -> {later.versions.get(name, 'not recorded')}"
             for name in {**self.versions, **later.versions}
@@ -77,7 +80,7 @@ def _version_of(library: str) -> str:
 
 
 def versions(engine: Engine = "eager") -> dict[str, str]:
-    """With the compiler's, if the engine uses one. Raises UserError if the engine does not run on this machine."""
+    """Of what is installed, and of the compiler if the engine uses one. Raises UserError if it does not run here."""
     installed = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "eager":
         return installed
@@ -94,7 +97,7 @@ def versions(engine: Engine = "eager") -> dict[str, str]:
 
 
 def new_identity(name: str) -> str:
-    """A readable name that ends with random characters: sweeps of the same second get different ones."""
+    """Ends with random characters, because sweeps may begin in the same second."""
     return f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
@@ -102,7 +105,7 @@ def current_provenance() -> dict[str, Any]:
     command = shlex.join(without_credentials(word) for word in sys.argv)
     return {
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        # The command may contain paths that are not UTF-8. They are escaped, because the record must be UTF-8.
+        # Paths in it may not be UTF-8, but the record is.
         "command": command.encode(errors="backslashreplace").decode(),
         "user": getpass.getuser(),
         "host": platform.node(),

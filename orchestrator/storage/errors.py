@@ -1,4 +1,4 @@
-"""Errors that stop a sweep. A disk's error stays the OSError that it is, with the path in `filename`."""
+"""Errors that stop a sweep. A disk's error stays an OSError, with the path in `filename`."""
 
 from attnsweep.workloads.errors import UserError
 
@@ -32,7 +32,7 @@ class SweepError(RuntimeError):
 
 
 def in_words(error: Exception) -> str:
-    """In one line; an OSError with its path."""
+    """The message; of an OSError with its path."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

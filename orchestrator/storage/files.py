@@ -1,5 +1,5 @@
 """Writes the files of a sweep directory: each under a temporary name, flushed to the disk and then renamed, so that no
-crash leaves half a file. What lies in the copy of an object store is uploaded next, before the call returns."""
+crash leaves half a file. In the local copy of an object store it is also uploaded before the call returns."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # every command imports this module, and pyarrow would be a t
     from pyarrow import NativeFile
 
 ASIDE = "set_aside"
-"""Folder of files that were set aside: they are not read any more, and the user may delete them."""
+"""Folder of files that are not read any more; the user may delete them."""
 
 
 def digest(file: "BufferedReader | NativeFile") -> str:
@@ -35,7 +35,7 @@ def check_makeable(place: Path) -> None:
 
 
 def is_vacant(place: Path) -> bool:
-    """Files whose names begin with a dot are locks, or left by a process that was killed."""
+    """Whether a new sweep may go there. Names that begin with a dot are locks, or left by a process that was killed."""
     names = sizes(place) if is_copy(place) or not place.is_dir() else [path.name for path in place.iterdir()]
     return not place.is_file() and all(name.startswith(".") for name in names)
 
@@ -60,8 +60,7 @@ def read_text(path: Path) -> str:
 
 
 def write_text(place: Path, name: str, text: str, *, durable: bool = True) -> None:
-    """Replaces a text of a sweep, whose `name` may have a folder. Unless `durable`, a crash of the machine may undo
-    it."""
+    """Replaces a text of a sweep; `name` may have a folder. Unless `durable`, a crash of the machine may undo it."""
     path = place / name
     temporary = path.with_name(f".{path.name}.tmp")
     with naming(path):
@@ -111,7 +110,7 @@ def remove(paths: Collection[Path]) -> None:
 
 
 def set_aside(place: Path, folder: str, name: str) -> None:
-    """Moves a Parquet file to `set_aside/<folder>`, where it is not read any more."""
+    """Moves a Parquet file to `set_aside/<folder>`."""
     own_folder(place, ASIDE)
     path, aside = place / folder / f"{name}.parquet", own_folder(place, f"{ASIDE}/{folder}")
     moved = aside / path.name
@@ -188,8 +187,8 @@ def regular_file(path: Path) -> Path:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether reading showed that a file is missing or not as it was written. An error that has a number, such as EIO
-    or EMFILE, says nothing about the content; those of pyarrow's readers have none."""
+    """Whether an error shows that a file is missing or not as it was written. One with a number, such as EIO or EMFILE,
+    says nothing about the content; those of pyarrow's readers have none."""
     return getattr(error, "errno", None) is None or isinstance(error, FileNotFoundError)
 
 
@@ -203,7 +202,7 @@ def refuse_link(path: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content, or a folder's list of files, is safely on the disk."""
+    """Waits until a file's content, or a folder's list of files, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 
 class Lock:
-    """Of a sweep, or with another `file` of a part of the work on it. The file names its holder, whose command is
-    `work`. Raises TakenError if another process holds it."""
+    """Held until `close`. Raises TakenError if another process holds it.
+
+    Args:
+        work: The holder's command, for the message to others.
+        file: By default the sweep's lock; another file locks a part of the work on the sweep.
+    """
 
     def __init__(self, place: Path, work: str, file: str = LOCK_FILE) -> None:
         holder = f"{work}, pid {os.getpid()} on {platform.node()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S UTC}"
@@ -45,7 +49,7 @@ class Lock:
                 raise
 
     def confirm(self) -> None:
-        """Raises StoreError if another process has taken over the claim: nothing more may be written."""
+        """Raises StoreError if another process has taken the claim: nothing more may be written."""
         if self._claim is not None:
             self._claim.confirm()
 

@@ -2,8 +2,8 @@
 is committed, and whatever a copy lacks is downloaded.
 
 One object, the claim, says who drives: it is taken and renewed by compare-and-swap, and expires. It also names the copy
-that was driven last, which is the newest one: it may hold files that could not be uploaded. Such a copy is completed,
-every other one is made equal to the store.
+that was driven last. This one may hold files that could not be uploaded, so it is completed; every other copy is made
+equal to the store.
 
 Ages are differences between times of the store's own clock. One case is not excluded: a process that is suspended
 between `confirm` and the end of its upload, for longer than the claim lasts, still writes.
@@ -37,8 +37,8 @@ _REQUEST_SECONDS = CLAIM_SECONDS / 5
 ends before the claim does."""
 _RETRIES = 4
 _PART_BYTES = 16 * 2**20
-_UPLOADED_AT_ONCE = 4
-"""Parts of 5 MiB. Few, because all share the network and each must arrive before the timeout."""
+_PARTS_AT_ONCE = 4
+"""Parts of 5 MiB that are uploaded together. Few, because each must arrive before the timeout."""
 _UNCHANGING = ("trainings", "curves", "heads", CHECKPOINTS, "weights", "code", "set_aside")
 """Folders of files whose names tell their content. Besides them, the report and the files in the place itself are
 copied."""
@@ -46,7 +46,7 @@ copied."""
 
 def upload(path: Path) -> None:
     with _answering(path) as (store, key):
-        store.put(key, path, max_concurrency=_UPLOADED_AT_ONCE)
+        store.put(key, path, max_concurrency=_PARTS_AT_ONCE)
 
 
 def delete(paths: Collection[Path]) -> None:
@@ -83,14 +83,14 @@ class _Held:
 
 
 class Claim:
-    """Who works on a sweep in an object store. A thread renews it until `close`. Raises TakenError."""
+    """The right to work on a sweep in an object store, which a thread renews until `close`. Raises TakenError."""
 
     def __init__(self, place: Path, file: str, holder: str, *, holds_sweep: bool) -> None:
         self._place, self._path, self._holder, self._copy = place, place / file, holder, _own_copy(place)
         self._beat = 0
         self._using, self._closed = threading.Lock(), threading.Event()
         held = _read_claim(self._path)
-        # On this machine the kernel's lock says that the last holder has ended.
+        # A holder with this copy has ended, because this process has the kernel's lock.
         if held is not None and held.holder and held.copy != self._copy and _age(held, self._path) < CLAIM_SECONDS:
             lasts = f"after it was killed, its claim lasts for {CLAIM_SECONDS / 60:g} minutes"
             raise TakenError(name_of(place), f"{held.holder}; {lasts}")
@@ -191,9 +191,9 @@ def _download(place: Path, without: Collection[str]) -> None:
         wanted = {name: stored[name] for name in stored if _folder(name) != "trainings" or name in committed}
         try:
             for name in sorted(wanted, key=lambda name: _folder(name) == "trainings"):
-                there = (place / name).stat().st_size if (place / name).is_file() else -1
+                local_size = (place / name).stat().st_size if (place / name).is_file() else -1
                 may_differ = _folder(name) not in _UNCHANGING and not name.endswith(".journal")  # which only grows
-                if may_differ or there != wanted[name]:
+                if may_differ or local_size != wanted[name]:
                     _fetch(place / name, wanted[name])
         except FileNotFoundError:
             continue
@@ -204,7 +204,7 @@ def _download(place: Path, without: Collection[str]) -> None:
 
 
 def _complete(place: Path) -> None:
-    """Uploads what the store lacks of the copy that was driven last, and downloads what was lost of it."""
+    """Uploads what the store lacks of the copy that was driven last, and downloads what that lacks."""
     stored = sizes_of_objects(place)
     for name in sorted(_files(place), key=lambda name: (_folder(name) == "trainings", name == "sweep.json")):
         if _is_copied(name, ("report",)) and (_folder(name) not in _UNCHANGING or name not in stored):
@@ -269,8 +269,8 @@ def _swap(path: Path, text: str, version: str | None) -> str | None:
 
 @lru_cache
 def _store(bucket: str, address: str | None) -> S3Store:
-    """The library reads address, region and credentials from the environment."""
-    del address  # a key of the cache
+    """obstore reads address, region and credentials from the environment."""
+    del address  # only a key of the cache
     seconds = timedelta(seconds=_REQUEST_SECONDS)
     return S3Store(
         bucket,

@@ -1,7 +1,4 @@
-"""Writes files that the user names. If writing fails, a file that was there before stays as it was.
-
-A path that cannot be written is the user's mistake, a UserError; a disk that fails stays an OSError.
-"""
+"""Writes files that the user names. A path that cannot be written is a UserError, a disk that fails an OSError."""
 
 import os
 import secrets
@@ -19,7 +16,7 @@ from attnsweep.workloads.errors import UserError
 def writing_file(out: Path, flag: str = "--out") -> Iterator[Path]:
     """Yields a temporary path, which replaces `out` at the end; after an exception `out` is unchanged.
 
-    If `out` is a link, the link itself is replaced. Its target, which may be a stranger's file, stays unchanged.
+    A link is replaced itself: its target may be a stranger's file.
     """
     check_output(out, flag)
     temporary = out.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -50,7 +47,7 @@ def writing_folder(out: Path) -> Iterator[Path]:
 
 
 def check_output(out: Path, flag: str = "--out") -> None:
-    """Refuses what `writing_file` could not write, before long work whose result would be lost. Writes nothing."""
+    """Refuses what `writing_file` could not write, for a check before long work. Writes nothing."""
     try:
         with suppress(FileNotFoundError):
             # Replacing `/dev/null` by a file, for example, would break the machine.

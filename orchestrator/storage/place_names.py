@@ -91,7 +91,7 @@ def new_directory(name: str, given: str | None = None) -> str:
 
 def refuse_ray_session(path: Path, subject: str, fix: str) -> None:
     """`subject` is the option or variable that determines the path, `fix` what the user can give instead."""
-    # If a path cannot be resolved, it is checked as it was given. The command that uses the path will refuse it.
+    # A path that cannot be resolved is refused by the command that uses it.
     with suppress(OSError, RuntimeError, ValueError):
         path = path.resolve()
     if any(_SESSION.fullmatch(part) for part in path.parts):

@@ -68,7 +68,7 @@ class RecordFile(Generic[R]):
         return json.dumps(content | {_CHECKSUM: sha256_of(content)}, indent=2) + "\n"
 
     def parse(self, text: str) -> R:
-        """Raises ValueError if `text` does not write these contents."""
+        """Raises ValueError if the text is not one that `text` writes."""
         try:
             content = json.loads(text)
             if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != sha256_of(content):

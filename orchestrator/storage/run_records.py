@@ -14,13 +14,14 @@ from attnsweep.orchestrator.storage.record import Record, RecordFile
 
 _WRITE_SECONDS = 3.0
 _ALIVE = timedelta(minutes=1)
-"""A driver that has not written its progress for longer than this may be dead."""
+"""A driver that has not written for longer may be dead."""
 
 
 class PackUnderWay(Record):
     """How far a pack had come when its trainer last reported.
 
     Attributes:
+        n_running: Trainings that have not ended by themselves; `None` if unknown.
         where: The host and the device; empty if unknown.
         metric: The workload's first metric at the last probe, its mean over the pack; `None` before a report.
     """
@@ -57,7 +58,7 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """The largest relative difference between two losses; `None` if any is not finite."""
+        """Of the deviations; `None` if any is."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
@@ -86,13 +87,14 @@ class Replays(Record):
 
 
 class Progress(Record):
-    """A sweep's progress as its driver last wrote it.
+    """As the driver last wrote it.
 
     Attributes:
         at: By the driver's clock.
         doing: The driver's activity in words; empty once its run has ended.
-        seconds: Wall-clock seconds of all runs that have ended.
-        seconds_left: Estimated seconds until all trainings have ended; `None` if unknown.
+        seconds: Wall time of all runs that have ended.
+        n_asked: Trials drawn.
+        seconds_left: Estimate of the time until all trainings have ended; `None` if unknown.
     """
 
     at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -105,7 +107,7 @@ class Progress(Record):
     seconds_left: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     def in_words(self, now: datetime) -> str:
-        """Whether the sweep is running, and how long ago its driver last wrote."""
+        """Such as `running (training); last sign of life 2 s ago`."""
         age = max(now - self.at, timedelta(0))  # the clocks of two machines may differ
         if self.finished:
             return "finished"
@@ -123,7 +125,7 @@ PROGRESS = RecordFile("progress.json", Progress, "write it anew with: attnsweep 
 
 
 class Beacon:
-    """Writes progress at most every few seconds while a sweep runs. A failure to write never stops it."""
+    """Writes progress at most every few seconds while a sweep runs, which a failure to write never stops."""
 
     def __init__(self, place: Path, before: Progress) -> None:
         self._place, self._before = place, before

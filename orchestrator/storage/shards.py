@@ -3,8 +3,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The part of a sweep's trials that one of several drivers trains, in a directory of its own: every trial whose
-    number mod `count` is `index`. The driver's own study numbers its trials 0, 1, 2, ..."""
+    """The trials that one of several drivers trains, in a directory of its own: those whose number mod `count` is
+    `index`. The driver's own study numbers them 0, 1, 2, ..."""
 
     index: int
     count: int
@@ -34,4 +34,3 @@ class Shard:
 
 
 WHOLE = Shard(0, 1)
-"""All trials, of a sweep with a single driver."""

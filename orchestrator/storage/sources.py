@@ -1,7 +1,7 @@
-"""The other sweeps that a sweep is read with, and those whose trials its sampler learned from at the start.
+"""Other sweeps: those that one is read with, and those whose trials its sampler learned from at the start.
 
-The trials that a sampler was given are stored in `warm_start.json`: a resumed sweep uses the same ones, even if the
-earlier sweeps were moved or removed.
+These trials are stored in `warm_start.json`, so that a resumed sweep uses the same ones, even if the earlier sweeps
+were moved or removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,7 @@ from attnsweep.search_spaces.sweep import sha256_of
 from attnsweep.workloads.errors import UserError
 
 TRIALS_APART = 1_000_000
-"""Offset between the trial numbers of two sweeps that are read as one: rows of `curves` and `heads` name their training
-by trial and replicate, not by sweep."""
+"""Between the trial numbers of two sweeps that are read as one: rows of `curves` and `heads` name no sweep."""
 
 
 def check_numbers(places: Sequence[object], last_trials: Iterable[int]) -> None:
@@ -32,9 +31,10 @@ class ToldTrial(Record):
     """A trial of an earlier sweep, as a later one sees it.
 
     Attributes:
+        drawn: What the later sweep's sampler would have drawn for its parameters.
         values: Of the later sweep's objectives.
-        excess: How far the trial violates each of the later sweep's constraints.
-        n_judged: Number of trainings behind the value.
+        excess: By how much it violates each of the later sweep's constraints.
+        n_judged: Trainings behind the values.
     """
 
     trial: int = Field(ge=0)

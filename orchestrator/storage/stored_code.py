@@ -1,7 +1,5 @@
-"""The files that trainings need: user's code and weights, stored in the sweep, and others, such as corpora.
-
-The sha256 of each file is checked.
-"""
+"""The files that trainings need: the user's code and weights, which the sweep stores, and others, such as corpora. The
+sha256 of each is checked."""
 
 import hashlib
 from collections.abc import Mapping
@@ -23,15 +21,14 @@ if TYPE_CHECKING:
 
 
 def load_workload_of(directory: SweepDirectory) -> "Workload[Any]":
-    """From stored code or an installed package. Raises UserError if the workload is not installed any more, or a stored
-    file differs from the record."""
+    """From stored code or an installed package. Raises UserError if that is gone, or a stored file has changed."""
     from attnsweep.workloads.registry import load_workload
 
     return load_workload(directory.spec.workload, code_of(directory))
 
 
 def code_of(directory: SweepDirectory) -> UserCode | None:
-    """`None` for an installed package. Raises UserError if a file is missing, or differs from the recorded one."""
+    """`None` for an installed package. Raises UserError if a file is missing or has changed."""
     file = user_file(directory.spec.workload)
     if file is None:
         return None
@@ -60,7 +57,7 @@ def code_of_json(path: Path, spec: Sweep) -> UserCode | None:
 
 
 def edited_since(directory: SweepDirectory) -> str:
-    """Says which of the user's files have changed since the sweep stored them; empty if none has."""
+    """A sentence on the user's files that have changed since the sweep stored them; empty if none has."""
     folder = directory.provenance.get("code_folder")
     files = {name: Path(folder, name) for name in directory.code} if folder else {}
     edited = [

@@ -34,10 +34,8 @@ Number = Annotated[int, Field(ge=0)]
 
 
 class Extension(Record):
-    """What one `resume` added: trials, replicates of every trial, and failed trainings to train again, by trial.
-
-    The rows of the failures are in the folder `set_aside`.
-    """
+    """What one `resume` added: trials, replicates of every trial, and by trial the failed ones that run again, whose
+    rows are in the folder `set_aside`."""
 
     trials: Number = unless_empty(0)
     replicates: Number = unless_empty(0)
@@ -70,15 +68,15 @@ class SweepDirectory(Record):
 
     Attributes:
         sweep: The sweep's identity, also in the ledger's column `sweep` and as the name of MLflow's parent run.
-        given: The spec that the sweep was started with; `spec_sha256` is its hash.
-        extensions: What was added to it later, in order.
-        defaults: The workload's values, at the sweep's start, of the parameters that the spec does not name.
-        provenance: Versions, git commit, hardware and command at the sweep's start.
-        environments: Environments of the trainings, by the id in the ledger's column `environment`. The last one is
-            that of the latest driver.
-        code: The sha256 of each of the user's files that are stored in the sweep, by the file's name.
-        files: The sha256 of each file that the spec names, such as a corpus, by path. These files are not stored.
+        given: The spec at the start; `spec_sha256` is its hash.
+        extensions: What was added later, in order.
+        defaults: Of the workload's parameters that the spec does not name, as they were at the start.
+        provenance: Versions, git commit, hardware and command at the start.
+        environments: By the id in the ledger's column `environment`. The last one is the latest driver's.
+        code: The sha256 of each of the user's files that the sweep stores, by name.
+        files: The sha256 of each file that the spec names, such as a corpus, by path. They are not stored.
         warm_start: The sha256 of the earlier trials in `warm_start.json`; empty without any.
+        keep_weights: The trials whose final weights are kept.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, populate_by_name=True)
@@ -129,7 +127,7 @@ class SweepDirectory(Record):
     ) -> Self:
         """Writes `sweep.json`, the user's code, and earlier trials for the sampler. Of several processes one succeeds.
 
-        `fields`: further fields of the record. Raises UserError if the directory holds anything, cannot be written, or
+        `fields` are others of the record. Raises UserError if the directory holds anything or cannot be written, or if
         the spec cannot be stored in a file."""
         place = place_of(where, "--dir")
         cls.check_new(place)
@@ -174,9 +172,9 @@ class SweepDirectory(Record):
         return self.model_construct(**(fields | changes))  # type: ignore[return-value]
 
     def record_as(self, changed: "SweepDirectory") -> None:
-        """Replaces the stored record. The caller must have held the sweep's lock since before it read the record."""
+        """Replaces the stored record. The caller must have held the sweep's lock since before it read it."""
         if changed.extensions != self.extensions:
-            # First, so that a sweep whose driver is killed in between is not called finished.
+            # First, so that a driver killed in between leaves no sweep that is called finished.
             self.record_run(finished=False, seconds=0.0)
         if changed != self:
             _RECORD.write(self.place, changed)
@@ -210,10 +208,7 @@ class SweepDirectory(Record):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Replicates per trial at the start and after each addition; empty with a `Sequential` rule.
-
-        A value that the sampler has been told stays.
-        """
+        """Replicates per trial at the start and after each addition; empty with a `Sequential` rule."""
         first = self.given.replicates
         added = [extension.replicates for extension in self.extensions if extension.replicates]
         return tuple(accumulate(added, initial=first)) if isinstance(first, int) else ()
@@ -229,7 +224,7 @@ class SweepDirectory(Record):
 
     @property
     def environment(self) -> str | None:
-        """The latest one's id; `None` if none is recorded."""
+        """The id of the latest one; `None` if none is recorded."""
         return next(reversed(list(self.environments)), None)
 
     @property
@@ -244,11 +239,11 @@ class SweepDirectory(Record):
         return f"{self.engine}: {reason}" if reason else self.engine
 
     def environment_of(self, environment: str | None) -> Environment:
-        """Without versions if the record lacks this id."""
+        """One without versions if the record lacks this id."""
         return self.environments.get(environment or "", Environment(versions={}))
 
     def changes(self, environment: Environment) -> list[str]:
-        """How versions differ from those of the last run; empty if there was none."""
+        """How its versions differ from those of the last run; empty if there was none."""
         return self.environment_of(self.environment).changes(environment) if self.environment else []
 
     def entering(self, environment: Environment) -> Self:
@@ -262,7 +257,7 @@ class SweepDirectory(Record):
 
     @property
     def alike(self) -> frozenset[str]:
-        """The ids of the environments with the latest one's versions, itself included; machines may differ."""
+        """The ids of the environments with the versions of the latest, on any machine."""
         return frozenset(name for name, other in self.environments.items() if not self.changes(other))
 
 
@@ -274,13 +269,13 @@ _RECORD = RecordFile(
 
 
 def are_parts(directories: Sequence[SweepDirectory]) -> bool:
-    """Whether they are different shards of one sweep, whose trials thus have different numbers."""
+    """Whether they are different shards of one sweep, so that their trials have different numbers."""
     sweeps = {(each.spec_sha256, each.shard.count) for each in directories}
     return len({each.shard.index for each in directories}) == len(directories) and len(sweeps) == 1
 
 
 def code_file(name: str, sha256: str) -> str:
-    """A user's file is stored under this name: Python as it is, others in base64."""
+    """Where a user's file is stored: Python as it is, others in base64."""
     return f"code/{sha256}{'.py' if name.endswith('.py') else '.base64'}"
 
 

@@ -1,4 +1,4 @@
-"""A user whom the machine does not know, as with a bare user id in a container."""
+"""A user whom the machine does not know, such as a bare user id in a container."""
 
 import getpass
 import os
@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def name_unknown_user() -> None:
-    """Sets a name and a home in the environment, without which MLflow and PyTorch's compiler raise errors. The home is,
-    as usual in Debian, a folder that nobody can make, so nothing is stored there."""
+    """Sets a name and a home in the environment, without which MLflow and PyTorch's compiler raise errors. The home is
+    Debian's for such users: a folder that nobody can make."""
     try:
         Path.home()
     except RuntimeError:
