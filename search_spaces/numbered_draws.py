@@ -22,9 +22,9 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters
 
-_MOST_DRAWS = 10_000
+_MAX_DRAWS = 10_000
 """How often a trial is drawn until it meets the sweep's `where`."""
-MOST_POINTS = 100_000
+MAX_POINTS = 100_000
 """The most points of a grid, and of a space of choices of which `random` draws none twice."""
 
 
@@ -51,7 +51,7 @@ class RandomDraws:
         varied = every + [each for each in branches if isinstance(each, Varied)]
         if not all(isinstance(each, Categorical) for each in varied):
             return None
-        if math.prod(len(each.grid()) for each in varied) > MOST_POINTS:
+        if math.prod(len(each.grid()) for each in varied) > MAX_POINTS:
             return None
         return self._in_random_order(self._choices({}))
 
@@ -74,7 +74,7 @@ class RandomDraws:
         """The number of the draw that is allowed as draw `trial`."""
         while len(self._allowed) <= trial:
             first = self._allowed[-1] + 1 if self._allowed else 0
-            numbers = range(first, first + _MOST_DRAWS)
+            numbers = range(first, first + _MAX_DRAWS)
             found = next((number for number in numbers if is_allowed(self._sweep, self._at(number))), None)
             if found is None:
                 raise self._nothing()

@@ -16,8 +16,8 @@ from attnsweep.search_spaces.replication import n_wanted
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import SpecError
 
-_MOST_RANDOM_DRAWS = 10_000
-_MOST_DRAWS = 50
+_MAX_RANDOM_DRAWS = 10_000
+_MAX_DRAWS = 50
 """How often a sampler that learns draws a trial until `where` allows it. Then the trial is drawn at random."""
 
 
@@ -51,8 +51,8 @@ class _Within(Given):
         space = self._sampler.infer_relative_search_space(study, trial)
         at_random = RandomSampler(seed=trial_seed(self._sweep, trial.number))
         # `boundary` would draw the same point again.
-        n_own = 1 if self._sweep.sampler == "boundary" else _MOST_DRAWS
-        for sampler in chain(repeat(self._sampler, n_own), repeat(at_random, _MOST_RANDOM_DRAWS)):
+        n_own = 1 if self._sweep.sampler == "boundary" else _MAX_DRAWS
+        for sampler in chain(repeat(self._sampler, n_own), repeat(at_random, _MAX_RANDOM_DRAWS)):
             drawn = sampler.sample_relative(study, trial, space) if sampler is self._sampler else {}
             while missing := undrawn(self._sweep, drawn):
                 for name, dimension in missing.items():

@@ -31,10 +31,10 @@ _LENGTH = 1.0
 _LENGTHS, _LIKELY_VARIANCES = (0.1, 2.0), (0.5, 100.0)
 """Bounds of `likely_kernel`: a very long kernel would rule out an island that no trial has met."""
 _PLANE_DEVIATION = 10.0
-_FEWEST_LANDMARKS, _MOST_LANDMARKS = 36, 300
+_FEWEST_LANDMARKS, _MAX_LANDMARKS = 36, 300
 _N_CELLS = 96
-_MOST_LEVERAGE = 0.5
-_MOST_STEPS, _CONVERGED = 100, 1e-6
+_MAX_LEVERAGE = 0.5
+_MAX_STEPS, _CONVERGED = 100, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ def fit_logit(
     _, place = np.unique(np.floor((x_TD + 1) / 2 * _N_CELLS), axis=0, return_inverse=True)
     x_PD = np.column_stack([np.bincount(place, column) for column in x_TD.T]) / np.bincount(place)[:, None]
     n_P, k_P = (np.bincount(place, each).astype(np.float64) for each in (weight_T, weight_T * share_T))
-    n_landmarks = np.clip((2.5 * len(n_T) ** 0.25 + 3) ** 2, _FEWEST_LANDMARKS, _MOST_LANDMARKS)
+    n_landmarks = np.clip((2.5 * len(n_T) ** 0.25 + 3) ** 2, _FEWEST_LANDMARKS, _MAX_LANDMARKS)
     landmarks_MD = _spread_out(x_PD, min(int(n_landmarks), len(x_PD)))
     jitter = 1e-8 * np.eye(len(landmarks_MD))
     root_MM = linalg.cholesky(_matern(landmarks_MD, landmarks_MD, lengths) + jitter, lower=True)
@@ -133,7 +133,7 @@ def fit_logit(
     independent_T = np.square(weight_T) / n_T * p_T * (1 - p_T)
     own_leverage_T = weight_T * p_T * (1 - p_T) * spread_P[place]
     dispersion = float(squares_T.sum() / (independent_T * (1 - own_leverage_T)).sum())
-    corrected_T = squares_T / np.square(1 - np.minimum(leverage_P, _MOST_LEVERAGE))[place]
+    corrected_T = squares_T / np.square(1 - np.minimum(leverage_P, _MAX_LEVERAGE))[place]
     scores = (features.T * np.bincount(place, np.maximum(corrected_T, independent_T))) @ features
     return SmoothLogit(
         terms=terms,
@@ -189,7 +189,7 @@ def _coefficients(features: Floats, n_P: Floats, k_P: Floats, b: Floats) -> Floa
     from scipy import linalg
 
     loss = b @ b / 2 - _likelihood(features @ b, n_P, k_P)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         p = expit(features @ b)
         information = (features.T * (n_P * p * (1 - p))) @ features + np.eye(len(b))
         step = linalg.solve(information, features.T @ (k_P - n_P * p) - b, assume_a="pos", check_finite=False)

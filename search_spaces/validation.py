@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Dimension, Float, Int, Scalar, Zip
 from attnsweep.search_spaces.measured import LossQuantile, OnsetQuantile, Rate, read_constraints
-from attnsweep.search_spaces.numbered_draws import MOST_POINTS, GridDraws, drawn_parameters
+from attnsweep.search_spaces.numbered_draws import MAX_POINTS, GridDraws, drawn_parameters
 from attnsweep.search_spaces.replication import Sequential
 from attnsweep.search_spaces.sweep import SEVERAL_GOALS, Sweep
 from attnsweep.workloads.errors import SpecError, did_you_mean
@@ -138,8 +138,8 @@ def _check_grid(sweep: Sweep) -> None:
         len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
         for dimension in sweep.drawn().values()
     )
-    if n_points > MOST_POINTS:
-        expected, fix = f"at most {MOST_POINTS:,} points", "lower `points`, or use sampler=random or qmc"
+    if n_points > MAX_POINTS:
+        expected, fix = f"at most {MAX_POINTS:,} points", "lower `points`, or use sampler=random or qmc"
         raise SpecError("space", given=f"a grid of {n_points:,} points", expected=expected, fix=fix)
     n_points = GridDraws(sweep).n_points
     if sweep.trials > n_points:

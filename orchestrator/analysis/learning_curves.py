@@ -6,10 +6,10 @@ import pyarrow as pa
 from attnsweep.orchestrator.analysis.labels import outcome_order
 
 _LOSS = "eval_loss"
-MOST_TRAININGS = 10_000
+MAX_TRAININGS = 10_000
 """The most trainings of a group whose quartiles are computed; more would look the same. Those with the lowest
 `training_id` are taken: a random draw, because it is a hash."""
-_MOST_STEPS = 100
+_MAX_STEPS = 100
 """If trainings were probed at more distinct steps than this, the steps are grouped into bins. This happens if trainings
 have many lengths."""
 
@@ -60,8 +60,8 @@ def quartile_curves(
     late steps would show the slow trainings alone.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()
-    probed = _AT_STEPS if n_steps <= _MOST_STEPS else _IN_BINS
-    query = _QUARTILES.format(probed=probed, group=group, where=where, most=MOST_TRAININGS)
+    probed = _AT_STEPS if n_steps <= _MAX_STEPS else _IN_BINS
+    query = _QUARTILES.format(probed=probed, group=group, where=where, most=MAX_TRAININGS)
     return connection.sql(query, params=[metric]).to_arrow_table()
 
 

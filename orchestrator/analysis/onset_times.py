@@ -39,7 +39,7 @@ from attnsweep.orchestrator.analysis.tables import table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, literal
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
-_MOST_POINTS = 64
+_MAX_POINTS = 64
 """The most points of a curve of the share that has reached the goal, by step."""
 _HALF = 0.5
 _ROUNDING = 1e-9
@@ -184,7 +184,7 @@ class OnsetTimes:
             return ()
         ends = (self.step, self._first_possible)
         times_T = np.union1d(np.concatenate(ends), [0])
-        at = times_T[np.unique(np.linspace(0, len(times_T) - 1, _MOST_POINTS).round().astype(int))]
+        at = times_T[np.unique(np.linspace(0, len(times_T) - 1, _MAX_POINTS).round().astype(int))]
         curves = []
         for end in ends:
             times_of_end, estimate = _kaplan_meier(end, self.came, self.trial, once_per_trial)

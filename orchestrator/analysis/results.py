@@ -29,7 +29,7 @@ from attnsweep.search_spaces.measured import LossQuantile
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NEGATIVE_LOSS
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 """The most trials of a Pareto front that are told."""
 _WELL_PAST = 2.0
 
@@ -59,7 +59,7 @@ class Preferred:
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
         if self.front is not None:
-            first = ", ".join(f"#{trial['trial']}" for trial in self.front[:MOST_SHOWN])
+            first = ", ".join(f"#{trial['trial']}" for trial in self.front[:MAX_SHOWN])
             yield f"{len(self.front):,} of {n:,} trials are on the Pareto front: {first}"
         if (best := self.best) is not None and best["n_equal"] > 1:
             yield f"{best['n_equal']:,} trials are equally good: {best['objective']} {best['value']:.4g}"

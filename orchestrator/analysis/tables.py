@@ -18,7 +18,7 @@ Row: TypeAlias = dict[str, Any]
 Columns: TypeAlias = Mapping[str, Any]
 """`str`, `int`, `float` or an Arrow type by name."""
 
-_MOST_ROWS, _MOST_IN_A_CELL, _WIDEST = 100, 60, 1000
+_MAX_ROWS, _MAX_IN_A_CELL, _WIDEST = 100, 60, 1000
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
 
@@ -33,10 +33,10 @@ def show(table: pa.Table, console: Console | None = None) -> None:
     console = console or PlainConsole()
     kept = [name for name in table.column_names if table[name].null_count < table.num_rows]
     shown = Table(*(Column(Text(plain(name)), no_wrap=True) for name in kept), box=None, header_style="bold")
-    for row in table.slice(0, _MOST_ROWS).to_pylist():
+    for row in table.slice(0, _MAX_ROWS).to_pylist():
         shown.add_row(*(Text(_cell(row[name])) for name in kept))
-    if table.num_rows > _MOST_ROWS:
-        shown.caption = f"the first {_MOST_ROWS} of {table.num_rows:,} rows"
+    if table.num_rows > _MAX_ROWS:
+        shown.caption = f"the first {_MAX_ROWS} of {table.num_rows:,} rows"
     # A table may be wider than the terminal: cells in parts could not be read.
     needed = console.measure(shown, options=console.options.update_width(_WIDEST)).maximum
     console.width = max(console.width, needed)
@@ -72,4 +72,4 @@ def _cell(value: object) -> str:
             return f"{value:.3g}"
         case list():
             return f"[{len(value)}]"
-    return plain(clipped(value, _MOST_IN_A_CELL))
+    return plain(clipped(value, _MAX_IN_A_CELL))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.running.summary import Summary
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 
-_MOST_SECONDS = 60
+_MAX_SECONDS = 60
 
 at_the_end = partial(Option, rich_help_panel="At the end")
 
@@ -119,11 +119,11 @@ def call(command: str, content: str) -> None:
     """Gives a shell command this standard input. If it fails, only a warning is shown."""
     named = f"attnsweep: {without_credentials(command)!r}"
     # Its stdout goes to stderr, whose number is 2, so that it does not mix with our own.
-    settings: dict[str, Any] = {"shell": True, "text": True, "stdout": 2, "timeout": _MOST_SECONDS, "check": False}
+    settings: dict[str, Any] = {"shell": True, "text": True, "stdout": 2, "timeout": _MAX_SECONDS, "check": False}
     try:
         done = subprocess.run(command, input=content + "\n", **settings)
     except subprocess.TimeoutExpired:
-        say(f"{named} was given up after {_MOST_SECONDS} s")
+        say(f"{named} was given up after {_MAX_SECONDS} s")
     else:
         if done.returncode:
             say(f"{named} ended with exit code {done.returncode}")

@@ -29,7 +29,7 @@ _FEWEST_TOKENS = 3
 _NEARER_THAN_CHANCE = -2.0
 _FIX = "see attnsweep.check_workload"
 _DECIDING_SCORES = tuple(f"score_{role.score}" for role in ROLES.values() if role.score)
-_MOST_SCORES = 5
+_MAX_SCORES = 5
 _LEGEND = """\
 scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/roles.md
 that the map is nearest to in z, its distance in standard deviations of shuffled rows; none: no z below -2.
@@ -126,7 +126,7 @@ class Heads:
         for line in filter(None, (title, self.maps.text, self.note)):
             console.print(line, soft_wrap=True, markup=False, highlight=False)
         scores = [name for name in table.column_names if name.startswith("score_")]
-        left_out = sorted(scores, key=lambda name: name not in _DECIDING_SCORES)[_MOST_SCORES:]
+        left_out = sorted(scores, key=lambda name: name not in _DECIDING_SCORES)[_MAX_SCORES:]
         show(table.drop_columns(left_out), console)
         console.print(_LEGEND, soft_wrap=True, markup=False, highlight=False)
 

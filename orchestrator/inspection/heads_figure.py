@@ -15,10 +15,10 @@ from attnsweep.orchestrator.inspection.heads import Head, Heads, Structure
 from attnsweep.workloads.errors import UserError
 from attnsweep.workloads.head_maps import LayerMaps
 
-_MOST_COLUMNS = 8
-_MOST_LABELS = 32
+_MAX_COLUMNS = 8
+_MAX_LABELS = 32
 _PANEL, _TALLEST = 1.55, 1.9
-_LETTER, _MOST_LETTERS = 0.06, 14
+_LETTER, _MAX_LETTERS = 0.06, 14
 _THIN = 0.8
 
 
@@ -34,11 +34,11 @@ def heads_figure(heads: Heads) -> Figure:
     """A row for each layer, or several if it has more than eight heads."""
     layers = heads.maps.layers
     by_layer = [(layer, heads.of_layer(layer)) for layer in layers]
-    firsts = [(layer, of, at) for layer, of in by_layer for at in range(0, len(of), _MOST_COLUMNS)]
-    rows = [(layer, of[at : at + _MOST_COLUMNS]) for layer, of, at in firsts]
+    firsts = [(layer, of, at) for layer, of in by_layer for at in range(0, len(of), _MAX_COLUMNS)]
+    rows = [(layer, of[at : at + _MAX_COLUMNS]) for layer, of, at in firsts]
     n_columns = max(len(row) for _, row in rows)
     longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
-    room = _LETTER * min(longest, _MOST_LETTERS)
+    room = _LETTER * min(longest, _MAX_LETTERS)
     heights = [min(max(_PANEL * len(layer.queries) / len(layer.keys), 0.3), _TALLEST) for layer, _ in rows]
     figure = Figure(figsize=(_PANEL * n_columns + room + 1.1, sum(height + room + 0.45 for height in heights) + 0.5))
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
@@ -79,7 +79,7 @@ def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: b
 
 
 def _name(panel: Axes, axis: Literal["x", "y"], tokens: Sequence[str]) -> None:
-    names = [figure_text(token, _MOST_LETTERS) for token in tokens] if len(tokens) <= _MOST_LABELS else []
+    names = [figure_text(token, _MAX_LETTERS) for token in tokens] if len(tokens) <= _MAX_LABELS else []
     if axis == "x":
         panel.set_xticks(range(len(names)), names, rotation=90, fontsize=5)
     else:

@@ -20,10 +20,10 @@ from attnsweep.workloads.errors import UserError
 Place: TypeAlias = tuple[int, int]
 """The numbers of a trial and of a replicate."""
 
-_REPLAYED_SHARE, _FEWEST_REPLAYED, _MOST_REPLAYED = 0.01, 2, 1_000
+_REPLAYED_SHARE, _FEWEST_REPLAYED, _MAX_REPLAYED = 0.01, 2, 1_000
 """The share of a sweep's trainings that `to_replay` chooses, and the least and the largest number. If 1,000 random
 trainings end as recorded, then with 95% confidence at most 0.3% of the sweep's trainings would not."""
-_MOST_HINTS = 3
+_MAX_HINTS = 3
 
 
 def find_training(ledger: Ledger, name: str) -> str:
@@ -37,7 +37,7 @@ def find_training(ledger: Ledger, name: str) -> str:
     if not matches:
         raise _unknown(ledger, name)
     if len(matches) > 1:
-        hints = ", ".join(matches[:_MOST_HINTS])
+        hints = ", ".join(matches[:_MAX_HINTS])
         expected = f"the name of one training, but the names of {len(matches)} trainings begin with this text"
         fix = f"write more characters of the name: {hints}, ..."
         raise UserError("TRAINING_ID", given=name, expected=expected, fix=fix)
@@ -106,7 +106,7 @@ def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
     They depend on the seed and the trainings alone.
     """
     ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
-    n_chosen = min(max(math.ceil(_REPLAYED_SHARE * len(ids)), _FEWEST_REPLAYED), _MOST_REPLAYED)
+    n_chosen = min(max(math.ceil(_REPLAYED_SHARE * len(ids)), _FEWEST_REPLAYED), _MAX_REPLAYED)
     return sorted(ids, key=lambda name: hashlib.blake2b(f"{sweep_seed}/{name}".encode()).digest())[:n_chosen]
 
 
@@ -116,7 +116,7 @@ def _ids(ledger: Ledger) -> list[str]:
 
 
 def _unknown(ledger: Ledger, name: str) -> UserError:
-    near = difflib.get_close_matches(name, _ids(ledger), n=_MOST_HINTS)
+    near = difflib.get_close_matches(name, _ids(ledger), n=_MAX_HINTS)
     expected = f"a training of {ledger.place}, by its id or TRIAL/REPLICATE"
     query = 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"'
     fix = f"did you mean {' or '.join(near)}?" if near else query

@@ -31,7 +31,7 @@ from attnsweep.workloads.user_code import users_code
 
 _EXPECTED, _FIX = "a workload that trains", "see attnsweep.check_workload"
 _LEAST_SHARE = 0.01
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 _KICK_STEPS = 100
 
 
@@ -221,5 +221,5 @@ def _largest(sizes: Mapping[str, float]) -> list[tuple[str, float]]:
 
 def _listed(texts: Iterator[str]) -> str:
     listed = list(texts)
-    more = f", and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
-    return ", ".join(listed[:_MOST_NAMES]) + more
+    more = f", and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else ""
+    return ", ".join(listed[:_MAX_NAMES]) + more

@@ -15,8 +15,8 @@ STYLE = (
     "text{font:11px system-ui,'DejaVu Sans',sans-serif;fill:var(--ink,#1a1a1a)}"
     " .soft{fill:var(--soft,#595959);font-size:10px} .rule{stroke:var(--line,#d9d9d9)} .edge{stroke:var(--ink,#1a1a1a)}"
 )
-_MOST_LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND_ROW, _LETTER = 140, 12, 24, 42, 17, 6.2
-_MOST_TICKS, _MOST_PLACES = 6, 8
+_MAX_LEFT, _RIGHT, _TOP, _BOTTOM, _LEGEND_ROW, _LETTER = 140, 12, 24, 42, 17, 6.2
+_MAX_TICKS, _MAX_PLACES = 6, 8
 _NAMES = {"class_": "class", "dash": "stroke-dasharray"}
 
 
@@ -41,7 +41,7 @@ class Axis:
 def linear_axis(low: float, high: float, label: str = "", *, whole: bool = False) -> Axis:
     if low == high:
         low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
-    rough = (high - low) / (_MOST_TICKS - 1)
+    rough = (high - low) / (_MAX_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
     step = max(step, 1.0) if whole else step
@@ -57,7 +57,7 @@ def log_axis(low: float, high: float, label: str = "") -> Axis:
     powers = range(math.floor(first), math.ceil(last) + 1)
     ticks = [factor * 10.0**power for power in powers for factor in factors]
     ticks = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
-    every = math.ceil(len(ticks) / _MOST_TICKS)
+    every = math.ceil(len(ticks) / _MAX_TICKS)
     return Axis(low, high, [(tick, number_label(tick)) for tick in ticks[::every]], label, np.log10)
 
 
@@ -77,7 +77,7 @@ def share_axis(label: str = "") -> Axis:
 def places_axis(names: Sequence[str], label: str = "", *, edges: Sequence[str] = ()) -> Axis:
     """Places 0, 1, ... in a row. `edges`, one more than places, are labels between them."""
     shown, first = (edges, -0.5) if edges else (names, 0.0)
-    every = math.ceil(len(shown) / _MOST_PLACES)
+    every = math.ceil(len(shown) / _MAX_PLACES)
     return Axis(-0.5, len(names) - 0.5, [(at + first, shown[at]) for at in range(0, len(shown), every)], label)
 
 
@@ -102,7 +102,7 @@ class Chart:
     left: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.left = min(30 + _LETTER * max((len(label) for _, label in self.y.ticks), default=0), _MOST_LEFT)
+        self.left = min(30 + _LETTER * max((len(label) for _, label in self.y.ticks), default=0), _MAX_LEFT)
 
     def _place(self, x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         wide, high = self.width - self.left - self.right, self.height - _TOP - _BOTTOM

@@ -17,9 +17,9 @@ UNKNOWN = Outcome("", GREY)
 """Stands for an outcome that neither this version of attnsweep nor the ledger describes."""
 OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
 """The metrics that the engine measures in each workload."""
-_MOST_METRICS = 6
+_MAX_METRICS = 6
 """The most metrics with a figure."""
-MOST_ERRORS, _MOST_CHARACTERS = 20, 20_000
+MAX_ERRORS, _MAX_CHARACTERS = 20, 20_000
 """The most kinds of error that a report shows, and the most characters of one traceback."""
 _FAILURES = f"""
 with failed as (
@@ -28,8 +28,8 @@ with failed as (
     from trainings where outcome = 'failed'
 )
 select line, count(*) as n, arg_min(trial, place) as trial, arg_min(replicate, place) as replicate,
-    arg_min(left(error, {_MOST_CHARACTERS}), place) as traceback
-from failed group by line order by n desc, line limit {MOST_ERRORS}
+    arg_min(left(error, {_MAX_CHARACTERS}), place) as traceback
+from failed group by line order by n desc, line limit {MAX_ERRORS}
 """
 
 
@@ -56,7 +56,7 @@ def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     """The quartiles by outcome of the workload's own metrics."""
     metrics = connection.execute(
         f"select metric from curves where metric not in {OF_EVERY_WORKLOAD} group by metric"
-        f" having count(distinct step) > 1 order by metric limit {_MOST_METRICS}"
+        f" having count(distinct step) > 1 order by metric limit {_MAX_METRICS}"
     ).fetchall()
     curves = {name: learning_curves(connection, name, "outcome <> 'diverged'").to_pylist() for (name,) in metrics}
     return [{"metric": name, "curves": rows} for name, rows in curves.items() if rows]

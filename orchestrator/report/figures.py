@@ -40,9 +40,9 @@ from attnsweep.orchestrator.report.sweep_report import SweepReport
 Section = Literal["phase", "rates", "curves", "metrics", "events", "heads"]
 _STUCK_COLOUR = "#6a51a3"
 _LINE_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MOST_WRITTEN = 60
+_MAX_WRITTEN = 60
 """Up to this many cells have their share written in."""
-_MOST_COUNTED = 10
+_MAX_COUNTED = 10
 _HIGHEST, _BEYOND_LEVELS, _LEVELS_APART, _DECADES, _MANYFOLD = 1e30, 30, 0.06, 1.3, 100.0
 
 
@@ -153,7 +153,7 @@ def _mosaic(regions: Regions, colours: Mapping[str, str]) -> str:
                 left += part
         if cell == regions.best:
             chart.cell((column - 0.49, column + 0.49), (row - 0.49, row + 0.49), "none", stroke="currentColor")
-        if cell.asked.interval is not None and len(regions.cells) <= _MOST_WRITTEN:
+        if cell.asked.interval is not None and len(regions.cells) <= _MAX_WRITTEN:
             chart.cell((column - 0.3, column + 0.3), (row - 0.2, row + 0.2), "#ffffffd0", title)
             chart.note(column, row, share_label(cell.asked).partition(" ")[0], colour="#1a1a1a")
     legend = {name: colours[name] for name in colours if any(name in cell.outcomes for cell in regions.cells)}
@@ -179,7 +179,7 @@ def _rates(title: str, rows: Sequence[Row], ending: Ending, colour: str) -> str:
         if (rate := Rate.of(row)).interval is not None:
             told = f"{row['bin']}, {row['n_trials']} trials: {rate_label(rate)} trainings"
             chart.interval((low, high), rate.interval, colour, told)
-        if row["n_trials"] and len(rows) <= _MOST_COUNTED:
+        if row["n_trials"] and len(rows) <= _MAX_COUNTED:
             middle = math.sqrt(low * high) if scale == "log" else (low + high) / 2
             chart.note(middle, 1, f"{row['n_trials']:,}", dy=-5)
     numbers = "; ".join(f"{row['bin']}: {rate_label(Rate.of(row))}" for row in rows)

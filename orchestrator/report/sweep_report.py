@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnsweep.orchestrator.analysis.interventions import interventions
-from attnsweep.orchestrator.analysis.learning_curves import MOST_TRAININGS, learning_curves
+from attnsweep.orchestrator.analysis.learning_curves import MAX_TRAININGS, learning_curves
 from attnsweep.orchestrator.analysis.opened_sweep import SweepData
 from attnsweep.orchestrator.analysis.phase.diagram import PhaseDiagram
 from attnsweep.orchestrator.analysis.rates.bins import equal_bins, fine_bins
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
-    MOST_PARAMETERS,
+    MAX_PARAMETERS,
     Question,
     by_title,
     rate_of,
@@ -71,9 +71,9 @@ class SweepReport:
     @property
     def of_many(self) -> str:
         """How many trainings are chosen at random for the quartiles of curves; empty if all are used."""
-        if max(self.results.outcomes.values(), default=0) <= MOST_TRAININGS:
+        if max(self.results.outcomes.values(), default=0) <= MAX_TRAININGS:
             return ""
-        return f"; of an outcome with more than {MOST_TRAININGS:,} trainings, {MOST_TRAININGS:,} are drawn at random"
+        return f"; of an outcome with more than {MAX_TRAININGS:,} trainings, {MAX_TRAININGS:,} are drawn at random"
 
     @property
     def fault(self) -> str | None:
@@ -165,7 +165,7 @@ def read_sweep_report(
             question=question,
             asked=rate_of(connection, question.ending, spec),
             rates=rates,
-            drawn=tuple(title for title in rates if title in ranked[:MOST_PARAMETERS]),
+            drawn=tuple(title for title in rates if title in ranked[:MAX_PARAMETERS]),
             regions=regions,
             diagram=read_diagram(connection, spec, regions),
             tables={

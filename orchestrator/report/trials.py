@@ -16,16 +16,16 @@ from attnsweep.orchestrator.report.templating import without_folders
 from attnsweep.search_spaces.dimensions import Categorical, Float, Int
 from attnsweep.search_spaces.sweep import Sweep
 
-MOST_TRIALS = 5000
-_MOST_STEPS, _MOST_REPLICATES, _MOST_NUMBERS = 32, 8, 320_000
+MAX_TRIALS = 5000
+_MAX_STEPS, _MAX_REPLICATES, _MAX_NUMBERS = 32, 8, 320_000
 
 
 def read_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> dict[str, Any] | None:
-    """What the page's script reads, of a random sample if there are more than `MOST_TRIALS`; `None` without trials."""
+    """What the page's script reads, of a random sample if there are more than `MAX_TRIALS`; `None` without trials."""
     names = swept_names(spec)
     columns = "".join(f", {param_column(name)}" for name in names)
     rows = connection.execute(
-        f"select trial, loss_median{columns} from (from trials order by hash(trial) limit {MOST_TRIALS}) order by trial"
+        f"select trial, loss_median{columns} from (from trials order by hash(trial) limit {MAX_TRIALS}) order by trial"
     ).fetchall()
     if not rows:
         return None
@@ -72,9 +72,9 @@ def _curves(connection: duckdb.DuckDBPyConnection, place: dict[int, int], outcom
     """Evaluation losses of the first replicates, at the same steps."""
     probed = "curves semi join shown using (trial) where metric = 'eval_loss'"
     steps = connection.execute(f"select distinct step from {probed} order by step").fetchnumpy()["step"]
-    if len(steps) > _MOST_STEPS:
-        steps = steps[np.unique(np.geomspace(1, len(steps), _MOST_STEPS).round().astype(int) - 1)]
-    most = int(np.clip(_MOST_NUMBERS // (len(place) * max(len(steps), 1)), 1, _MOST_REPLICATES))
+    if len(steps) > _MAX_STEPS:
+        steps = steps[np.unique(np.geomspace(1, len(steps), _MAX_STEPS).round().astype(int) - 1)]
+    most = int(np.clip(_MAX_NUMBERS // (len(place) * max(len(steps), 1)), 1, _MAX_REPLICATES))
     rows = connection.execute(
         "select trial, replicate, outcome from trainings semi join shown using (trial)"
         f" qualify row_number() over (partition by trial order by replicate) <= {most} order by trial, replicate"

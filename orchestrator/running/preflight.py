@@ -31,7 +31,7 @@ _N_SAMPLED_TRIALS = 64
 _START_SECONDS = 0.3
 _SIDE_BY_SIDE = 8
 _REHEARSED = 4
-_MOST_WEIGHTS = 1_000_000
+_MAX_WEIGHTS = 1_000_000
 """The largest modules whose loss is computed here, in weights, because larger ones may take long."""
 
 
@@ -126,7 +126,7 @@ def _start(spec: Sweep, workload: Workload[Any], trainings: Sequence[Training[An
 def _compute(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
     lanes = Lanes(trainings, torch.device("cpu"))
     parameters, buffers, template = starting_state(workload, lanes)
-    if sum(value[0].numel() for value in parameters.values()) <= _MOST_WEIGHTS:
+    if sum(value[0].numel() for value in parameters.values()) <= _MAX_WEIGHTS:
         with torch.no_grad():
             over_lanes(template, workload.loss)(parameters, buffers, workload.batches(lanes, range(1))[0])
 
@@ -172,5 +172,5 @@ def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> Non
     def n_different(other: Training[Any]) -> int:
         return sum(value != values[name] for name, value in other.parameters.values().items())
 
-    if sum(value.numel() for value in built_alone(workload, first).parameters()) <= _MOST_WEIGHTS:
+    if sum(value.numel() for value in built_alone(workload, first).parameters()) <= _MAX_WEIGHTS:
         check_as_plain(workload, [first, max(others, key=n_different)])

@@ -24,8 +24,8 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.engine.lane_state import width_on
 
 _N_ALONE = 2
-_MOST_LANES = 64
-_MOST_LOSSES_IN_A_ROW = 16
+_MAX_LANES = 64
+_MAX_LOSSES_IN_A_ROW = 16
 _WAIT_SECONDS = 0.5
 
 
@@ -47,7 +47,7 @@ def replay_some(
     results: dict[str, Deviation] = {}
     n_losses = 0
     while waiting or pool.running:
-        if should_stop() or n_losses > _MOST_LOSSES_IN_A_ROW:
+        if should_stop() or n_losses > _MAX_LOSSES_IN_A_ROW:
             return None
         # The pool knows its types of machines only when the first trainer has started.
         machines = pool.machines
@@ -86,7 +86,7 @@ def _packs(tasks: Mapping[str, Task], recorded: pa.Table, directory: SweepDirect
     sizes = {row["training_id"]: row["pack_size"] or 1 for row in columns}
     widths = {row["training_id"]: width_on(row["device"] or "cpu", sizes[row["training_id"]]) for row in columns}
     # Larger packs than those of the sweep might not fit into memory.
-    most_lanes = min(_MOST_LANES, max(sizes.values()))
+    most_lanes = min(_MAX_LANES, max(sizes.values()))
     chosen = list(tasks)
     alike: dict[tuple[Shape, int | None, str | None], list[str]] = defaultdict(list)
     for training in chosen[_N_ALONE:]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from attnsweep.orchestrator.analysis.labels import speed_label
 from attnsweep.orchestrator.analysis.rates.by_parameter import (
-    MOST_PARAMETERS,
+    MAX_PARAMETERS,
     STUCK,
     Ending,
     by_title,
@@ -142,7 +142,7 @@ class Summary:
             say(sentence)
         names = ("trials", ending.label, f"{ending.share_label} (95% interval)")
         titles = by_title(rows)
-        matter = sorted(titles, key=lambda title: _range_of_rates(titles[title]), reverse=True)[:MOST_PARAMETERS]
+        matter = sorted(titles, key=lambda title: _range_of_rates(titles[title]), reverse=True)[:MAX_PARAMETERS]
         for title in (title for title in titles if title in matter):
             bins = titles[title]
             cells = ((row["bin"], str(row["n_trials"]), str(row["k"]), rate_label(Rate.of(row))) for row in bins)

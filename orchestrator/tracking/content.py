@@ -22,9 +22,9 @@ from attnsweep.search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
 """The largest number of points of a curve. In MLflow each point costs a database row."""
-MOST_RUNS = 500
+MAX_RUNS = 500
 """The largest sweep whose trials have runs of their own in MLflow: each takes its client 10 ms of a core."""
-_MOST_OF_A_PARAMETER, _MOST_OF_A_NAME, _MOST_OF_A_NOTE = 6_000, 250, 8_000
+_MAX_PARAMETER_CHARACTERS, _MAX_NAME_CHARACTERS, _MAX_NOTE_CHARACTERS = 6_000, 250, 8_000
 """The characters that MLflow keeps of a parameter and of a note, and those that its databases have room for in a run's
 name."""
 
@@ -52,7 +52,7 @@ class TrialContent:
 
 
 def has_runs_of_trials(spec: Sweep) -> bool:
-    return spec.trials <= MOST_RUNS
+    return spec.trials <= MAX_RUNS
 
 
 def table_of_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> str:
@@ -112,9 +112,9 @@ def sweep_note(directory: SweepDirectory, results: str) -> str:
         f"`{full_name(directory.place)}` on {directory.provenance.get('host', 'an unknown host')}; "
         f"{spec.trials} trials x {spec.replicates} replicates, sampler {spec.sampler}.",
         results,
-        *([] if has_runs_of_trials(spec) else [f"Trials are in `trials.csv`: more than {MOST_RUNS:,} have no runs."]),
+        *([] if has_runs_of_trials(spec) else [f"Trials are in `trials.csv`: more than {MAX_RUNS:,} have no runs."]),
     ]
-    return "\n\n".join(lines)[:_MOST_OF_A_NOTE]
+    return "\n\n".join(lines)[:_MAX_NOTE_CHARACTERS]
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[str, Any]]:
@@ -165,11 +165,11 @@ def _metrics(spec: Sweep, row: Mapping[str, Any], reported: Mapping[str, float])
 def _params(row: Mapping[str, Any]) -> dict[str, str]:
     params = {name.removeprefix("param_"): value for name, value in row.items() if name.startswith("param_")}
     texts = {name: repr(value) if isinstance(value, float) else value_label(value) for name, value in params.items()}
-    return {name: text[:_MOST_OF_A_PARAMETER] for name, text in texts.items()}
+    return {name: text[:_MAX_PARAMETER_CHARACTERS] for name, text in texts.items()}
 
 
 def _name(spec: Sweep, row: Mapping[str, Any]) -> str:
     """The trial's number comes first, because tables cut off the ends of long names."""
     swept = {name: row.get(f"param_{name}") for name in spec.parameters() if name not in spec.fixed()}
     words = (f"{name}={value:.2g}" if isinstance(value, float) else f"{name}={value}" for name, value in swept.items())
-    return clipped(" ".join([f"#{row['trial']}", *words]), _MOST_OF_A_NAME)
+    return clipped(" ".join([f"#{row['trial']}", *words]), _MAX_NAME_CHARACTERS)

@@ -7,7 +7,7 @@ from tempfile import TemporaryFile
 
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.tracking.content import MOST_RUNS, has_runs_of_trials
+from attnsweep.orchestrator.tracking.content import MAX_RUNS, has_runs_of_trials
 from attnsweep.orchestrator.tracking.store import as_shell_word, database_of, tracking_uri
 
 _PROGRAM = "from attnsweep.orchestrator.console_script import main; main()"
@@ -68,7 +68,7 @@ class Following:
             return f"lacks some of the sweep: {self.problem}; {later}"
         shown = f"mlflow ui --backend-store-uri {as_shell_word(self._uri)}"
         if not has_runs_of_trials(self._directory.spec):
-            shown += f" (one run and the table trials.csv: more than {MOST_RUNS:,} trials have no runs of their own)"
+            shown += f" (one run and the table trials.csv: more than {MAX_RUNS:,} trials have no runs of their own)"
         return shown
 
     def _n_said(self) -> int:

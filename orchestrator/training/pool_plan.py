@@ -21,7 +21,7 @@ from attnsweep.orchestrator.training.resources import Device, TrainerCount
 
 MAX_FAILED_STARTS = 3
 """How many trainers in a row may fail to start before the sweep ends."""
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 _RAISED = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$|^The actor is dead because .*?(?=\. |$)", re.M
 )
@@ -207,4 +207,4 @@ class PoolPlan:
 def _cause_of(why: str) -> str:
     """The end of its traceback, or how its process ended."""
     lines: list[str] = _RAISED.findall(why) or [" ".join(why.split())]
-    return lines[-1][:_MOST_CHARACTERS]
+    return lines[-1][:_MAX_CHARACTERS]

@@ -22,7 +22,7 @@ from attnsweep.workloads.engine.result import HeadProbe, PackResult
 from attnsweep.workloads.engine.verdicts import Verdicts
 from attnsweep.workloads.vocabulary import NEGATIVE_LOSS, PRUNED
 
-_MOST_STEPS = 2**31 - 1
+_MAX_STEPS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -271,5 +271,5 @@ def _steps_at(steps: NDArray[np.int64], probes: NDArray[np.int64]) -> list[int |
 
 
 def _whole(step: float) -> int | None:
-    """At most `_MOST_STEPS`; null if not finite."""
-    return int(min(step, _MOST_STEPS)) if np.isfinite(step) else None
+    """At most `_MAX_STEPS`; null if not finite."""
+    return int(min(step, _MAX_STEPS)) if np.isfinite(step) else None

@@ -38,7 +38,7 @@ from attnsweep.workloads.errors import UserError
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
 """Exceptions that end a process or its debugger. Anything else that a training raises is recorded as its failure, even
 if it is no `Exception`, such as a panic of an extension module in Rust."""
-_MOST_CHARACTERS = 20_000
+_MAX_CHARACTERS = 20_000
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
@@ -192,9 +192,9 @@ def text_of(error: BaseException) -> str:
     text = text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
     # Passwords are removed before the text is shortened, because half a password would not be recognized.
     text = without_credentials(text)
-    if len(text) <= _MOST_CHARACTERS:
+    if len(text) <= _MAX_CHARACTERS:
         return text
-    half = _MOST_CHARACTERS // 2
+    half = _MAX_CHARACTERS // 2
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 

@@ -31,10 +31,10 @@ from attnsweep.search_spaces.dimensions import Categorical, Conditional, Float, 
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-_MOST_LINEAR_BINS = 5
+_MAX_LINEAR_BINS = 5
 _FEWEST_TRIALS = 25
 """The interval of a bin's rate is then at most +- 0.2."""
-_MOST_VALUES = 8
+_MAX_VALUES = 8
 """Up to this many distinct numbers get a bin each."""
 _MANYFOLD = 10.0
 """An axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
@@ -86,7 +86,7 @@ def has_bin(dimension: Varied, value: object) -> bool:
 def coarse_bins(dimension: Varied, _: Sequence[object] = ()) -> Bins:
     """From the range alone: decades, up to five equal parts of a linear range, or one bin per choice."""
     if isinstance(dimension, Categorical) or not dimension.log:
-        return _divided(dimension, _MOST_LINEAR_BINS)
+        return _divided(dimension, _MAX_LINEAR_BINS)
     powers = range(math.floor(math.log10(dimension.low)), math.ceil(math.log10(dimension.high)) + 1)
     decades = (float(f"1e{power}") for power in powers)
     low, high = _ends(dimension)
@@ -160,7 +160,7 @@ def dimension_of(
     known: dict[int, Scalar] = {trial: value for trial, value in values.items() if value is not None}
     distinct = list(dict.fromkeys(known.values()))
     numbers = [value for value in distinct if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(distinct) or len(distinct) <= _MOST_VALUES:
+    if len(numbers) < len(distinct) or len(distinct) <= _MAX_VALUES:
         others = sorted((value for value in {*values.values()} if value not in numbers), key=str)
         choices = (*others, *sorted(numbers))
         return (Categorical(choices=choices) if choices else None), dict(values)

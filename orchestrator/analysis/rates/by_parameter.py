@@ -24,7 +24,7 @@ from attnsweep.search_spaces.dimensions import Categorical, Float, Int, Scalar, 
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
-MOST_PARAMETERS = 8
+MAX_PARAMETERS = 8
 """Parameters that a summary or a report shows each with its rates."""
 _STUCK = "stuck"
 

@@ -19,7 +19,7 @@ Counts: TypeAlias = Mapping[str, int | None]
 Fault: TypeAlias = tuple[str, str, str]
 """What is wrong, what the user can do about it, and the trial, training, run or sweep that has it."""
 
-_SHOWN, _MOST_CHARACTERS = 3, 300
+_SHOWN, _MAX_CHARACTERS = 3, 300
 _STATES = {
     True: "finished",
     False: "not finished (it runs, or was interrupted): missing parts are no fault",
@@ -40,7 +40,7 @@ class Problem:
     @classmethod
     def of(cls, error: UserError, fix: str | None = None) -> Self:
         """Without `fix`, the error's own."""
-        return cls(clipped(f"{error.subject}: {error.given}", _MOST_CHARACTERS), fix or error.fix)
+        return cls(clipped(f"{error.subject}: {error.given}", _MAX_CHARACTERS), fix or error.fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def grouped(faults: Iterable[Fault]) -> list[Problem]:
         cases.setdefault((what, fix), []).append(case)
     problems = []
     for (what, fix), some in cases.items():
-        first = ", ".join(clipped(case, _MOST_CHARACTERS) for case in some[:_SHOWN])
+        first = ", ".join(clipped(case, _MAX_CHARACTERS) for case in some[:_SHOWN])
         more = f" and {len(some) - _SHOWN:,} more" if len(some) > _SHOWN else ""
         problems.append(Problem(f"{len(some)} {what}: {first}{more}", fix))
     return problems

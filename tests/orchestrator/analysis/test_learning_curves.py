@@ -43,7 +43,7 @@ def test_many_steps_are_grouped_four_to_a_doubling() -> None:
 
 
 def test_of_a_large_group_some_are_taken_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnsweep.orchestrator.analysis.learning_curves.MOST_TRAININGS", 2)
+    monkeypatch.setattr("attnsweep.orchestrator.analysis.learning_curves.MAX_TRAININGS", 2)
     marginal, plateau = quartile_curves(_connection(["plateau"] * 5 + ["marginal"]), "outcome")["curve"].to_pylist()
     assert [point["n"] for point in plateau] == [2] * len(STEPS)
     assert [point["n"] for point in marginal] == [1] * len(STEPS)

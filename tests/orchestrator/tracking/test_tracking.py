@@ -16,7 +16,7 @@ from mlflow.entities import Run
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Beacon, Progress
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.tracking import following
-from attnsweep.orchestrator.tracking.content import MOST_RUNS
+from attnsweep.orchestrator.tracking.content import MAX_RUNS
 from attnsweep.orchestrator.tracking.following import Following
 from attnsweep.orchestrator.tracking.store import database_of, open_client, tracking_uri
 from attnsweep.orchestrator.tracking.sync import SyncResult, sync
@@ -93,7 +93,7 @@ def test_a_trial_is_a_child_run_of_its_sweeps(
 
 
 def test_a_sweep_of_very_many_trials_is_one_run_with_a_table(client: MlflowClient, tmp_path: Path) -> None:
-    spec = small_sweep("many", trials=MOST_RUNS + 1)
+    spec = small_sweep("many", trials=MAX_RUNS + 1)
     rows = [trial_rows(0, SOLVED, param_init_sigma=0.5), trial_rows(3, ["runaway"] * 4, param_init_sigma=0.25)]
     directory = sweep_on_disk(tmp_path / "sweep", spec, *rows)
     assert sync(directory) == SyncResult(n_logged=0, n_present=0)
