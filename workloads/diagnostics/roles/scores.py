@@ -131,7 +131,7 @@ def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
 
 
 ROLE_SHARE = 0.5
-"""A head has the role of a token pattern above this share of its attention. Our choice."""
+"""A head has the role of a token pattern from this share of its attention on. Our choice."""
 
 _ROLES = ("previous_token", "induction")
 
@@ -143,7 +143,7 @@ def score_patterns(
 
     A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, over the
     queries that count; `<pattern>_uniform` is that of uniform attention. The role is `previous_token` or, failing that,
-    `induction` if that score is above `ROLE_SHARE`, else `none`.
+    `induction` if that score is at least `ROLE_SHARE`, else `none`.
 
     Args:
         attention: From one training's module and tokens (n_sequences, n_tokens) the attention weights (n_layers,
@@ -162,7 +162,7 @@ def score_patterns(
     uniform_LNHP = uniform_LP[:, None, None].expand_as(mass_LNHP)
     values = (*mass_LNHP.cpu().numpy().transpose(3, 0, 1, 2), *uniform_LNHP.cpu().numpy().transpose(3, 0, 1, 2))
     scores = dict(zip(PATTERN_SCORE_NAMES, values, strict=True))
-    return HeadScores(scores=scores, role=np.select([scores[role] > ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE))
+    return HeadScores(scores=scores, role=np.select([scores[role] >= ROLE_SHARE for role in _ROLES], _ROLES, NO_ROLE))
 
 
 def _masses(weight_NBHTT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
