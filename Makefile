@@ -76,7 +76,7 @@ release: check
 	cd build && $(CLEAN)/bin/attnsweep doctor && $(CLEAN)/bin/attnsweep run quickstart --local --trials 8 --dir sweeps/first
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/reference/command_line.md docs/reference/shipped.md *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/_build $(addprefix docs/reference/,command_line.md shipped.md columns.md) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Editable, so that a changed source file is what the next run imports, in Ray's workers too; the stamps make pip
 # run again only when one of the two files that name versions changed.

@@ -51,6 +51,7 @@ _NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _OUTCOMES = "outcomes"
 """The metadata key of the column `outcome` with the outcomes that the workload itself declares, as JSON."""
 _NOT_FINITE = "not measured, or not finite"
+_UNTESTED = "it was not stuck, its label has no test, or certified_share left it out"
 
 
 def trainings_schema(
@@ -80,19 +81,19 @@ def trainings_schema(
                 "outcome_detail", TEXT, "reference function, valley or `negative loss`", null="the outcome has none"
             ),
             _field("stuck", BOOL, _STUCK),
-            _field("certificate", TEXT, "test applied to its stuck label", null="it was not tested"),
-            _field("certified", BOOL, "whether the test confirms the label", null="it was not tested"),
+            _field("certificate", TEXT, "test applied to its stuck label", null=_UNTESTED),
+            _field("certified", BOOL, "whether the test confirms the label", null=_UNTESTED),
             _field("final_loss", DOUBLE, "training loss at the last probe", null=_NOT_FINITE),
             _field(
                 "eval_loss", DOUBLE, "evaluation loss at the last probe; the outcome is judged by it", null=_NOT_FINITE
             ),
             _field("loss_level", DOUBLE, "eval_loss below which a training is solved", null="not known"),
             *(
-                _field(f"level_{name}", DOUBLE, f"eval_loss at the reference level {name}", null="not known")
+                _field(f"level_{name}", DOUBLE, f"eval_loss at the reference level {name}", null="its variant has none")
                 for name in level_names
             ),
             _field("grad_norm", DOUBLE, "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
-            _field("n_steps", INT32, "optimizer steps taken"),
+            _field("n_steps", INT32, "optimizer steps taken; of a pruned training, to its last probe"),
             _field("onset_step", INT32, "first probe from which on the outcome held", null="it failed or was pruned"),
             _field(
                 "before_onset_step",
@@ -118,7 +119,12 @@ def trainings_schema(
                 "step at which the loss falls below that of the start, by a law of the start",
                 null="no law is known, or it says never",
             ),
-            _field("diverged_step", INT32, "first step whose loss was not finite", null="there was none"),
+            _field(
+                "diverged_step",
+                INT32,
+                "first step whose loss was not finite, or probe at which it was negative; the losses are then null",
+                null="there was none: a diverged training's loss was finite, but too large",
+            ),
             _field("pruned_step", INT32, "probe at which its trial was pruned", null="it was not"),
             _field(
                 "train_seconds", DOUBLE, "wall seconds: this training's share of its pack's time", null="not measured"
@@ -136,7 +142,11 @@ def trainings_schema(
                 "versions, code and type of machine that trained it: an id in sweep.json",
                 null="not recorded",
             ),
-            _field("finished_at", pa.timestamp("us", tz="UTC"), "when its pack was trained, by the trainer's clock"),
+            _field(
+                "finished_at",
+                pa.timestamp("us", tz="UTC"),
+                "when its pack ended, by the trainer's clock; a failed one's by the driver's",
+            ),
             _field("error", TEXT, "traceback of the error", null="it did not fail"),
         ]
     )

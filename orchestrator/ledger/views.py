@@ -58,6 +58,29 @@ FROM counted
 ORDER BY sweep, trial
 """
 
+TRIAL_COLUMNS: Mapping[str, str] = {
+    "sweep": "name of the sweep",
+    "trial": "number of the configuration",
+    "workload": "name of the workload",
+    "variant": "variant of the workload",
+    "param_<name>": "null if its trainings differ in it",
+    "n_trainings": "its trainings in the ledger so far",
+    "n_judged": "of them, those that neither failed nor were pruned",
+    "n_failed": "failed ones",
+    "n_pruned": "pruned ones",
+    "n_stuck": "stuck ones",
+    "n_solved": "solved ones",
+    "stuck_rate": "n_stuck / n_judged",
+    "solved_rate": "n_solved / n_judged",
+    "loss_q25": "lower quartile of eval_loss over the judged ones; null if it is not finite",
+    "loss_median": "its median; one that is not finite counts as the largest",
+    "loss_q75": "its upper quartile",
+    "seconds": "sum of train_seconds",
+    "first_finished_at": "finished_at of its first training",
+    "last_finished_at": "finished_at of its last training",
+}
+"""What the columns of the view `trials` mean."""
+
 _CONSTANT = """
         CASE WHEN count({name}) = count(*) AND min({name}) = max({name}) THEN min({name}) END AS {name},"""
 

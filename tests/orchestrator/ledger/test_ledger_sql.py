@@ -15,6 +15,7 @@ import pytest
 from attnsweep.orchestrator.ledger.compaction import compact
 from attnsweep.orchestrator.ledger.query import query_all, render
 from attnsweep.orchestrator.ledger.reader import Ledger
+from attnsweep.orchestrator.ledger.views import TRIAL_COLUMNS
 from tests.orchestrator.ledger.ledger_rows import WITHOUT_HEADS, commit, open_writer, pack_rows, training_rows
 
 
@@ -70,6 +71,12 @@ def test_trials_sum_up_their_trainings(ledger: Ledger) -> None:
     assert second["solved_rate"] == 0.5
     assert (second["loss_q25"], second["loss_median"], second["loss_q75"]) == (None, None, None)
     assert second["first_finished_at"] < second["last_finished_at"]
+
+
+def test_each_column_of_trials_is_explained(ledger: Ledger) -> None:
+    columns = query_all([ledger], "from trials").column_names
+    families = ("param_<name>" if name.startswith("param_") else name for name in columns)
+    assert [*TRIAL_COLUMNS] == [*dict.fromkeys(families)]
 
 
 def test_a_sweep_without_rows_has_all_views(tmp_path: Path) -> None:
