@@ -136,7 +136,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         del detail
         if lanes.shared.dtype != "float64":
             return certify_by_promotion(self, lanes, state)
-        if not (lanes.shared.is_full or _has_closed_form(lanes.shared)):
+        if not (lanes.shared.expectation == "fixed_sample" or _has_closed_form(lanes.shared)):
             return [None] * len(outcome)
         module = self.build(lanes.shared).to(lanes.device, lanes.dtype)
         return certify(module, self.loss, lanes, state, outcome)

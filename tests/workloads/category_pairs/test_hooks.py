@@ -29,10 +29,6 @@ def _certified(pack: Pack[Any], trainings: list[Training[Any]]) -> list[Certific
     return certify_stuck(WORKLOAD, pack, np.ones(len(trainings)), result, verdicts)
 
 
-def _certificates(n_lanes: int, **values: Value) -> list[Certificate | None]:
-    return _certified(*_pack(n_lanes, **values))
-
-
 FULL: dict[str, Value] = {
     "n_categories": 4,
     "n_positions": 6,
@@ -48,7 +44,13 @@ ZERO: dict[str, Value] = {"init_sigma": 1e-4, "learning_rate": 1e-3, "n_steps": 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["positions_only", "categories_only"])
 def test_a_zero_of_a_reduced_system_has_a_way_down(variant: str) -> None:
-    assert _certificates(4, variant=variant, **ZERO) == [Certificate("negative_curvature", agrees=True)] * 4
+    assert _certified(*_pack(4, variant=variant, **ZERO)) == [Certificate("negative_curvature", agrees=True)] * 4
+
+
+def test_a_full_model_on_fresh_texts_has_no_certificate() -> None:
+    pack, _ = _pack(1, variant="solution_3", **FULL | {"expectation": "sampled", "optimizer": "sgd", "n_steps": 2})
+    tested = WORKLOAD.certify(*pack.final_state(np.arange(1)), np.array(["degenerate_zero"]), np.array(["mean"]))
+    assert tested == [None]
 
 
 @pytest.mark.scale
@@ -67,11 +69,9 @@ def test_the_valley_at_infinity_catches_opposed_starts_which_solve_once_taken_ou
 
 
 @pytest.mark.scale
-def test_where_curvature_is_too_small_to_tell_a_kick_leads_out_of_a_dead_attention_branch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_kick_leads_out_where_curvature_is_too_small_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "_SMALL_SHARE", 1.0)
-    kicked = _certificates(3, variant="solution_3", init_sigma=1e-3, **FULL)
+    kicked = _certified(*_pack(3, variant="solution_3", init_sigma=1e-3, **FULL))
     found = [each for each in kicked if each is not None]
     assert {each.test for each in found} == {"kick"}
     assert sum(each.agrees for each in found) >= 2
