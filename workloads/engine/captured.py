@@ -1,8 +1,8 @@
 """Trains on a GPU by CUDA graphs: the GPU operations of several steps are captured once, then replayed without Python.
 
-Captured operations work at fixed addresses, so the trainings of a pack are kept in a `Bucket`: graphs can still be
-replayed after trainings have ended and left. Tests replace CUDA's graphs, so they run on CPUs.
-Axes: A lane of the pack, L lane of the bucket (the first A are the pack's, the others unused copies), S step.
+Captured operations work at fixed addresses, so a pack's trainings are kept in a `Bucket`: graphs can still be replayed
+after some have ended and left. Tests put another `Graph` in place of CUDA's, so they run on CPUs.
+Axes: L lane of the bucket: the first ones are the pack's, the others unused copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ from attnsweep.workloads.engine.optimizers import State
 
 _RATE, _BATCH = "rate", "batch"
 _STEPS_A_REPLAY = 16
-"""Steps in a captured graph: a launch costs as much as some kernels, and all steps' inputs are copied at once."""
+"""Steps in a captured graph: a launch costs as much as some kernels, and one copy serves all steps' inputs."""
 
 
 class Bucket(LaneState):
-    """Holds the state of up to `size` trainings at fixed addresses, as captured steps require."""
+    """The state of up to `size` trainings at fixed addresses."""
 
     def __init__(self, lanes: LaneState) -> None:
         self.size = size = len(lanes.rows)
@@ -52,7 +52,7 @@ class Bucket(LaneState):
                 memory[name][: len(value)].copy_(value)
 
     def lend(self, lanes: LaneState) -> None:
-        """Replaces the pack's parameters and optimizer state by views of this memory, so that no step copies them."""
+        """The pack's parameters and optimizer state become views of this memory, so that no step copies them."""
         n_lanes, optimizer = len(lanes.rows), lanes.optimizer
         state = {name: value[:n_lanes] for name, value in _state_of(self).items()}
         optimizer.load_state_dict(state | {"n_updates": optimizer.state_dict()["n_updates"]})
@@ -81,6 +81,7 @@ class _Step:
         self._loss = over_lanes(problem.template, problem.workload.loss)
 
     def take(self, bucket: Bucket, read: State) -> None:
+        """`read`: the step's rates and batch, `rate/<name>` and `batch/<name>`."""
         leaf = bucket.rows.detach().requires_grad_()
         loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
         loss_L, gradient = descent("loss", loss_L, leaf)
@@ -90,13 +91,11 @@ class _Step:
 
 
 class Graph(Protocol):
-    """A captured sequence of GPU operations. A replay runs them on the values that their tensors have by then."""
-
     def capture(self, run: Callable[[], None]) -> None:
-        """Records the GPU operations that the function `run` launches, without executing them."""
+        """Records the GPU operations that `run` launches, without executing them."""
 
     def replay(self) -> None:
-        """Runs the recorded GPU operations again."""
+        """Runs them on the values that their tensors have by now."""
 
 
 class CudaGraph:
@@ -112,7 +111,7 @@ class CudaGraph:
 
 
 class Graphs:
-    """Takes steps by captured CUDA graphs of `n_steps` steps each; fewer before a probe are replayed one by one."""
+    """Replays graphs of `n_steps` steps; where fewer are left before a probe, of one."""
 
     def __init__(
         self,

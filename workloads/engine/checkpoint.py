@@ -1,5 +1,5 @@
-"""Checkpoints of packs: all state that training changes, as arrays by name. The file is NumPy's uncompressed `.npz`
-without pickled objects, followed by its BLAKE2b digest."""
+"""Checkpoints of packs: all state that training changes, as arrays by name. The file is an uncompressed `.npz` without
+pickled objects, followed by its BLAKE2b digest."""
 
 import hashlib
 import io
@@ -15,12 +15,12 @@ from attnsweep.workloads.engine.contract import Training
 Checkpoint: TypeAlias = Mapping[str, NDArray[Any]]
 
 FORMAT = 4
-"""The version of the format. Increase it when the names, shapes or meaning of a checkpoint's arrays change."""
+"""Increase it when the names, shapes or meaning of a checkpoint's arrays change."""
 _DIGEST_BYTES = 32
 
 
 class CheckpointError(Exception):
-    """Raised if a checkpoint is damaged or was written for other trainings. The caller then trains from step 0."""
+    """The checkpoint is damaged or of other trainings: the caller trains from step 0."""
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:

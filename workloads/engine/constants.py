@@ -1,5 +1,5 @@
 """What a module holds besides parameters and buffers: its constants, which a program takes from one training for all.
-They are attributes, or values in a list, dictionary or object of an attribute; `check_as_plain` finds numbers that hide
+They are attributes, or values in an attribute's list, dictionary or object; `check_as_plain` finds numbers that hide
 elsewhere, such as in a closure."""
 
 import hashlib
@@ -17,12 +17,12 @@ _MISSING = "nothing"
 
 
 def per_lane(value: float | Tensor) -> Tensor:
-    """Makes a buffer of a number in which trainings may differ: `self.scale = at.per_lane(scale)` in a module."""
+    """A buffer for a number in which trainings may differ: `self.scale = at.per_lane(scale)` in a module."""
     return nn.Buffer(torch.as_tensor(value, dtype=torch.float64))
 
 
 class Difference(NamedTuple):
-    """A constant of the first module that differs in the one at `position`."""
+    """A constant that is `one` in the first module and `other` in the one at `position`."""
 
     name: str
     position: int
@@ -31,7 +31,7 @@ class Difference(NamedTuple):
 
 
 def first_difference(modules: Sequence[nn.Module]) -> Difference | None:
-    """Returns the first constant found, such as `blocks.0.norm.eps`, in which a module differs from the first one."""
+    """The first constant found, such as `blocks.0.norm.eps`, in which a module differs from the first one."""
     first = constants_of(modules[0])
     for position, module in enumerate(modules[1:], 1):
         others = constants_of(module)
@@ -47,7 +47,7 @@ def digest_of(module: nn.Module) -> str:
 
 
 def constants_of(module: nn.Module, *, tensors: bool = True) -> dict[str, str]:
-    """Describes a module's constants by name; without `tensors`, none that are tensors or arrays."""
+    """Texts that tell a module's constants apart, by name; without `tensors`, none of tensors and arrays."""
     found: dict[str, str] = {}
     known = {id(part): f"<{name or 'module'}>" for name, part in module.named_modules()}
     known |= {id(tensor): f"<{name}>" for name, tensor in (*module.named_parameters(), *module.named_buffers())}

@@ -1,4 +1,4 @@
-"""Builds the modules of a pack, checks them, and makes the initial state. Axes: L training."""
+"""Builds a pack's modules, checks them, and makes the initial state. Axes: L training."""
 
 import random
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ _NUMPY_SEEDS = 2**32
 
 
 def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
-    """Builds one training's module in the types that `build` chooses, with global generators seeded for it."""
+    """One training's module, in the types that `build` chooses."""
     with seeded_generators():
         return _built(workload, training)
 
 
 def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None:
-    """Refuses a `build` that gives different modules for one training; values replaced in `start` may differ."""
+    """Refuses a `build` that gives different modules for one training, but for values that `start` replaces."""
     values, others = tensors_of(module), tensors_of(again)
     for name, value in values.items():
         if not _is_same(value, others[name]) and _is_same(value, start[name]):
@@ -82,7 +82,7 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
 
 _COMPILED = "OptimizedModule"
-"""The name of the class of modules that torch.compile returns. Importing the class itself would take seconds."""
+"""The class that torch.compile returns, by name: importing it would take seconds."""
 
 
 def check_trainable(module: object) -> None:
@@ -102,9 +102,9 @@ def check_trainable(module: object) -> None:
         given = "a module without a parameter that requires gradients"
         fix = "make the trained tensor an nn.Parameter, or use layers that have parameters"
         raise SpecError("model", given=given, expected="a module with at least one parameter to train", fix=fix)
-    at: dict[int, str] = {}
+    by_address: dict[int, str] = {}
     for name, value in tensors.items():
-        other = name if value.is_meta or not value.numel() else at.setdefault(value.data_ptr(), name)
+        other = name if value.is_meta or not value.numel() else by_address.setdefault(value.data_ptr(), name)
         if other != name and (value.requires_grad or tensors[other].requires_grad):
             given, fix = "two tensors in the same memory", "use the same nn.Parameter in both places, or a .clone()"
             raise SpecError(f"{other} and {name} of the module", given=given, expected="memory of its own", fix=fix)
@@ -125,13 +125,13 @@ def _check_tensor(name: str, value: Tensor) -> None:
 def starting_state(
     workload: Workload[P], lanes: Lanes[P], start: State | None = None
 ) -> tuple[State, State, nn.Module]:
-    """Returns the initial parameters and buffers of all trainings, (L, ...) by name, and one training's module as
-    template. Values in `start` replace the workload's, whatever their floating-point type."""
+    """Initial parameters and buffers, (L, ...) by name, and one training's module as template. Values in `start`, of
+    any floating-point type, replace the workload's."""
     modules, again = check_alike(workload, lanes)
     tensors = [tensors_of(module) for module in modules]
     built = {name: torch.stack([own[name].detach() for own in tensors]).to(lanes.device) for name in tensors[0]}
     template = modules[0].to(lanes.device)
-    # A parameter that requires no gradient is treated like a buffer, so the method `initial` need not draw it.
+    # A parameter that requires no gradient is treated like a buffer: `initial` need not draw it.
     parameters = [name for name, value in template.named_parameters() if value.requires_grad]
     initial = workload.initial(template, Lanes(lanes.trainings, lanes.device, built))
     missing = set(parameters) - initial.keys()

@@ -27,10 +27,10 @@ NOISE = "dropout"
 
 @dataclass(frozen=True)
 class Redraw:
-    """Which random streams (`what`: `data` or `noise`) continuations draw anew, and from which step on.
+    """Which random streams continuations draw anew, and from which step on.
 
     Attributes:
-        seeds: The new key of each; with the training's own seed it draws what the training drew.
+        seeds: Each one's new key; with the training's own seed it draws what the training drew.
         kept: Streams of the held-out data: at step 0 they keep the training's key.
         found: Streams that got new keys so far.
     """
@@ -42,7 +42,6 @@ class Redraw:
     found: set[str] = field(default_factory=set)
 
     def lanes(self, lanes: Lanes[P]) -> Lanes[P]:
-        """The same trainings, whose streams give new values from `step` on."""
         redrawn = copy(lanes)
         redrawn.streams = _Continued(lanes.streams.seeds, torch.tensor(self.seeds, device=lanes.device), self)
         return redrawn
@@ -66,7 +65,7 @@ class _Continued(Streams):
 
 
 class _Noting(Streams):
-    """Random streams that record in `names` the name of each stream from which values are drawn at step 0."""
+    """Records in `names` the streams from which values are drawn at step 0."""
 
     def __init__(self, seeds: Tensor, names: set[str]) -> None:
         super().__init__(seeds)
@@ -91,7 +90,7 @@ def drawn_for_evaluation(workload: Workload[Any], training: Training[Any]) -> fr
 
 
 def repeated(checkpoint: Checkpoint, n: int) -> Checkpoint:
-    """A checkpoint of n copies of a training from its own; batches drawn ahead are drawn again."""
+    """From one training's checkpoint that of n copies of it; batches drawn ahead are drawn again."""
     places = {name for name in checkpoint if name in ("position", "drawn_for") or name.endswith("/lanes")}
     return {
         **{name: _copies(array, n) for name, array in checkpoint.items()},

@@ -1,4 +1,4 @@
-"""The interface between the engine and a training problem (workload). Axes: L lane, P probe."""
+"""The interface between the engine and a workload."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Batch = dict[str, Tensor]
 """Tensors by name; in a batch of several trainings each has the training as first axis."""
 
 STEPS_AT_ONCE, BYTES_AT_ONCE = 64, 2**23
-"""The data of at most so many steps are drawn together; fewer if they take more bytes."""
+"""How many steps' data are drawn together: at most so many, and fewer if they take more bytes."""
 
 P = TypeVar("P", bound=TrainingParameters)
 
@@ -34,10 +34,10 @@ class Training(Generic[P]):
 
 
 class Lanes(Generic[P]):
-    """The trainings of a pack as a workload sees them, with equal static parameters.
+    """A pack's trainings as a workload sees them. Their static parameters are equal.
 
     Args:
-        built: What `build` gave the modules, (n_trainings, ...) by name, for use in `initial`.
+        built: What `build` gave the modules, (n_trainings, ...) by name; `None` outside `initial`.
     """
 
     def __init__(
@@ -57,21 +57,21 @@ class Lanes(Generic[P]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type in which parameters and optimizer state are stored between two steps."""
+        """That of parameters between two steps."""
         return torch.float32 if self.is_rounded and self.shared.float32_state else self.loss_dtype
 
     @property
     def loss_dtype(self) -> torch.dtype:
-        """The floating-point type in which the training loss and its gradient are computed."""
+        """That of the training loss and its gradient."""
         return {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[self.shared.dtype]
 
     @property
     def is_rounded(self) -> bool:
-        """Whether the training loss is computed in bfloat16, with about three significant digits."""
+        """Whether the training loss has bfloat16's three significant digits."""
         return self.loss_dtype == torch.bfloat16
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
-        """A numeric parameter, one value per training, NaN where null; in `self.dtype` by default."""
+        """A numeric parameter, (n_trainings,), NaN where null; in `self.dtype` by default."""
         key = name, dtype or self.dtype
         if key not in self._tensors:
             values = [getattr(training.parameters, name) for training in self.trainings]
@@ -81,7 +81,6 @@ class Lanes(Generic[P]):
         return self._tensors[key].clone()
 
     def select(self, lanes: Tensor) -> "Lanes[P]":
-        """Selects the trainings at the given positions (an int64 tensor)."""
         # The constructor would check static parameters again, which took a tenth of a probe.
         selected = copy(self)
         selected.trainings = tuple(self.trainings[lane] for lane in lanes.tolist())
@@ -92,8 +91,8 @@ class Lanes(Generic[P]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadScores:
-    """The scores of all attention heads at one probe, (n_trainings, n_layers, n_heads) by name, NaN where not defined;
-    and their roles, such as `previous_token`."""
+    """All attention heads at one probe, (n_trainings, n_layers, n_heads): scores by name, NaN where not defined, and
+    roles, such as `previous_token`."""
 
     scores: dict[str, NDArray[np.float64]]
     role: NDArray[np.str_]
@@ -109,8 +108,7 @@ class Certificate:
 
 
 class Workload(ABC, Generic[P]):
-    """A training problem: model, data and losses. The engine runs many of its trainings in one program, each as if
-    alone.
+    """A training problem: model, data and losses. The engine runs many trainings in one program, each as if alone.
 
     Implementers: `build` makes a module for ONE training, and may draw from PyTorch's, NumPy's or Python's global
     generator, which are seeded for every training; all other randomness comes from `lanes.streams`; `loss`,
@@ -122,105 +120,104 @@ class Workload(ABC, Generic[P]):
     name: ClassVar[str]
     parameters: type[P]
     summary: ClassVar[str]
-    """One line that describes the workload in the output of `attnsweep workloads`."""
+    """One line in the output of `attnsweep workloads`."""
     level_names: ClassVar[tuple[str, ...]]
-    """The names of the reference levels of all variants, without `solved`: columns `level_<name>` of the ledger."""
+    """Reference levels of all variants, without `solved`: the ledger's columns `level_<name>`."""
     verdicts: ClassVar[Verdicting]
     outcomes: ClassVar[Mapping[str, Outcome]] = {}
-    """The outcomes that only this workload has, by label, in addition to those of docs/outcomes.md."""
+    """Outcomes of its own, by label, beside those of docs/outcomes.md."""
     events: ClassVar[Mapping[str, When]] = {}
     """Conditions by name: the first probe at which one held is the ledger's `event_<name>`."""
     loss_may_be_negative: ClassVar[bool] = False
     """Whether `eval_loss` may fall below 0, which a squared error or a cross-entropy never does. If not, and no
     reference level is negative, a training with a negative `eval_loss` counts as diverged."""
     head_score_names: ClassVar[tuple[str, ...]] = ()
-    """The scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for models without heads."""
+    """Scores of attention heads: columns `score_<name>` of the ledger's `heads`; none for models without heads."""
     lenses: ClassVar[object] = None
-    """The `attnsweep.Lenses` that help `heads` and `why` to read a trained model whose attention or tokens they cannot
-    find by themselves."""
+    """`attnsweep.Lenses`, for a model whose attention or tokens `heads` and `why` cannot find by themselves."""
     files: ClassVar[tuple[str, ...]] = ()
     """Files that the user's code reads, by path from its folder. Wherever it trains, they are beside `__file__`."""
 
     @abstractmethod
     def build(self, parameters: P) -> nn.Module:
-        """Builds the module of one training. Values that differ between trainings with equal static parameters must be
-        its parameters or buffers; the engine may replace its parameters by initial values that it draws."""
+        """Builds the module of one training. Values in which trainings of a pack differ must be its parameters or
+        buffers; `initial` may replace them."""
 
     def initial(self, module: nn.Module, lanes: Lanes[P]) -> State:
-        """Returns by name, with trainings as first axis, the initial values of all parameters and of the buffers that
-        are drawn at random; by default parameters with the standard deviation `init_sigma`.
+        """Initial values, (n_trainings, ...) by name, of all trained parameters, and of others and buffers where they
+        are to be replaced; by default those of `draw_parameters`.
 
-        `module` is that of ONE training, as built; `lanes.built` has the values that `build` gave all of them.
+        `module` is that of ONE training, as built; `lanes.built` has what `build` gave all of them.
         """
         return draw_parameters(module, lanes.tensor("init_sigma", torch.float64), lanes.streams, lanes.built)
 
     def batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws the data of one step, (n_trainings, ...) by name; none if the loss needs no data."""
+        """The data of one step, (n_trainings, ...) by name; none if the loss needs no data."""
         del lanes, step
         return {}
 
     def batches(self, lanes: Lanes[P], steps: range) -> list[Batch]:
-        """Draws the data of the given steps, at most `STEPS_AT_ONCE`, or of the first ones, as many as `BYTES_AT_ONCE`
-        allows. Override it if drawing several steps together is faster."""
+        """The data of these steps, at most `STEPS_AT_ONCE`, or of the first ones, as many as `BYTES_AT_ONCE` allows.
+        Override it if drawing several steps together is faster."""
         first = self.batch(lanes, steps[0])
         n_bytes = sum(value.nbytes for value in first.values())
         return [first, *(self.batch(lanes, step) for step in steps[1 : max(BYTES_AT_ONCE // max(n_bytes, 1), 1)])]
 
     def probe_steps(self, parameters: P) -> tuple[int, ...] | None:
-        """Returns the steps at which losses are measured, increasing from 0 to `n_steps`; by default `None`, for those
-        that the engine chooses (`probe_steps_of`). May read only static parameters."""
+        """The steps of the probes, increasing from 0 to `n_steps`; `None` for those that the engine chooses
+        (`probe_steps_of`). May read only static parameters."""
         del parameters
         return None
 
     def eval_batch(self, lanes: Lanes[P]) -> Batch:
-        """Draws the held-out data of every measurement, (n_trainings, ...) by name; none if `eval_loss` is exact."""
+        """The held-out data of all probes, (n_trainings, ...) by name; none if `eval_loss` is exact."""
         del lanes
         return {}
 
     def fresh_eval_batch(self, lanes: Lanes[P], step: int) -> Batch:
-        """Draws data to replace entries of `eval_batch` at one step; reference levels are computed without them."""
+        """Data that replace entries of `eval_batch` at one step; reference levels are computed without them."""
         del lanes, step
         return {}
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Computes the loss that one training minimizes, a scalar."""
+        """The loss that one training minimizes, a scalar."""
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        """Computes, once per measurement, the held-out loss of one training as `eval_loss`, a scalar, which is compared
-        with the levels, and further tensors for `measure`, such as the module's outputs."""
+        """At each probe, of one training: the held-out loss as `eval_loss`, a scalar, which is compared with levels,
+        and further tensors for `measure`, such as the module's outputs."""
         return {"eval_loss": self.loss(module, batch)}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes metrics of one training other than its losses, as scalars by name. No gradients are computed.
+        """One training's metrics other than its losses, scalars by name, without gradients.
 
         Args:
-            batch: The evaluation batch with what `evaluate` returned, and, if the optimizer has computed them, the
-                scalars `train_loss` and `train_grad_norm` (norm of its gradient).
+            batch: The held-out data with what `evaluate` returned, and, if the optimizer has computed them, the scalars
+                `train_loss` and `train_grad_norm`.
         """
         del module, batch
         return {}
 
     @abstractmethod
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Computes by name the losses that `eval_loss` is compared with: `solved`, below which the task is solved, and
-        any of those in `level_names`, which are losses of simple predictors. `module` has its initial parameters.
+        """The losses that `eval_loss` is compared with, scalars by name: `solved`, below which the task is solved, and
+        any of `level_names`, the losses of simple predictors. `module` has its initial parameters.
 
         Where `eval_loss` is estimated on `batch`, estimate the levels on it too: against the exact level of the data's
         distribution, the loss would be off by the batch's sampling noise.
         """
 
     def score_heads(self, lanes: Lanes[P], state: State) -> HeadScores | None:
-        """Scores the attention heads of all trainings at a measured step, from parameters and buffers with trainings as
-        first axis. Returns `None` if the model has no heads."""
+        """Scores all trainings' attention heads at a probe, from parameters and buffers, (n_trainings, ...) by name.
+        `None` for a model without heads."""
         del lanes, state
         return None
 
     def certify(
         self, lanes: Lanes[P], state: State, outcome: NDArray[np.str_], detail: NDArray[np.str_]
     ) -> list[Certificate | None]:
-        """Tests whether stuck trainings, given by their final parameters and buffers, are labelled correctly. Returns a
-        certificate for each, or `None` where the label has no test."""
+        """Tests whether stuck trainings, given by their final parameters and buffers, are labelled correctly; `None`
+        where the label has no test."""
         del state, outcome, detail
         return [None] * len(lanes.trainings)
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 
 def count_numbers(function: Callable[[], object]) -> int:
-    """Runs a function and counts the values that its basic operations compute, those that nothing uses too."""
+    """Runs a function and counts what its basic operations compute, unused values too."""
     with sdpa_kernel(SDPBackend.MATH), _Counting() as counting:
         function()
     n_numbers: int = counting.n_numbers

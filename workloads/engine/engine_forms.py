@@ -1,7 +1,7 @@
 """Replaces PyTorch functions within a loss: dropout, and what `vmap` does not support or computes wrongly.
 
 Masks of dropout are part of a step's batch, drawn from the training's streams by step and number of the call; without
-them nothing is dropped. Axes: L training.
+them nothing is dropped.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +20,10 @@ from attnsweep.workloads.engine.plain_forms import PLAIN_FORMS
 from attnsweep.workloads.errors import SpecError
 
 DROPOUT = "dropout masks"
-"""The prefix of the names of dropout masks in a batch: `<prefix>/<number of the call of dropout>`."""
+"""The prefix of dropout masks in a batch: `<prefix>/<number of the call>`."""
 
 _VALUES = 2**16
-"""A draw has one of this many values. So the dropped share is rounded to a multiple of 1 / 65,536."""
+"""A draw has one of this many values, so the dropped share is rounded to a multiple of 1 / 65,536."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Site:
 
 
 def with_masks(lanes: Lanes[P], sites: Sequence[Site], step: int, batch: Batch) -> Batch:
-    """Adds to a step's batch the masks, (n_trainings, ...), of the given calls of dropout."""
+    """Adds to a step's batch the masks, (n_trainings, ...), of these calls."""
     drawn = lanes.streams.kept("dropout", [(site.shape, site.n_dropped) for site in sites], step)
     return batch | prefixed(DROPOUT, {str(number): mask for number, mask in enumerate(drawn)})
 
 
 class Masks:
-    """Provides the dropout masks for one evaluation of a loss, in the order of the calls of dropout."""
+    """The dropout masks of one evaluation of a loss, in the order of the calls, which it records as `sites`."""
 
     def __init__(self, masks: Mapping[str, Tensor]) -> None:
         self._masks = masks
@@ -65,7 +65,7 @@ class Masks:
 def _dropped(
     masks: Masks, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, **train: bool
 ) -> Tensor:
-    """Applies a dropout mask, and scales the kept entries up, as PyTorch does. Source: Srivastava et al. 2014."""
+    """Scales the kept entries up, as PyTorch does. Source: Srivastava et al. 2014."""
     call = masks.next(tuple(input.shape), p) if train.get("train", training) and p else None
     if call is None:
         return input
@@ -75,8 +75,8 @@ def _dropped(
 
 
 class EngineForms(TorchFunctionMode):
-    """Within, dropout and other functions are replaced by the engine's own. `masks` are numbered by call and record the
-    calls; `replaced` names the functions replaced so far."""
+    """Within, dropout and other functions are replaced by the engine's own; `replaced` names those met so far. `masks`
+    are by the number of the call."""
 
     def __init__(self, masks: Mapping[str, Tensor], has_padding: bool) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class EngineForms(TorchFunctionMode):
 
 
 def without_dropout() -> EngineForms:
-    """Returns a context in which dropout drops nothing, even in modules in training mode."""
+    """In this context dropout drops nothing, even in modules in training mode."""
     return EngineForms({}, has_padding=False)
 
 
@@ -114,7 +114,7 @@ def _embedding(
     *args: Any,
     **kwargs: Any,
 ) -> Tensor:
-    """Looks up embeddings, with no gradient for the padding row in any training."""
+    """PyTorch's, within `vmap` too without a gradient of the padding row."""
     if padding_idx is not None:
         rows = torch.arange(weight.shape[0], device=weight.device).unsqueeze(1)
         weight = torch.where(rows == padding_idx % weight.shape[0], weight.detach(), weight)

@@ -11,11 +11,11 @@ from attnsweep.workloads.engine.optimizers import State
 
 
 class NoRuleError(Exception):
-    """Raised if a step cannot be compiled. The message says why."""
+    """A step cannot be compiled. The message says why."""
 
 
 class NoCompilerError(Exception):
-    """Raised if this machine cannot compile, store or run a program. The message says why."""
+    """This machine cannot compile, store or run a program. The message says why."""
 
 
 class Steps(Protocol):
@@ -30,7 +30,7 @@ class Gradients(Protocol):
 
 class Measures(Protocol):
     def measured(self, rows: Tensor, buffers: State, batch: Batch, trained_on: Batch | None) -> tuple[State, Tensor]:
-        """Loss on `trained_on`, held-out loss and metrics; and the held-out loss's gradient, a row per training."""
+        """Loss on `trained_on`, held-out loss and metrics by name; and the held-out loss's gradient, a row each."""
 
 
 Examine = Callable[[State, State, Batch], tuple[Tensor, State]]
@@ -38,15 +38,15 @@ Examine = Callable[[State, State, Batch], tuple[Tensor, State]]
 
 
 class Executors(Protocol):
-    """Those of a workload, one for each set of static parameters and shape of batches."""
+    """Those of a workload, one for each set of static parameters and shape of batches; `None` where only PyTorch can.
 
-    def of(self, lanes: LaneState, batch: Batch) -> Steps | None:
-        """What takes steps of these trainings; `None` if only PyTorch can."""
+    `of` takes steps, `gradient_of` computes loss and gradient in a line search, `measures_of` measures at probes.
+    """
 
-    def gradient_of(self, lanes: LaneState, batch: Batch) -> Gradients | None:
-        """Returns what computes loss and gradient in a line search; `None` if only PyTorch can."""
+    def of(self, lanes: LaneState, batch: Batch) -> Steps | None: ...
+
+    def gradient_of(self, lanes: LaneState, batch: Batch) -> Gradients | None: ...
 
     def measures_of(
         self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
-    ) -> Measures | None:
-        """Returns what measures these trainings at probes; `None` if only PyTorch can."""
+    ) -> Measures | None: ...

@@ -1,7 +1,7 @@
 """First-order optimizers for packs. Each training has its own schedule and clipping.
 
 An operation that no training of a pack uses is skipped. If only some use it, the others get a factor of exactly 1 or a
-term of exactly 0, which changes no bit. Axes: L training (lane), always first; S step.
+term of exactly 0, which changes no bit. Axes: L training; S step.
 """
 
 import math
@@ -16,25 +16,25 @@ from attnsweep.workloads.engine.optimizers import Evaluate, Optimizer, Settings,
 from attnsweep.workloads.update_rules import UpdateRule
 
 STEPS_AHEAD = 64
-"""Rates, such as learning rates, are computed for this many steps together, before the first of them is taken."""
+"""Rates, such as learning rates, are computed for this many steps at a time, before they are taken."""
 MOVES = "moves"
-"""The prefix of masks among the rates: by parameter, (L, ...), false for entries that a step leaves."""
+"""The prefix of masks among the rates: by parameter, (L, ...), false for entries that a step leaves as they are."""
 _CLIP = "gradient_clip_norm"
 
 
 class FirstOrder(Optimizer):
-    """Evaluates loss and gradient once a step, then updates the parameters of all trainings.
+    """Evaluates loss and gradient once a step.
 
     Attributes:
-        constants: The rates that are the same at all steps, of hyperparameters that some training uses: one value per
-            training. With frozen parameters also the mask `moves/rows`, which may change between calls of `advance`.
+        constants: The rates that are the same at all steps, (L, 1) by hyperparameter that some training uses. With
+            frozen parameters also the mask `moves/rows`, which may change between calls of `advance`.
     """
 
     def __init__(self, rule: UpdateRule, settings: Settings) -> None:
         super().__init__(settings)
         self.rule, self.n_updates = rule, 0
         self._averages: State = {}
-        # Determined once for the whole pack, so that the program stays the same when trainings end.
+        # Determined at the pack's start, so that the program stays the same when trainings end.
         unused = {name for name in rule.optional if not settings.values[name].any()}
         clips = [] if settings.values[_CLIP].isnan().all() else [_CLIP]
         self.constants = {name: settings.column(name) for name in (*rule.reads, *clips) if name not in unused}
@@ -70,7 +70,7 @@ class FirstOrder(Optimizer):
         }
 
     def ahead(self, steps: range) -> list[State]:
-        """The rates that change with the step, one value per training. They exist before the steps are taken, so that a
+        """The rates that change with the step, (L, 1) by name. They exist before the steps are taken, so that a
         captured step can be replayed with those of another."""
         rates = [self.learning_rate(step) for step in steps]
         corrections = {name: values.unbind() for name, values in self.corrections(steps).items()}
@@ -103,11 +103,11 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The names of the constants: with others, other operations are computed, by another program."""
+        """The names of the constants. They decide what a step computes, hence its program."""
         return tuple(name for name in self.constants if not is_mask(name))
 
     def _note_kinds(self) -> None:
-        """Groups trainings with equal hyperparameters, so that bias corrections are computed only once per group."""
+        """Groups trainings with equal hyperparameters: bias corrections are computed per group."""
         names = self.rule.computed_from
         settings_of_lanes = list(zip(*(self.settings.values[name].tolist() for name in names), strict=True))
         kinds = list(dict.fromkeys(settings_of_lanes)) or [()]
@@ -128,7 +128,7 @@ class FirstOrder(Optimizer):
         }
 
     def _of_lanes(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Gives each training the values of its group, (n_steps, n_trainings, 1)."""
+        """(S, L, 1) from the values of each step and group."""
         like = self.settings.column("learning_rate")
         if len(self._kinds) == 1:
             # `full_like` fills it on the device; the host would wait for a copy.
@@ -139,8 +139,7 @@ class FirstOrder(Optimizer):
 def take_step(
     rule: UpdateRule, parameters: State, state: State, evaluated: tuple[Tensor, State], rates: Mapping[str, Tensor]
 ) -> None:
-    """Takes one step of several trainings in place, `state` being that of `state_of`, and `rates` the constants and
-    those of `ahead`, one value per training but for the masks `MOVES`."""
+    """One step in place. `state` is that of `state_of`, `rates` are the constants and those of `ahead`."""
     loss, gradients = evaluated
     masks, rates = under(MOVES, rates), {name: value for name, value in rates.items() if not is_mask(name)}
     state["is_finite"].logical_and_(torch.isfinite(loss))
@@ -175,15 +174,14 @@ def schedule_factor(settings: Settings, step: int | Tensor, *, falls: bool) -> T
 
 
 def clipped(gradients: State, largest_norm: Tensor) -> State:
-    """Scales gradients to a norm of at most `largest_norm` (NaN: no limit) by `clip_grad_norm_`'s formula with its
-    1e-6."""
-    factor = (largest_norm / (norm_per_lane(gradients) + 1e-6)).clamp(max=1)
+    """Scales gradients to a norm of at most `largest_norm`, (L,), NaN: no limit. By `clip_grad_norm_`'s formula."""
+    factor = (largest_norm / (norm_per_lane(gradients) + 1e-6)).clamp(max=1)  # PyTorch's 1e-6
     factor = torch.where(largest_norm.isnan(), torch.ones_like(factor), factor)
     return {name: gradient * _per_lane(factor, gradient) for name, gradient in gradients.items()}
 
 
 def norm_per_lane(state: State) -> Tensor:
-    """Each training's Euclidean norm over all tensors together."""
+    """Each training's Euclidean norm over all tensors."""
     squares = [value.square().flatten(1).sum(1) for value in state.values()]
     # `reduce` adds one by one; the order of a `sum` over a stack depends on the number of trainings.
     return reduce(torch.add, squares).sqrt()

@@ -1,5 +1,4 @@
-"""Turns functions of a module into pure functions of tensors, which `vmap` maps over trainings; differentiates them.
-Axes: L training, K training evaluated."""
+"""Turns functions of a module into pure functions of tensors, which `vmap` maps over trainings; differentiates them."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ R = TypeVar("R")
 
 
 def one_lane(template: nn.Module, function: Callable[[nn.Module, Batch], R]) -> Callable[[State, State, Batch], R]:
-    """A function of module and batch, as one of parameters, buffers and batch; `template`'s own are not read."""
+    """A function of module and batch, as one of parameters, buffers and batch; `template`'s own values are not read."""
     places = _places_in(template)
     has_padding = any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in template.modules())
     is_plain: dict[Hashable, bool] = {}
@@ -47,8 +46,8 @@ Places = Mapping[str, Sequence[tuple[dict[str, Any], str]]]
 
 
 def _places_in(template: nn.Module) -> Places:
-    """Where the tensors of a module stand, by name: tied ones in several places."""
-    # A module may override its names: those of its state.
+    """By name, the dictionaries and keys that hold a module's tensor: several for a tied one."""
+    # A module may override `named_parameters`; state goes by what it says.
     names = {id(value): name for name, value in (*template.named_parameters(), *template.named_buffers())}
     places: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for prefix, part in template.named_modules():
@@ -62,7 +61,7 @@ def _places_in(template: nn.Module) -> Places:
 
 @contextmanager
 def _holding(places: Places, state: State) -> Iterator[None]:
-    """Within, a module has `state`'s tensors. `functional_call` takes a twentieth of a step to find their places."""
+    """Within, a module has `state`'s tensors. `functional_call` would spend a twentieth of a step to find places."""
     own = [(held, key, held[key], value) for name, value in state.items() for held, key in places[name]]
     try:
         for held, key, _, value in own:
@@ -76,8 +75,8 @@ def _holding(places: Places, state: State) -> Iterator[None]:
 def forms_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], state: State, batch: Batch
 ) -> EngineForms:
-    """Runs a function of one training once, without dropout. The context it ran in says which functions the engine
-    `replaced`, and its `masks` the calls of dropout."""
+    """Runs a function of one training, without dropout, and returns its context: `replaced` names the functions that
+    the engine replaced, `masks.sites` are the calls of dropout."""
     forms = without_dropout()
     with torch.no_grad(), told_to_users(), forms, _holding(_places_in(template), state):
         function(template, batch)
@@ -85,7 +84,7 @@ def forms_in(
 
 
 def in_eval_mode(function: Callable[[nn.Module, Batch], R]) -> Callable[[nn.Module, Batch], R]:
-    """Lets a function of a module and a batch find the module in evaluation mode, as all measurements do."""
+    """All measurements find the module in evaluation mode."""
 
     def measured(module: nn.Module, batch: Batch) -> R:
         training = [part for part in module.modules() if part.training]
@@ -102,7 +101,7 @@ def in_eval_mode(function: Callable[[nn.Module, Batch], R]) -> Callable[[nn.Modu
 def unused_in(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any], parameters: State, buffers: State, batch: Batch
 ) -> set[str]:
-    """Parameters whose `grad` stays `None` in PyTorch, so that its optimizers pass over them; by the first training."""
+    """Parameters whose `grad` stays `None` in PyTorch, whose optimizers pass over them; by the first training."""
     at, own_buffers, own_batch = ({k: v[:1].detach() for k, v in part.items()} for part in (parameters, buffers, batch))
     with torch.enable_grad():
         at = {name: value.requires_grad_() for name, value in at.items()}
@@ -112,7 +111,7 @@ def unused_in(
 
 
 def parted(template: nn.Module, state: State) -> tuple[State, State]:
-    """Splits a module's state by name into parameters, in the module's order, and buffers."""
+    """Splits a module's state into parameters, in the module's order, and buffers."""
     parameters = {name: state[name] for name, _ in template.named_parameters()}
     return parameters, {name: value for name, value in state.items() if name not in parameters}
 
@@ -120,8 +119,8 @@ def parted(template: nn.Module, state: State) -> tuple[State, State]:
 def over_lanes(
     template: nn.Module, function: Callable[[nn.Module, Batch], Any]
 ) -> Callable[[State, State, Batch], Any]:
-    """Maps a function of one training over the first axis of parameters, buffers and batch. The mapped one raises a
-    `SpecError` where `vmap` cannot do what it does."""
+    """Maps a function of one training over the first axis of parameters, buffers and batch; a `SpecError` where `vmap`
+    cannot."""
     mapped = vmap(one_lane(template, function))
 
     def vectorized(parameters: State, buffers: State, batch: Batch) -> Any:
@@ -144,13 +143,13 @@ def over_lanes(
 def to_numpy(values: dict[str, Tensor]) -> dict[str, NDArray[np.float64]]:
     """One real number per training and name, as float64 arrays on the CPU."""
     numbers = [numbers_of(name, value).detach().to(torch.float64) for name, value in values.items()]
-    # The host waits for the device at every copy, so all values are copied in one operation.
+    # One copy: the host waits for the device at each.
     copies = torch.cat(numbers).cpu().split([value.shape[0] for value in numbers])
     return {name: copy.numpy() for name, copy in zip(values, copies, strict=True)}
 
 
 def numbers_of(name: str, values: Tensor) -> Tensor:
-    """Returns `values` if they are one real number per training; else a `TypeError`."""
+    """`values`, if they are one real number per training; else a `TypeError`."""
     if values.dim() != 1 or values.is_complex():
         raise TypeError(
             f"{name}: got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape[1:])} for each "
@@ -161,12 +160,12 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
 
 
 def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Each training's loss, detached, and its gradient with respect to the training's row of `rows`."""
+    """Each training's loss, detached, and its gradient with respect to the training's row."""
     return loss.detach(), gradients_of(name, numbers_of(name, loss), {ROWS: rows})[ROWS]
 
 
 def gradients_of(name: str, loss: Tensor, at: State, *, materialize: bool = True) -> State:
-    """The gradients of a loss with respect to `at`, of one training or several; 0 where none flows, or `None` if not to
+    """The gradients of a loss, of one training or several, with respect to `at`; where none flows 0, or `None` without
     `materialize`."""
     if not loss.requires_grad:
         expected = "a loss whose gradient PyTorch can compute"

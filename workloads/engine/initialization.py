@@ -11,11 +11,11 @@ from attnsweep.workloads.engine.streams import Streams
 
 
 class DrawnByEngine:
-    """A mixin: the engine draws those of the module's own parameters that are all 0, like PyTorch's layers."""
+    """A mixin: parameters of the module that `build` leaves all 0 are drawn by the engine, like PyTorch's layers."""
 
 
 StartingLaw = Callable[[str, tuple[int, ...]], Tensor | None]
-"""Draws a parameter in float64, (n_trainings, *shape), from its name and shape; `None` keeps what `build` gave."""
+"""From a parameter's name and shape its values in float64, (L, *shape); `None` keeps what `build` gave."""
 
 
 def draw_parameters(
@@ -25,12 +25,12 @@ def draw_parameters(
     built: Mapping[str, Tensor] | None = None,
     law: StartingLaw | None = None,
 ) -> State:
-    """Draws the initial parameters of all trainings: (n_trainings, *shape) by name, tied ones under their first.
+    """Initial parameters: (L, *shape) by name, tied ones under their first.
 
-    Where `init_sigma` is a number, matrices (two axes or more) that learn are N(0, init_sigma^2), from the random
-    streams `init/<parameter name>`. Where it is NaN, `law` draws; without one the zeros of modules that are
-    `DrawnByEngine`, from the same streams like PyTorch's layers: embeddings from N(0, 1); other matrices, and biases of
-    `nn.Linear`, uniformly from +-1/sqrt(fan_in). All else keeps the values `built`, by default those of `module`.
+    Where `init_sigma` is a number, matrices (two axes or more) that learn are N(0, init_sigma^2), from the streams
+    `init/<parameter name>`. Where it is NaN, `law` draws; without one only the zeros of modules that are
+    `DrawnByEngine` are drawn, from the same streams like PyTorch's layers: embeddings from N(0, 1); other matrices, and
+    biases of `nn.Linear`, uniformly from +-1/sqrt(fan_in). All else keeps the values `built`, by default `module`'s.
     """
     if built is None:
         n_lanes = init_sigma.shape[0]

@@ -1,7 +1,7 @@
-"""Carries out interventions on the trainings of a pack, between two steps.
+"""Carries out interventions between two steps of a pack.
 
 A step reads masks, clamps and factors of logits from tensors with one row per training, so trainings with and without
-interventions share a program. Kinds that no training of a pack has are left out. Axes: L training, H head.
+interventions share a program. Kinds that no training of a pack has are left out. Axes: L training.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ _I = TypeVar("_I", bound=Intervention)
 
 
 def make_room(modules: Sequence[nn.Module], trainings: Iterable[Training[Any]]) -> None:
-    """Adds to all trainings' attention layers the buffers of clamps and factors that some training has; refuses heads,
+    """Sets in all trainings' attention layers the buffers of clamps and factors that some training has; refuses heads,
     patterns and names that the model lacks."""
     interventions = dict.fromkeys(
         intervention for training in trainings for intervention in interventions_of(training.parameters.intervention)
@@ -77,7 +77,7 @@ def _make_room(module: nn.Module, intervention: Clamp | Scale) -> None:
 
 
 def hold_as(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Makes a module fix (clamp) the attention of heads and scale their logits as the buffers in `state` say."""
+    """Clamps a module's heads and scales their logits as the buffers in `state` say."""
     for layer_name, layer in _attention_layers(module).items():
         for buffer, neutral in NEUTRAL.items():
             value = state.get(_joined(layer_name, buffer))
@@ -144,7 +144,7 @@ class Interventions:
 
 
 def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
-    """A mask of the parameters, false where one is frozen at this step."""
+    """A row per training, false where a parameter is frozen at this step."""
     frozen = [[freeze for freeze in _of_kind(training, Freeze) if step in freeze.steps] for training in lanes.trainings]
     moves = {}
     for name, value in state.parameters.items():
@@ -159,7 +159,7 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
         name: streams.normal(f"{stream}/{name}", tuple(value.shape[1:]), state.stepping.n_updates)
         for name, value in state.parameters.items()
     }
-    # The norm of each row on its own: a sum over several may add in another order.
+    # The norm of one row: a sum over several may add in another order.
     noise, row = state.problem.layout.rows(drawn)[0], state.rows[lane].double()
     kicked = row + noise * (size * row.norm() / noise.norm())
     masks = state.stepping.constants
@@ -168,7 +168,7 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """CUDA graphs copy the parameters anew if the tensor is another one."""
+    """A `Bucket` copies the parameters anew if the tensor is another one."""
     state.rows = state.rows.clone()
 
 

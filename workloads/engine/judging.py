@@ -26,7 +26,7 @@ def judged(workload: Workload[P], parameters: P, evidence: Evidence) -> Verdicts
 def first_held(
     workload: Workload[P], parameters: P, evidence: Evidence, last_probe: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """For each event and training the first probe, up to its `last_probe`, at which the condition held; -1 if none."""
+    """For each event the first probe, up to `last_probe`, at which its condition held, (L,); -1 if none."""
     first = {}
     for name, when in workload.events.items():
         held = where_held(when, parameters, evidence, f"{workload.name}.events, {name}")
@@ -40,7 +40,7 @@ def is_stuck(workload: Workload[Any], outcome: NDArray[np.str_]) -> NDArray[np.b
 
 
 def least_losses(workload: Workload[Any], levels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """A training whose `eval_loss` is below this has diverged: 0 minus a margin for rounding; minus infinity if the
+    """Below this `eval_loss`, (L,), a training has diverged: 0 minus a margin for rounding; minus infinity if the
     workload allows negative losses or a reference level is negative."""
     known_NL = np.nan_to_num(np.stack(list(levels.values())), nan=0.0)
     may_be_negative = workload.loss_may_be_negative | (known_NL.min(0) < 0)

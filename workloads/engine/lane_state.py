@@ -1,9 +1,9 @@
 """The state of a pack that steps read and change: parameters, buffers and optimizer.
 
-A lane is a training, or an unused copy of one. On a GPU the kernels of products and sums, and with them the order of
-additions, depend on the number of lanes. So a pack has a fixed width there: copies, whose results are not read, take
-the places of trainings that have ended, and bits depend on the parameters, the seed and the width alone. On a CPU they
-do not depend on the number of lanes, and ended lanes are dropped. Axes: L lane, n entry of a lane's parameters.
+On a GPU the kernels of products and sums, and with them the order of additions, depend on the number of lanes. So a
+pack has a fixed width there: copies, whose results are not read, take the places of trainings that have ended, and bits
+depend on parameters, seed and width alone. On a CPU they do not depend on the number of lanes, and ended lanes are
+dropped. Axes: L lane (a training, or an unused copy of one).
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -22,23 +22,23 @@ from attnsweep.workloads.parameters import TrainingParameters
 from attnsweep.workloads.update_rules import UPDATE_RULES
 
 _NARROWEST = 64
-"""The smallest number of trainings that a pack computes on a GPU, where this many take no longer than one."""
+"""On a GPU this many trainings take no longer than one."""
 
 
 def width_on(device: str, n_trainings: int) -> int | None:
-    """The width of a pack of `n_trainings` at its start: a power of two on a GPU; `None` on a CPU, where it shrinks."""
+    """The fixed width of a pack on a GPU, a power of two; `None` on a CPU."""
     return max(_NARROWEST, 1 << (n_trainings - 1).bit_length()) if device != "cpu" else None
 
 
 def filled_up(value: Tensor, size: int) -> Tensor:
-    """Extends `value` along its first axis, the trainings, to length `size` with copies of its last entry."""
+    """Extends `value` along its first axis to length `size` by copies of its last entry."""
     return value[arange(size, device=value.device).clamp(max=len(value) - 1)]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What trainings with equal static parameters have in common. `parameters` are those of any of them; `constants` is
-    the digest of the module's."""
+    """What trainings with equal static parameters have in common. `parameters` are one training's; `constants` is the
+    digest of the module's."""
 
     workload: Workload[Any]
     template: nn.Module
@@ -48,14 +48,14 @@ class Problem:
 
     @property
     def shape(self) -> Hashable:
-        """Equal for two problems if and only if their trainings can share programs."""
+        """Trainings of problems with equal shapes can share programs."""
         return self.parameters.static_key(), self.constants
 
 
 @dataclass
 class LaneState:
-    """The state of trainings at the same step, with equal static parameters: `rows` of parameters, one per training,
-    and buffers (L, ...) by name. `resident` is its copy at fixed addresses, for captured graphs."""
+    """Trainings at the same step: a row of parameters each, as `Layout` has them, and buffers (L, ...) by name.
+    `resident` is the copy at fixed addresses, for captured graphs."""
 
     problem: Problem
     optimizer: Optimizer
@@ -65,7 +65,7 @@ class LaneState:
 
     @property
     def stepping(self) -> FirstOrder:
-        """The optimizer where its steps can be compiled: one of first order."""
+        """The optimizer, where it is one of first order: only its steps can be compiled or captured."""
         assert isinstance(self.optimizer, FirstOrder)
         return self.optimizer
 
@@ -76,7 +76,7 @@ class LaneState:
 
 
 Batches = Callable[[int, int], Sequence[Batch]]
-"""A function of `start` and `until` that returns the batches of steps `start` to `until` - 1, or of the first few."""
+"""From `start` and `until` the batches of steps `start` to `until` - 1, or of the first few."""
 
 
 def shapes_of(batch: Batch) -> Hashable:
@@ -85,7 +85,6 @@ def shapes_of(batch: Batch) -> Hashable:
 
 
 def optimizer_of(lanes: Lanes[P]) -> Optimizer:
-    """Its state has the parameters' type; for bfloat16 and first-order rules float32."""
     shared = lanes.shared
     # As PyTorch's optimizers, which update bfloat16 parameters in float32 and round the result.
     rounds = lanes.dtype == torch.bfloat16 and shared.optimizer in UPDATE_RULES
@@ -95,5 +94,4 @@ def optimizer_of(lanes: Lanes[P]) -> Optimizer:
 
 
 def optimizer_named(name: str, settings: Settings) -> Optimizer:
-    """Makes the optimizer with this name, ready for its first step."""
     return FirstOrder(UPDATE_RULES[name], settings) if name in UPDATE_RULES else Lbfgs(settings)

@@ -1,8 +1,4 @@
-"""Stores the trainings of a pack: the present state of active ones, and the final parameters of ended ones.
-
-Axes: L training of the pack, A active training (one that has not ended), W lane computed: the active trainings, and
-after them copies of the last one where the pack's width is fixed.
-"""
+"""A pack's trainings: the present state of active ones, which have not ended, and final parameters of ended ones."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -26,16 +22,16 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError
 
 _MASK_BYTES = 64 * 2**20
-"""The memory of the dropout masks that are drawn ahead of their steps."""
+"""The memory of dropout masks drawn ahead of their steps."""
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
 class LaneStore(LaneState, Generic[P]):
-    """The state of all trainings of a pack, by the arguments of `Pack`. Draws their batches and drops ended trainings.
+    """Draws batches and drops ended trainings. The arguments are those of `Pack`.
 
     Attributes:
-        position: The places in the pack of the trainings that have not ended.
+        position: The active trainings' places in the pack.
         lanes: These trainings, and copies of the last one where the pack's width is fixed.
     """
 
@@ -74,11 +70,11 @@ class LaneStore(LaneState, Generic[P]):
         self.interventions = Interventions(self, self.lanes)
 
     def active(self, by_name: Mapping[str, Array]) -> dict[str, Array]:
-        """Drops the copies that only fill up the pack."""
+        """Without the copies that fill up the pack."""
         return {name: value[: self.position.size] for name, value in by_name.items()}
 
     def batch_at(self, step: int) -> Batch:
-        # Batches are kept, because some optimizers request the same batch at every step.
+        # Kept, because some optimizers request the same batch at every step.
         if not self._first_drawn <= step < self._first_drawn + len(self._drawn):
             self.draw(step)
         batch = self._drawn[step - self._first_drawn]
@@ -95,7 +91,7 @@ class LaneStore(LaneState, Generic[P]):
         self._drawn = self._workload.batches(self._drawing, steps)
 
     def batches(self, start: int, until: int) -> list[Batch]:
-        """Batches from `start` on and before `until`: the first, others if drawn; with masks as `_MASK_BYTES` allow."""
+        """A `Batches`: those that are drawn already; with dropout as many as the masks' memory allows."""
         batch = self.batch_at(start)
         if self._sites_of(self._drawn[start - self._first_drawn]):
             n_bytes = sum(mask.nbytes for mask in under(DROPOUT, batch).values())
@@ -106,7 +102,7 @@ class LaneStore(LaneState, Generic[P]):
         return self._drawn[start - self._first_drawn :][: until - start]
 
     def _sites_of(self, batch: Batch) -> tuple[Site, ...]:
-        """Finds the calls of dropout in the loss. Evaluates the loss once for each shape of batches to do so."""
+        """The calls of dropout in the loss, which is evaluated to find them once for each shape of batches."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
             template, loss = self.problem.template, self._workload.loss
@@ -122,8 +118,8 @@ class LaneStore(LaneState, Generic[P]):
         return self._sites[shapes]
 
     def keep(self, position: NDArray[np.int64]) -> Tensor | None:
-        """Keeps only the active trainings at these places in the pack. Returns the kept lanes' indices among the
-        previous ones; `None` if all are kept, or none is left."""
+        """Keeps only the active trainings at these places in the pack. Returns the kept lanes' indices among those
+        before; `None` if all are kept, or none is left."""
         ended = np.flatnonzero(~np.isin(self.position, position))
         if not ended.size:
             return None

@@ -1,5 +1,4 @@
-"""Stores parameters as one row per training, so that an operation runs once for all. Renames, selects and converts
-tensors by name.
+"""Parameters as one row per training, so that one operation updates all. Renames, selects and converts tensors by name.
 
 In bfloat16 trainings, loss and gradient are computed in bfloat16. Parameters and running averages are stored in
 bfloat16, or in float32 with `float32_state`. First-order updates are computed in float32 and rounded once. Probes use
@@ -18,14 +17,12 @@ from attnsweep.workloads.engine.optimizers import State
 _PLACES = 16
 """Each parameter starts at a multiple of this many entries of the row, and the row's length is one: kernels process a
 remainder beyond full vectors in another way, which rounds differently."""
-
-
 ROWS = "rows"
-"""The name under which optimizers get the parameters: one tensor with a row per training."""
+"""The name under which optimizers get the parameters."""
 
 
 class Layout:
-    """The position of each parameter in a row that contains all parameters of a training."""
+    """Where each parameter lies in a training's row."""
 
     def __init__(self, parameters: State) -> None:
         self._shapes = {name: tuple(value.shape[1:]) for name, value in parameters.items()}
@@ -33,7 +30,7 @@ class Layout:
         self._room = [-(-size // _PLACES) * _PLACES for size in self._sizes.values()]
 
     def rows(self, parameters: State) -> Tensor:
-        """Copies parameters into one row per training. Gaps between parameters are filled with zeros."""
+        """Copies parameters, (L, ...) by name, into rows, with zeros in the gaps."""
         parts = []
         for (name, size), room in zip(self._sizes.items(), self._room, strict=True):
             part = parameters[name].reshape(len(parameters[name]), size)
@@ -41,7 +38,7 @@ class Layout:
         return torch.cat(parts, 1)
 
     def views(self, rows_Ln: Tensor) -> State:
-        """The parameters by name, (L, ...), as views of their rows, so gradients flow back."""
+        """The parameters by name, (L, ...), as views, so gradients flow back."""
         parts = zip(self._shapes.items(), torch.split(rows_Ln, self._room, dim=1), strict=True)
         return {name: _shaped(part, self._sizes[name], shape) for (name, shape), part in parts}
 
@@ -55,18 +52,17 @@ V = TypeVar("V")
 
 
 def prefixed(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """Renames tensors, or other values by name, from `<name>` to `<prefix>/<name>`."""
+    """Renames `<name>` to `<prefix>/<name>`."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def under(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
-    """Selects the values named `<prefix>/<name>` and renames them to `<name>`, the inverse of `prefixed`."""
+    """The inverse of `prefixed`; leaves out other names."""
     start = f"{prefix}/"
     return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
 
 
 def selected(state: State, lanes: Tensor) -> State:
-    """Selects the trainings at the given positions (int64) from tensors by name, whose first axis is the training."""
     return {name: value[lanes] for name, value in state.items()}
 
 
@@ -76,5 +72,5 @@ def measurable(state: State) -> State:
 
 
 def in_type(state: State, dtype: torch.dtype) -> State:
-    """Converts floating-point tensors to `dtype`. Other tensors stay unchanged."""
+    """Floating-point tensors in `dtype`, others as they are."""
     return {name: value.to(dtype) if value.is_floating_point() else value for name, value in state.items()}

@@ -1,14 +1,14 @@
-"""L-BFGS for packs. Each training has its own history and line search. Axes: L training (lane), n parameter, C slot
-(place for a pair).
+"""L-BFGS for packs. Each training has its own history and line search. Axes: L training, n parameter, C slot (place for
+a pair).
 
 Every training runs the algorithm of one call of `torch.optim.LBFGS(max_iter=n_steps,
-line_search_fn="strong_wolfe").step`: the first trial step is `learning_rate * min(1, 1 / |gradient|_1)`, later ones
-`learning_rate` (PyTorch's default is 1); tolerances are PyTorch's; at most `n_steps * 5 // 4` evaluations are made. A
-step of a training is an iteration of L-BFGS.
+line_search_fn="strong_wolfe").step`: the first iteration tries the step size `learning_rate * min(1, 1 / |gradient|_1)`
+first, later ones `learning_rate` (PyTorch's default is 1); tolerances are PyTorch's; at most `n_steps * 5 // 4`
+evaluations are made. A step of a training is an iteration.
 
 In one evaluation of the pack, every training evaluates its loss once, at whatever stage of its line search it is; those
-that have ended, or have reached the step to stop at, are left out unless the pack's width is fixed. A training's
-decisions are masks on the device, from which the CPU reads two counts per evaluation.
+that have ended, or have reached the step to stop at, are left out unless the pack's width is fixed. Decisions are masks
+on the device, from which the CPU reads two counts per evaluation.
 """
 
 from collections.abc import Mapping
@@ -109,7 +109,7 @@ class Lbfgs(Optimizer):
         self.n_evaluations += 1
 
     def _begin(self, point: Tensor, loss: Tensor, gradient: Tensor) -> None:
-        """Starts L-BFGS at this point, with an empty history and no line search under way."""
+        """With an empty history and no line search under way."""
         self._has_started = True
         self._point, self._loss, self._gradient, self._direction = point, loss, gradient, torch.zeros_like(gradient)
         self._search = LineSearches(gradient, TOLERANCE_CHANGE)
@@ -119,7 +119,7 @@ class Lbfgs(Optimizer):
         return self._gradient.abs().amax(1) <= TOLERANCE_GRAD
 
     def _n_searching(self) -> int:
-        # The host waits for the device only here, once for each evaluation of the loss.
+        # The host waits for the device only here.
         counts = torch.stack([self._search.is_open.sum(), self._pairs.end_L.max()])
         n_searching, self._pairs.n_used = counts.tolist()
         return int(n_searching)
@@ -138,7 +138,7 @@ class Lbfgs(Optimizer):
         )
 
     def _begin_iterations(self, until: int) -> None:
-        """Starts a line search in each training that is between two iterations and has not reached step `until`."""
+        """Starts a line search in each training that is between two iterations and before step `until`."""
         lanes = ~self._is_over & ~self._search.is_open & (self.steps < until)
         self._direction = _where(lanes, self._pairs.descent_direction(self._gradient), self._direction)
         slope = torch.linalg.vecdot(self._gradient, self._direction)
@@ -167,12 +167,12 @@ class Lbfgs(Optimizer):
 
 
 class CurvaturePairs:
-    """The latest `most_pairs` pairs (change of point, change of gradient) of each training, from which L-BFGS
+    """Each training's latest `most_pairs` pairs (s, change of point; y, change of gradient), from which L-BFGS
     approximates the inverse Hessian.
 
-    Every training has the same number of slots, and fills some of them, oldest pair first. An empty slot has weight 0
-    and changes no bit of the result, so a training does not depend on how many pairs the others have. How many are in
-    use only the device knows: the caller sets `n_used` to the largest of `end_L` before every `add`.
+    All trainings have equally many slots, filled oldest pair first. An empty one has weight 0 and changes no bit of the
+    result, so a training does not depend on how many pairs the others have. How many are in use only the device knows:
+    the caller sets `n_used` to the largest of `end_L` before every `add`.
 
     Source: Nocedal & Wright 2006, algorithm 7.4 and equation 7.20; pairs are refused like in `torch.optim.LBFGS`.
     """
@@ -180,7 +180,7 @@ class CurvaturePairs:
     def __init__(self, like: Tensor, most_pairs: int) -> None:
         n_lanes, n_parameters = like.shape
         self._most_pairs, self.n_used = most_pairs, 0
-        # Room for more than `most_pairs`, so that pairs are moved to the front only when it is full.
+        # More than `most_pairs`, so that pairs are moved to the front only when all are full.
         self._most_slots = most_pairs + max(_FEWEST_SLOTS, most_pairs // 4)
         self._s_CLn = like.new_zeros(0, n_lanes, n_parameters)
         self._y_CLn = like.new_zeros(0, n_lanes, n_parameters)
@@ -190,7 +190,7 @@ class CurvaturePairs:
         self.end_L = torch.zeros_like(self._lane_L)
 
     def add(self, lanes: Tensor, s: Tensor, y: Tensor) -> None:
-        """Stores a new pair for each training that `lanes` marks, except one without positive curvature."""
+        """Stores a pair for each training that `lanes` marks, except one without positive curvature."""
         if self.n_used == len(self._rho_CL):
             self._make_room()
         curvature = torch.linalg.vecdot(y, s)
@@ -243,7 +243,7 @@ class CurvaturePairs:
 
 
 def _tensors_of(owner: object) -> State:
-    """The attributes that are tensors, or points, by name; no copies."""
+    """Attributes that are tensors, or points, by name; no copies."""
     state: State = {}
     for name, value in vars(owner).items():
         if isinstance(value, Points):
@@ -262,12 +262,12 @@ def _load(owner: object, state: Mapping[str, Tensor]) -> None:
 
 
 def flattened(state: State) -> Tensor:
-    """Concatenates all tensors of each training into one row."""
+    """(L, n): all tensors of a training in one row."""
     return torch.cat([value.flatten(1) for value in state.values()], dim=1)
 
 
 def unflattened(rows: Tensor, like: State) -> State:
-    """Splits rows of numbers, one per training, into tensors like those in `like`."""
+    """The inverse of `flattened`, into the shapes of `like`."""
     sizes = [value[0].numel() for value in like.values()]
     parts = zip(like.items(), torch.split(rows, sizes, dim=1), strict=True)
     # Contiguous: for a strided view PyTorch may take another kernel than for a single training.

@@ -1,4 +1,5 @@
-"""Strong-Wolfe line searches of many trainings at once. Axes: L training (lane), n parameter."""
+"""Strong-Wolfe line searches of many trainings. All tensors are (L,), but for gradients, (L, n): L training, n
+parameter."""
 
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ ARMIJO, CURVATURE = 1e-4, 0.9
 
 
 class Points(NamedTuple):
-    """One point on each training's search line, one row each; `at` is its step size."""
+    """One point on each training's search line; `at` is its step size."""
 
     at: Tensor
     loss: Tensor
@@ -18,11 +19,11 @@ class Points(NamedTuple):
 
 
 class LineSearches:
-    """The line searches of many trainings, each along its own direction and at its own stage.
+    """Line searches, each along its own direction and at its own stage.
 
     A search first looks for a bracket, then zooms into it. It stores two points: first the last two trial points, later
-    the ends of the bracket. It is evaluated next at `step_size` while `is_open`; `direction_size` is the direction's
-    largest absolute component. The decisions, comparisons with NaN included, are those of PyTorch's
+    the ends of the bracket. While it `is_open` it is evaluated next at `step_size`; `direction_size` is the direction's
+    largest absolute component. The decisions, comparisons with NaN included, are those of
     `torch.optim.lbfgs._strong_wolfe` (bracketing and zoom: Nocedal & Wright 2006, algorithms 3.5 and 3.6; the rule
     against slow progress: minFunc's).
     """
@@ -31,20 +32,20 @@ class LineSearches:
         zeros = gradient.new_zeros(gradient.shape[0])
         no = torch.zeros_like(zeros, dtype=torch.bool)
         self._tolerance_change = tolerance_change
-        # Several attributes share one tensor. This is safe, because no method changes a tensor in place.
+        # Attributes may share a tensor, because no method changes one in place.
         self.step_size, self.is_open = zeros, no
         self.n_evaluations = self._most_evaluations = torch.zeros_like(zeros, dtype=torch.int64)
         self.direction_size = zeros
         self._is_zooming = self._was_slow = no
         self._start = self._first = self._second = Points(zeros, zeros, zeros, gradient)
         self._low = no
-        """For each search, true where the second of its two stored points has the lower loss."""
+        """Whether the second of the two stored points has the lower loss."""
 
     def begin(
         self, lanes: Tensor, step_size: Tensor, start: Points, direction_size: Tensor, most_interpolations: Tensor
     ) -> None:
-        """Starts searches in the trainings that `lanes` marks. `start` is the point at step size 0; searches under way
-        need the arguments with which they began. After the first trial at most `most_interpolations` follow, int64."""
+        """Starts searches in the trainings that `lanes` marks; those under way need the arguments with which they
+        began. `start` is the point at step size 0. At most `most_interpolations` trials, int64, follow the first."""
         self._start, self.direction_size = start, direction_size
         self._most_evaluations = most_interpolations + 1
         self.is_open = self.is_open | lanes
@@ -55,7 +56,7 @@ class LineSearches:
         self._first = _where(lanes, start, self._first)
 
     def observe(self, loss: Tensor, gradient: Tensor, slope: Tensor) -> Tensor:
-        """Continues open searches with what was evaluated at their step sizes. Returns which ended in this call."""
+        """Continues open searches with what was evaluated at their step sizes. Returns which ended."""
         trial, was_open = Points(self.step_size, loss, slope, gradient), self.is_open
         self.n_evaluations = self.n_evaluations + was_open
         spent = was_open & (self.n_evaluations >= self._most_evaluations)
@@ -66,7 +67,7 @@ class LineSearches:
         return was_open & ~self.is_open
 
     def found(self) -> Points:
-        """The stored point with the lower loss: the result of an ended search."""
+        """The results of ended searches: the stored point with the lower loss."""
         return _where(self._low, self._second, self._first)
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
@@ -113,12 +114,12 @@ class LineSearches:
         return trial.loss > self._start.loss + ARMIJO * trial.at * self._start.slope
 
     def _is_flat(self, trial: Points) -> Tensor:
-        """Where the slope at the trial point is flat enough: the strong Wolfe condition."""
+        """The strong Wolfe condition."""
         return trial.slope.abs() <= -CURVATURE * self._start.slope
 
 
 def cubic_minimum(one: Points, other: Points, lowest: Tensor, highest: Tensor) -> Tensor:
-    """The step size, clipped to bounds, at which the cubic through two points with given slopes is minimal; the bounds'
+    """The step size, clipped to bounds, at which the cubic through two points with their slopes is minimal; the bounds'
     middle if it has no minimum. Source: Nocedal & Wright 2006, equation 3.59."""
     is_ordered = one.at <= other.at
     x1, x2 = torch.where(is_ordered, one.at, other.at), torch.where(is_ordered, other.at, one.at)

@@ -1,4 +1,4 @@
-"""The interface of a pack's optimizer, which trains each lane independently. Axes: L lane, K lane kept."""
+"""The interface of a pack's optimizer, and its settings."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,22 @@ from torch import Tensor
 from attnsweep.workloads.update_rules import Hyperparameters
 
 State = dict[str, Tensor]
-"""Tensors by parameter name, with trainings as first axis."""
+"""Tensors by name, with trainings as first axis."""
 _NUMBERS = [field.name for field in fields(Hyperparameters) if field.type in (int, float, float | None)]
 
 
 class Evaluate(Protocol):
-    """The signature of functions that compute the training loss and gradient of many trainings."""
-
     def __call__(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Returns for each training its loss and, by name, its gradients at `parameters`, on the batch of `step`."""
+        """Each training's loss and gradients at `parameters`, on the batch of `step`. `lanes` (int64) are the places of
+        these trainings in the pack; `None` for all."""
 
 
 class Settings:
     """The hyperparameters of many trainings.
 
     Attributes:
-        values: All that are numbers, (n_trainings,) float64 by name, NaN where null; and `cosine_from`, the step from
-            which the learning rate falls, infinite where it is constant.
+        values: Those that are numbers, (n_trainings,) float64 by name, NaN where null; and `cosine_from`, the step from
+            which the learning rate falls, infinite where it does not.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Settings:
         return cls(lanes, n_steps, learning_rate.dtype, learning_rate.device)
 
     def column(self, name: str) -> Tensor:
-        """Returns the values of a numeric hyperparameter on the device, (n_trainings, 1)."""
+        """A number among `values`, (n_trainings, 1), on the device."""
         if name not in self._columns:
             # Kept, so that it is copied once: the host waits for the device at every copy.
             self._columns[name] = self.values[name].to(self.device, self.dtype)[:, None]
@@ -67,13 +66,11 @@ def _number(value: float | None) -> float:
 
 
 class Optimizer(ABC):
-    """Trains all lanes of a pack together.
-
-    Implementers: the updates of a lane must depend on that lane's values alone, to the last bit where kernels allow it.
-    An optimizer decides how often a step evaluates the loss, and at which points.
+    """Implementers: a lane's updates must depend on its values alone, to the last bit where kernels allow it. An
+    optimizer decides how often a step evaluates the loss, and at which points.
 
     Attributes:
-        steps: For each training the number of updates taken, which is constant once the training has ended.
+        steps: Updates taken by each training; constant once it has ended.
         is_finite: For each training, false from the first step whose loss was not finite; `steps` is then that step.
         keeps_width: Whether the loss is evaluated for all trainings, also for those whose values are not needed.
     """
@@ -87,7 +84,7 @@ class Optimizer(ABC):
 
     @property
     def is_running(self) -> Tensor:
-        """Returns for each training whether it goes on: false once a non-finite loss or a tolerance has ended it."""
+        """False for each training that a non-finite loss or a tolerance has ended."""
         return self.is_finite
 
     @abstractmethod
@@ -99,7 +96,7 @@ class Optimizer(ABC):
         """
 
     def batch_step(self, step: int) -> int:
-        """The number of the batch of the loss at `step`: itself, unless the optimizer always uses the same."""
+        """Which step's batch the loss at `step` is of: its own, unless the optimizer always uses the same."""
         return step
 
     def descended(self) -> dict[str, Tensor]:
@@ -107,7 +104,7 @@ class Optimizer(ABC):
         return {}
 
     def observe(self, loss: Tensor) -> None:
-        """Ends each training whose `loss` at the present step is not finite."""
+        """Ends trainings whose `loss` at the present step is not finite."""
         self.is_finite.logical_and_(torch.isfinite(loss))
 
     def state_dict(self) -> Mapping[str, Tensor]:

@@ -1,6 +1,6 @@
-"""The measures and thresholds by which all workloads label outcomes. Axes: L training, P probe.
+"""The measures and thresholds by which all workloads label outcomes. Axes: L training, P probe, K level.
 
-A share of a loss or level is one of its absolute value, because a loss may be negative. The thresholds are our choices;
+A share of a loss or level is one of its absolute value: a loss may be negative. The thresholds are our choices;
 docs/notes/zeros_tests.md shows how much each matters.
 """
 
@@ -19,9 +19,9 @@ from attnsweep.workloads.vocabulary import MOVING_SHARE
 
 Label: TypeAlias = tuple[str, str]
 OR = " or "
-"""The text between the names of reference levels that a loss does not tell apart."""
+"""Between the names of levels that a loss does not tell apart."""
 STATIONARY_GAMMA = 1e-2
-"""A training is stationary if its relative gradient |grad| |theta| / |loss| (`gamma`) is below this."""
+"""A training is stationary if its relative gradient (`gamma`) is below this."""
 DIVERGED_FACTOR = 3.0
 """A loss has diverged above its first value and this multiple of the output 0's loss z (z + 2 |z| if z is negative)."""
 OVERFIT_SHARE = 0.05
@@ -30,11 +30,12 @@ OVERFIT_SHARE = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The measurements of several trainings at their probes, NaN where one had ended or a value was not finite.
+    """The measurements of several trainings, NaN where one had ended or a value was not finite.
 
     Attributes:
+        steps: (P,), those of the probes.
         metrics: (L, P) by name: `loss`, `eval_loss`, `grad_norm`, `param_norm`, and the workload's own metrics.
-        levels: (L,) by name: each training's reference levels, which are losses of simple predictors.
+        levels: (L,) by name.
     """
 
     steps: NDArray[np.int64]
@@ -50,7 +51,7 @@ def gamma(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def at_level(loss: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where (n_trainings, n_probes) a loss differs from its training's `level` by at most `AT_LEVEL` of it."""
+    """Where a loss, (L, P), differs from its training's `level` by at most the share `AT_LEVEL`."""
     return np.abs(loss - level[:, None]) <= AT_LEVEL * np.abs(level[:, None])
 
 
@@ -60,16 +61,15 @@ def standing(
     outcomes: Mapping[str, str],
     where: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> dict[Label, NDArray[np.bool_]]:
-    """Where (n_trainings, n_probes) losses are at a reference level: by label, which is an outcome and the level's
-    name.
+    """Where losses, (L, P), are at a reference level: by label, which is an outcome and the level's name.
 
     A loss is at the nearest level if they differ by at most the share `AT_LEVEL`. Levels nearer to each other than
     twice this it does not tell apart: the detail names all, such as `zero or mean`, in the order of `outcomes`.
 
     Args:
-        levels: One number per training, by name; NaN where a training has no such level.
+        levels: (L,) by name; NaN where a training has no such level.
         outcomes: The outcome at each level, by name. `levels` may lack some of them. Of equal levels the first counts.
-        where: Further conditions, (n_trainings, n_probes) by level.
+        where: Further conditions, (L, P) by level.
     """
     names = [name for name in outcomes if name in levels]
     level_LK = np.stack([levels[name] for name in names], axis=-1)
@@ -81,9 +81,8 @@ def standing(
     places: dict[Label, NDArray[np.bool_]] = {}
     for k, name in enumerate(names):
         holds_LP = (nearest_LP == k) & at_level(loss, level_LK[:, k]) & where.get(name, True)
-        # A level is the loss of a simple predictor. For each training, `set_L` tells which levels nearly equal the
-        # level called `name`, as a number with one bit for each level: NumPy finds equal numbers ten times as fast as
-        # equal rows.
+        # Which levels nearly equal this one, as a number with one bit for each: NumPy finds equal numbers ten times as
+        # fast as equal rows.
         set_L = alike_LKK[:, k] @ (1 << np.arange(len(names)))
         for number, lane in zip(*np.unique(set_L, return_index=True), strict=True):
             in_set_L = set_L == number
@@ -93,13 +92,13 @@ def standing(
 
 
 def has_diverged(loss: NDArray[np.float64], zero_level: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where losses (n_trainings, n_probes) are not finite, or above both their start and `DIVERGED_FACTOR` times the
-    loss of the output 0."""
+    """Where losses, (L, P), are not finite, or above both their start and `DIVERGED_FACTOR` times the loss of the
+    output 0, (L,)."""
     return ~np.isfinite(loss) | ((loss > _raised(zero_level[:, None], DIVERGED_FACTOR - 1.0)) & (loss > loss[:, :1]))
 
 
 def is_moving(steps: NDArray[np.int64], loss: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where (n_trainings, n_probes) losses fell, over the last fifth of the steps so far, by over `MOVING_SHARE`."""
+    """Where losses, (L, P), fell by over `MOVING_SHARE` in the last fifth of the steps so far."""
     before = np.searchsorted(steps, [tail_start(int(step)) for step in steps], side="right") - 1
     return loss < _raised(loss[:, before], -MOVING_SHARE)
 
@@ -115,7 +114,7 @@ def is_overfit(evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def onset_probe(outcome: NDArray[np.str_], last_probe: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns for each training the index of the first probe from which on its outcome no longer changed."""
+    """For each training the first probe from which on its outcome, (L, P), no longer changed."""
     probes = np.arange(outcome.shape[1])
     final = np.take_along_axis(outcome, last_probe[:, None], axis=1)
     has_other_outcome = (outcome != final) & (probes < last_probe[:, None])

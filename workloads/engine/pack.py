@@ -1,8 +1,4 @@
-"""Trains packs: many trainings of one workload in one batched program.
-
-Axes: L lane (all trainings of the pack), A active lane (trainings that have not ended), P probe. In packs
-with a fixed width, tensors (A, ...) have W lanes: the active ones, followed by copies of the last one (`width`).
-"""
+"""Trains packs. Axes: A active training (one that has not ended)."""
 
 import time
 from collections.abc import Hashable, Sequence
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Pack(Generic[P]):
-    """Trains many trainings with equal static parameters in one program, as if each were trained alone.
+    """Trains many trainings with equal static parameters in one program, each as if alone.
 
     A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
     holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a negative loss if the
@@ -42,10 +38,9 @@ class Pack(Generic[P]):
     Args:
         extra_probe_steps: Further probes, at which no training ends and no bit changes.
         programs: What compiles or captures steps; `None` to train operation by operation.
-        start: Parameters and buffers, (n_trainings, ...) by name in any floating-point type, in place of the drawn
-            ones.
-        width: The fixed number of lanes computed until all have ended; `None` for active ones alone.
-        prune_at: For each training the step of the probe at which to prune it, if known.
+        start: Parameters and buffers, (n_trainings, ...) by name, of any floating-point type, in place of drawn ones.
+        width: The number of lanes computed until all have ended, filled up by copies; `None` for active ones alone.
+        prune_at: For each training the step of the probe at which to prune it; `None` where none is known.
         redraw: How copies made by `continued` draw other numbers.
     """
 
@@ -84,7 +79,7 @@ class Pack(Generic[P]):
         width: int | None = None,
         prune_at: Sequence[int | None] | None = None,
     ) -> Self:
-        """Restores trainings from their checkpoint, a `CheckpointError` if it belongs to others. On the same kind of
+        """Restores trainings from their checkpoint; a `CheckpointError` if it belongs to others. On the same kind of
         device, results equal those without an interruption to the last bit."""
         pack = cls(workload, trainings, device, programs=programs, width=width, prune_at=prune_at)
         if str(checkpoint["fingerprint"]) != pack._fingerprint():
@@ -116,7 +111,7 @@ class Pack(Generic[P]):
 
     @property
     def parameters(self) -> State:
-        """Of active trainings, (A, ...) by name. Writing into them changes the trainings."""
+        """(A, ...) by name. Writing into them changes the trainings."""
         return self._store.active(self._store.parameters)
 
     @property
@@ -140,7 +135,7 @@ class Pack(Generic[P]):
 
     @property
     def running(self) -> list[int]:
-        """The positions, among all trainings of the pack, of the trainings that have not ended."""
+        """The places in the pack of active trainings."""
         return list(map(int, self._store.position))
 
     @property
@@ -148,8 +143,8 @@ class Pack(Generic[P]):
         return self._next_probe in self._own_probes
 
     def advance(self, n_evaluations: int, n_probes: int | None = None) -> bool:
-        """Trains until all trainings have ended, which it returns, or `n_evaluations` of the loss (steps, but for line
-        searches) or `n_probes` have been made."""
+        """Trains until all trainings have ended, or `n_evaluations` of the loss (steps, but for line searches) or
+        `n_probes` have been made. Returns whether all have ended."""
         if not self._known:
             self.compile()  # else it counts as the time of the first trainings
         stop_at = self._objective.n_evaluations + n_evaluations
@@ -174,13 +169,13 @@ class Pack(Generic[P]):
         return True
 
     def train_to_end(self, at_once: int = 1_000) -> PackResult:
-        """Trains until all trainings have ended, by calls of `advance` with `at_once` evaluations."""
+        """By calls of `advance` with `at_once` evaluations."""
         while not self.advance(at_once):
             pass
         return self.result()
 
     def prune(self, positions: Sequence[int]) -> None:
-        """Ends the trainings at these positions early; at a probe only."""
+        """Ends the trainings at these places early. Only to be called at a probe."""
         self._record.prune(np.asarray(positions, dtype=np.int64), self.step)
         self._drop(np.isin(self._store.position, positions))
 
@@ -241,7 +236,7 @@ class Pack(Generic[P]):
         return store.optimizer.advance({ROWS: store.rows}, self._objective.evaluate, stop, most_evaluations)
 
     def _program_of(self, programs: Executors, optimizer: FirstOrder) -> Steps | None:
-        """Returns the compiled program for the next step; `None` if PyTorch takes it operation by operation."""
+        """What takes the next step; `None` if PyTorch does, operation by operation."""
         batch = self._store.batch_at(optimizer.n_updates)
         shapes = shapes_of(batch)
         if shapes not in self._known:
@@ -249,7 +244,7 @@ class Pack(Generic[P]):
         return self._known[shapes]
 
     def compile(self) -> None:
-        """Compiles the programs of steps and probes, if these trainings can be compiled and they are not yet."""
+        """Compiles the programs of steps and probes, where they can be and are not yet."""
         optimizer, programs = self._store.optimizer, self._programs
         if programs is None:
             return
@@ -266,7 +261,7 @@ class Pack(Generic[P]):
         return count_numbers(lambda: self._train_eagerly(1, 1)) // max(len(self._store.rows), 1 + computed_twice)
 
     def trace(self) -> "Trace":
-        """The graph of a step, or of loss and gradient for line searches; a `NoRuleError` says why there is none."""
+        """The graph of a step, or of loss and gradient for line searches; a `NoRuleError` if there is none."""
         from attnsweep.workloads.engine.compiling.programs import source_of
         from attnsweep.workloads.engine.compiling.tracing import gradient_trace, step_trace
 

@@ -1,7 +1,7 @@
-"""Compares every training's first step in the engine with plain PyTorch, where it runs alone.
+"""Compares each training's first step in the engine with plain PyTorch, where it runs alone.
 
 The engine calls one module for all trainings of a pack, with different weights. What else a loss reads, or stores for
-the next call, could belong to another training, and would be lost when one is resumed.
+the next call, could belong to another training, and would be lost when one is resumed. Axes: L training.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,9 @@ from attnsweep.workloads.engine.vectorization import told_to_users
 from attnsweep.workloads.errors import SpecError
 
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-2, 5e-2
-"""Accepted relative differences by rounding; large, because a module may round to bfloat16 inside."""
+"""Accepted relative differences; large, because a module may round to bfloat16 inside."""
 _TOLERANCE_AGAIN = 1e-6
-"""The largest accepted relative difference of a loss that is computed again."""
+"""That of a loss that is computed again."""
 _ROUNDINGS, _ROUNDINGS_AGAIN = 1e4, 1e2
 """A further accepted difference, in units of the loss's rounding error, because the terms of a gradient may cancel."""
 _ELSEWHERE = 0.1
@@ -34,8 +34,8 @@ _ELSEWHERE = 0.1
 
 
 def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
-    """Refuses trainings, a few as different as possible, whose first loss or gradient differs from plain PyTorch's, or
-    whose loss changes weights, buffers, the batch or the next call's result."""
+    """Refuses trainings whose first loss or gradient differs from plain PyTorch's, or whose loss changes weights,
+    buffers, the batch or the next call's result. Call it with a few that are as different as possible."""
     lanes = Lanes(trainings, torch.device("cpu"))
     weights, buffers, template = starting_state(workload, lanes)
     eval_batch = workload.eval_batch(lanes) | workload.fresh_eval_batch(lanes, 0)
@@ -57,7 +57,7 @@ def check_as_plain(workload: Workload[Any], trainings: Sequence[Training[Any]]) 
 
 
 class _Alone:
-    """One training that runs alone in plain PyTorch, with its initial weights."""
+    """One training in plain PyTorch, with its initial weights."""
 
     def __init__(
         self, workload: Workload[Any], training: Training[Any], state: State, batch: Batch, eval_batch: Batch
@@ -68,8 +68,8 @@ class _Alone:
         self._loss = torch.empty(())
 
     def compare(self, loss: Tensor, gradients: State) -> None:
-        """Computes loss and gradients of this training in plain PyTorch."""
-        # Built right before its loss, which may read what each `build` stores outside the module anew.
+        """Refuses the engine's loss and gradients if they differ."""
+        # Built right before its loss, which may read what each `build` stores anew outside the module.
         self._module = built_alone(self._workload, self._training).to(next(iter(gradients.values())))
         _own_buffers(self._module)
         own_loss = self._at(self._state, self._batch, "loss", self._plain_loss)
@@ -88,10 +88,11 @@ class _Alone:
         self._at(self._state, self._eval_batch, "eval_loss", in_eval_mode(partial(examined, self._workload)))
 
     def compare_again(self, other: "_Alone") -> None:
-        """The losses differ if a module keeps something between calls, or hides a number of its training."""
-        draw, elsewhere = torch.Generator().manual_seed(0), dict(other._state)
+        """Computes `other`'s loss by this module: it differs if a module keeps something between calls, or hides a
+        number of its training."""
+        generator, elsewhere = torch.Generator().manual_seed(0), dict(other._state)
         for name in (name for name, value in self._module.named_parameters() if value.requires_grad):
-            noise = torch.randn(elsewhere[name].shape, generator=draw)
+            noise = torch.randn(elsewhere[name].shape, generator=generator)
             elsewhere[name] = elsewhere[name] + _ELSEWHERE * noise.to(elsewhere[name])
         for state, expected in (
             (other._state, other._loss),
@@ -105,7 +106,7 @@ class _Alone:
                 raise SpecError("the loss", given=given, expected="a loss of tensors and batch alone", fix=fix)
 
     def _plain_loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """With PyTorch's own functions but dropout, which must drop the same entries as in the engine."""
+        """By PyTorch's functions, except that dropout drops the same entries as in the engine."""
         masks = under(DROPOUT, batch)
         data = {name: batch[name] for name in batch if not name.startswith(f"{DROPOUT}/")}
         with EngineForms(masks, has_padding=False) if masks else nullcontext():
@@ -166,5 +167,5 @@ def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor, loss: Tensor, tolerance: Tensor, roundings: float = _ROUNDINGS) -> bool:
-    most = tolerance + roundings * torch.finfo(loss.dtype).eps * (1 + loss.abs())
-    return bool((((one - other).abs() <= most) | (one == other) | (one.isnan() & other.isnan())).all())
+    allowed = tolerance + roundings * torch.finfo(loss.dtype).eps * (1 + loss.abs())
+    return bool((((one - other).abs() <= allowed) | (one == other) | (one.isnan() & other.isnan())).all())

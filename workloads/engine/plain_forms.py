@@ -1,5 +1,4 @@
-"""Attention and layer norms in basic operations, which `vmap` supports; these layer norms allow an epsilon per
-training."""
+"""Attention and layer norms in operations that `vmap` supports, with an epsilon per training."""
 
 import math
 from collections.abc import Callable
@@ -57,7 +56,7 @@ _SMALLEST_EPS = {torch.bfloat16: 1e-24, torch.float32: 1e-24, torch.float64: 1e-
 
 
 def layer_norm(value: Tensor, gain: Tensor, bias: Tensor, layer_norm_eps: Tensor) -> Tensor:
-    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis: epsilon inside the root, like
+    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis: epsilon inside the root, as in
     `torch.nn.LayerNorm`. Source: Ba, Kiros & Hinton 2016, equation 4."""
     centred = value - value.mean(-1, keepdim=True)
     return centred * inverse_deviation(centred, layer_norm_eps) * gain + bias

@@ -1,7 +1,4 @@
-"""Evaluates the losses of a pack: the training loss with its gradient, and all that is measured at probes.
-
-Axes: L training of the pack, A training that has not ended, W lane (A, and copies of the last one), K lane evaluated.
-"""
+"""Evaluates a pack's losses: the training loss with its gradient, and all that is measured at probes."""
 
 import contextlib
 from collections.abc import Hashable
@@ -36,13 +33,13 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.vocabulary import RESERVED_METRICS
 
 _LARGE = 80_000
-"""From so many numbers an operation of the loss and its gradient on, eager steps compute one training after another.
-With a two-layer transformer of width 32 at 30,000 a pack of 4 is 1.4 times as fast by `vmap`, at 100,000 as fast; a
-single training, which `vmap` computes twice, takes half the time alone."""
+"""Where an operation of loss and gradient outputs so many numbers on average, eager steps compute one training after
+another. Of a two-layer transformer of width 32 a pack of 4 is 1.4 times as fast by `vmap` at 30,000, equally fast at
+100,000; a single training, which `vmap` computes twice, takes half the time alone."""
 
 
 class Objective:
-    """Computes for the optimizer the losses and gradients of all trainings that run in one batched program."""
+    """What the optimizer minimizes."""
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
         self._store, self.programs = store, programs
@@ -52,7 +49,7 @@ class Objective:
         self.n_evaluations = 0
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
-        """Losses and gradients of the given trainings, one row each: an `Evaluate`."""
+        """An `Evaluate`: losses and gradients, one row each."""
         self.n_evaluations += 1
         store = self._store
         buffers, batch = store.buffers, store.batch_at(step)
@@ -73,31 +70,31 @@ class Objective:
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def is_one_by_one(self, batch: Batch) -> bool:
-        """Whether eager steps compute one training after another: where operations are so large that `vmap` saves no
-        time. It depends on one training's shapes alone, never on the pack."""
+        """Whether eager steps compute one training after another, because `vmap` would save no time. It depends on one
+        training's shapes alone, never on the pack."""
         store = self._store
         if store.lanes.device.type != "cpu":
             return False
         shapes = shapes_of(batch)
         if shapes not in self._is_one_by_one:
-            behind: list[int] = []
+            n_operations: list[int] = []
 
             def compute_one() -> None:
                 dtype = store.lanes.loss_dtype
                 leaves, loss = self._alone(store.rows, in_type(store.buffers, dtype), in_type(batch, dtype), 0)
                 gradients_of("loss", loss, leaves)
-                behind.append(n_operations_behind(loss))
+                n_operations.append(n_operations_behind(loss))
 
-            self._is_one_by_one[shapes] = count_numbers(compute_one) >= _LARGE * behind[0]
+            self._is_one_by_one[shapes] = count_numbers(compute_one) >= _LARGE * n_operations[0]
         return self._is_one_by_one[shapes]
 
     def _one_by_one(self, rows: Tensor, buffers: State, batch: Batch) -> tuple[Tensor, Tensor]:
         gradient, losses = torch.zeros_like(rows), []
-        into = self._store.problem.layout.views(gradient)
+        gradients = self._store.problem.layout.views(gradient)
         for lane in range(len(rows)):
             leaves, loss = self._alone(rows, buffers, batch, lane)
             for name, value in gradients_of("loss", loss, leaves).items():
-                into[name][lane] = value
+                gradients[name][lane] = value
             losses.append(loss.detach())
         return torch.stack(losses), gradient
 
@@ -114,7 +111,7 @@ class Objective:
         return numbers_of("loss", self._loss(*state))
 
     def program_for(self, batch: Batch) -> Gradients | None:
-        """The program of loss and gradient for batches of these shapes; `None` for `vmap`."""
+        """`None` for PyTorch."""
         return None if self.programs is None else self.programs.gradient_of(self._store, batch)
 
 
@@ -123,12 +120,12 @@ _SHARE, _FREE = 0.1, 10**8
 
 
 def probe_steps_of(workload: Workload[P], parameters: P) -> tuple[int, ...]:
-    """The workload's probe steps, or default ones, few enough to cost at most a tenth of the steps' work."""
+    """The workload's probe steps, or default ones, few enough to cost at most `_SHARE` of the steps' work."""
     own = workload.probe_steps(parameters)
-    return probe_steps(parameters.n_steps, most=_most_probes(workload, parameters)) if own is None else own
+    return probe_steps(parameters.n_steps, max_probes=_max_probes(workload, parameters)) if own is None else own
 
 
-def _most_probes(workload: Workload[P], parameters: P) -> float:
+def _max_probes(workload: Workload[P], parameters: P) -> float:
     # Counted, not timed: results depend on probes, and must not depend on a machine's speed.
     key = workload.name, type(workload), parameters.static_key()
     if key not in _COUNTED:
@@ -145,7 +142,7 @@ _COUNTED: dict[Hashable, tuple[int, int]] = {}
 
 
 def _counted(workload: Workload[P], parameters: P) -> tuple[int, int]:
-    """How many numbers PyTorch's operations compute in a step and in a probe of one training."""
+    """How many numbers a step and a probe of one training compute."""
     store = LaneStore(workload, [Training(parameters, 0)] * 2, "cpu", None, None)
     objective = Objective(workload, store, None)
     probing = Probing(workload, store, objective)
@@ -160,7 +157,7 @@ _DESCENDED = "descended"
 
 
 class Probing:
-    """Measures a pack at its probes: losses, norms, metrics and head scores; and once its reference `levels`."""
+    """What is measured at probes: losses, norms, metrics and head scores; and, at the start, reference `levels`."""
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:
         self._workload, self._store, self._objective = workload, store, objective
@@ -178,8 +175,8 @@ class Probing:
         self._eval_batch = selected(self._eval_batch, lanes)
 
     def measured(self, step: int, ends_lanes: bool) -> dict[str, NDArray[np.float64]]:
-        """All metrics, one number per training, at a step that all have reached. `ends_lanes` ends those whose loss is
-        not finite or lower than possible (`least_losses`)."""
+        """All metrics, one number per training, at a step that all have reached. With `ends_lanes` those end whose loss
+        is not finite or lower than possible (`least_losses`)."""
         store, optimizer = self._store, self._store.optimizer
         descended = measurable(optimizer.descended())
         found, gradient = self._measured(*self._read_at(step))
@@ -200,7 +197,7 @@ class Probing:
         return batch | prefixed(_DESCENDED, descended), trained_on
 
     def program_at(self, step: int) -> Measures | None:
-        """The compiled program of the probe at a step; `None` if PyTorch measures."""
+        """`None` if PyTorch measures."""
         return self._program(*self._read_at(step))
 
     def _program(self, batch: Batch, trained_on: Batch | None) -> Measures | None:
@@ -222,7 +219,7 @@ class Probing:
         return {**loss, "eval_loss": eval_loss, **measures}, gradient
 
     def heads(self) -> HeadScores | None:
-        """Scores what each head attends to in active trainings; `None` without heads."""
+        """Of active trainings; `None` without heads."""
         store = self._store
         heads = self._workload.score_heads(store.lanes, measurable(store.parameters | store.buffers))
         if heads is None:
@@ -231,7 +228,7 @@ class Probing:
 
 
 def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Computes, without keeping gradients, the `eval_loss` of one training and the metrics of `Workload.measure`."""
+    """One training's `eval_loss`, and the metrics of `Workload.measure` without gradients."""
     descended = under(_DESCENDED, batch)
     data = {name: value for name, value in batch.items() if not name.startswith(f"{_DESCENDED}/")}
     evaluated = workload.evaluate(module, data)

@@ -23,12 +23,9 @@ _PRODUCTS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: 
 
 @contextmanager
 def training_settings() -> Iterator[None]:
-    """Within, PyTorch has the settings that training steps need.
-
-    It gets one thread: several would compete for the cores, and would sum in another order. It multiplies float32 as
-    float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not use the
-    fused operation that has no gradient. The C library keeps freed memory in the process, also afterwards.
-    """
+    """Within, PyTorch has one thread: several would compete for the cores, and sum in another order. It multiplies
+    float32 as float32, neither as TF32 on GPUs nor as bfloat16 on CPUs. A transformer layer in evaluation mode does not
+    use the fused operation that has no gradient. The C library keeps freed memory in the process, also afterwards."""
     _keep_freed_memory()
     n_threads, dtype, is_fused = torch.get_num_threads(), torch.get_default_dtype(), mha.get_fastpath_enabled()
     precisions = [products.fp32_precision for products in _PRODUCTS]
@@ -50,7 +47,7 @@ def training_settings() -> Iterator[None]:
 
 @cache
 def _keep_freed_memory() -> None:
-    """glibc returns large tensors' memory to the system, and clearing it again takes half a measurement's time."""
+    """glibc would return large tensors' memory to the system, which clears it anew: half a probe's time."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         for option in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):

@@ -1,4 +1,4 @@
-"""The measurements of a pack, recorded while it trains. Axes: L training (lane), A active training, P probe."""
+"""The measurements of a pack, recorded while it trains. Axes: L training, A active training, P probe."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class HeadProbe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackResult:
-    """The measurements of all trainings of a pack, and how each ended.
+    """The measurements of all trainings of a pack, and how each ended; arrays are (L,).
 
     Attributes:
         last_probe: The last probe that a training reached with a finite loss.
@@ -72,7 +72,7 @@ class PackResult:
 
     @property
     def lane_steps(self) -> int:
-        """The number of optimizer steps that all trainings together have taken, a measure of the work done."""
+        """The steps of all trainings: a measure of the work done."""
         return int(self.n_steps.sum())
 
 
@@ -81,7 +81,7 @@ _PROGRESS = ("last_probe", "diverged_step", "pruned_step", "n_steps", "seconds",
 
 
 class Record:
-    """The measurements of trainings at their probes, and their progress; `prune_at` has the steps known already."""
+    """`prune_at`: the step at which each training is to be pruned, `None` where none is known."""
 
     def __init__(
         self, steps: Sequence[int], levels: dict[str, NDArray[np.float64]], prune_at: Sequence[int | None]
@@ -99,7 +99,7 @@ class Record:
         self.probe_seconds = np.zeros(n_lanes)
 
     def add_metrics(self, probe: int, lanes: NDArray[np.int64], metrics: dict[str, NDArray[np.float64]]) -> None:
-        """Records metrics by name at a probe, for the given trainings. Non-finite values become NaN."""
+        """Non-finite values become NaN."""
         for name, values_A in metrics.items():
             table = self._metrics.setdefault(name, np.full((self.n_steps.size, self._steps.size), np.nan))
             table[lanes, probe] = np.where(np.isfinite(values_A), values_A, np.nan)
@@ -118,13 +118,12 @@ class Record:
     def add_progress(
         self, probe: int, lanes: NDArray[np.int64], is_finite: NDArray[np.bool_], n_steps: NDArray[np.int64]
     ) -> None:
-        """Records at a probe how many steps trainings have taken and whether their loss is finite."""
         self.last_probe[lanes[is_finite]] = probe
         self.n_steps[lanes] = n_steps
         self.diverged_step[lanes] = np.where(is_finite, _NEVER, n_steps)
 
     def prune(self, lanes: NDArray[np.int64], step: int) -> None:
-        """Records that the given trainings are pruned at `step`. Trainings that were pruned earlier keep their step."""
+        """Trainings pruned earlier keep their step."""
         new = lanes[self.pruned_step[lanes] == _NEVER]
         self.pruned_step[new] = step
 
@@ -160,8 +159,8 @@ class Record:
         }
 
     def restore(self, arrays: Checkpoint, step: int) -> None:
-        """Loads another record of these trainings, last measured at `step`, the earliest step at which one that it did
-        not prune is pruned here."""
+        """Loads another record of these trainings, last measured at `step`. What `prune_at` has for trainings that it
+        did not prune stays, but is not before `step`."""
         due = np.where(self.pruned_step == _NEVER, _NEVER, np.maximum(self.pruned_step, step))
         for name in _PROGRESS:
             setattr(self, name, arrays[name].copy())

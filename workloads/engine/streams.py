@@ -1,9 +1,9 @@
-"""Draws random numbers that depend only on the training's seed, the stream's name, the step and the index, by the
-generators Philox4x32-10 and, for the masks of dropout, Philox4x64-10, which NumPy has compiled.
+"""Random numbers that depend only on the training's seed, the stream's name, the step and the index, by the generators
+Philox4x32-10 and, for the masks of dropout, Philox4x64-10, which NumPy has compiled.
 
 Streams have no state: a training draws the same values with any other trainings, in any process, on any device, and
 after a resume. A longer draw begins with the values of a shorter one. A word is a 32-bit value in an int64 tensor,
-because PyTorch has no arithmetic on unsigned 32-bit integers. Axes: L training.
+because PyTorch has no arithmetic on unsigned 32-bit integers. Source: Salmon et al. 2011.
 """
 
 import hashlib
@@ -76,8 +76,7 @@ _TWO_TO_MINUS_53 = 2.0**-53
 
 
 class Streams:
-    """The random streams of trainings with these seeds (int64). A value depends only on seed, stream's name, step, and
-    index among the values of that step."""
+    """The random streams of trainings with these seeds, (n_trainings,) int64."""
 
     def __init__(self, seeds: Tensor) -> None:
         self.seeds = seeds
@@ -93,28 +92,28 @@ class Streams:
     def uniform(
         self, name: str, shape: tuple[int, ...], step: int | Tensor = 0, used_from: int | None = None
     ) -> Tensor:
-        """Draws float64 values, uniform in [0, 1) with 53 random bits: (n_trainings, *shape).
+        """float64, uniform in [0, 1) with 53 random bits: (n_trainings, *shape).
 
-        `step` numbers the draws of the stream; where it counts something else than steps, such as passes through the
-        data, `used_from` is the first step that uses the values.
+        `step` numbers the draws of the stream; where it counts something other than steps, such as epochs, `used_from`
+        is the first step that uses the values.
         """
         n_blocks = (math.prod(shape) + 1) // 2
         return _interleaved(self._two_uniforms(name, n_blocks, step, used_from), shape)
 
     def normal(self, name: str, shape: tuple[int, ...], step: int | Tensor = 0) -> Tensor:
-        """Draws float64 values from N(0, 1), (n_trainings, *shape), by Box & Muller 1958, using both of each pair."""
+        """float64, from N(0, 1), (n_trainings, *shape), by Box & Muller 1958, using both of each pair."""
         radius_draw, angle_draw = self._two_uniforms(name, (math.prod(shape) + 1) // 2, step)
         radius = torch.sqrt(-2.0 * torch.log1p(-radius_draw))
         angle = (2.0 * math.pi) * angle_draw
         return _interleaved((radius * torch.cos(angle), radius * torch.sin(angle)), shape)
 
     def integers(self, name: str, shape: tuple[int, ...], n_values: int, step: int | Tensor = 0) -> Tensor:
-        """Draws int64 values from 0 to n_values - 1, (n_trainings, *shape), equally likely up to n_values / 2^32."""
+        """int64, from 0 to n_values - 1, (n_trainings, *shape), equally likely up to n_values / 2^32."""
         words = _interleaved(self._words(name, (math.prod(shape) + 3) // 4, step), shape)
         return (words * n_values) >> 32
 
     def kept(self, name: str, calls: Sequence[tuple[tuple[int, ...], int]], step: int) -> list[Tensor]:
-        """Draws a mask of dropout for each call, given by its shape and by how many of 65,536 entries it drops: uint8
+        """A mask of dropout for each call, given by its shape and by how many of 65,536 entries it drops: uint8
         (n_trainings, *shape), 0 where dropped; independent of the calls before it."""
         seeds, stream = self.seeds_at(name, step), int.from_bytes(_digest(name), "little")
         sizes = [math.prod(shape) for shape, _ in calls]
@@ -123,11 +122,11 @@ class Streams:
         return [mask.view(len(seeds), *shape) for mask, (shape, _) in zip(masks, calls, strict=True)]
 
     def bits(self, name: str, n_strings: int, n_bits: int, steps: range) -> Tensor:
-        """Draws strings of fair bits for several steps, (n_trainings, len(steps), n_strings, n_bits) bool. A bit does
-        not depend on `n_bits`: the first 32 of all strings are drawn before the next 32 of any."""
+        """Strings of fair bits for several steps, (n_trainings, len(steps), n_strings, n_bits) bool. A bit does not
+        depend on `n_bits`: the first 32 of all strings are drawn before the next 32 of any."""
         n_words = -(-n_bits // _BITS)
         counts = torch.arange(steps.start, steps.stop, steps.step, dtype=torch.int64, device=self.seeds.device)
-        # Blocks of four 32-bit words, along three axes: trainings, steps, and the blocks of one step.
+        # Blocks of four words, along three axes: trainings, steps, and the blocks of one step.
         seeds = self.seeds_at(name, steps.start).view(-1, 1, 1)
         blocks = self._blocks(name, (n_words * n_strings + 3) // 4, counts.view(-1, 1), seeds)
         words = torch.stack(blocks, dim=-1).flatten(2)[:, :, : n_words * n_strings]
@@ -200,7 +199,7 @@ def _digest(name: str) -> bytes:
 
 
 def generator_seed(seed: int, name: str) -> int:
-    """Derives a 63-bit seed, for random generators of other libraries, from a training's seed and a stream name."""
+    """A 63-bit seed for other libraries' generators, from a training's seed and a stream's name."""
     digest = hashlib.blake2s(f"{name}/{seed}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

@@ -73,7 +73,7 @@ _OF_VMAP = ("vmap", "functorch", "Cannot access", "transforms")
 
 @contextmanager
 def told_to_users() -> Iterator[None]:
-    """Turns errors of PyTorch that a user's function causes into a `SpecError`."""
+    """Turns PyTorch's errors that a user's function causes into a `SpecError`."""
     try:
         yield
     except (IndexError, RuntimeError, ValueError) as error:
@@ -84,7 +84,7 @@ def told_to_users() -> Iterator[None]:
 
 
 def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
-    """The `SpecError` for an error of `vmap`, by default about the user's line at fault; `None` if it is unknown."""
+    """The `SpecError` for an error of `vmap`, by default about the user's line at fault; `None` for another error."""
     text, frame = str(error), _users_frame(error)
     where = f"{Path(frame.filename).name}, line {frame.lineno}" if frame else "the loss"
     for phrase, (given, fix, *other) in _CAUSES.items():
@@ -98,7 +98,7 @@ def refusal_of(error: Exception, subject: str = "") -> SpecError | None:
 
 
 def reason_of(error: Exception) -> str:
-    """Explains in a sentence why PyTorch could not trace a step, and names the line of the user's code at fault."""
+    """Why PyTorch could not trace a step, with the user's line at fault."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     frame = _users_frame(error)

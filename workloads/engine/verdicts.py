@@ -1,4 +1,5 @@
-"""Labels trainings by a table: the first row whose condition holds gives the outcome. Axes: L training, P probe."""
+"""Labels trainings by a table: the first row whose condition holds gives the outcome. Conditions, outcomes and details
+are (L, P): L training, P probe."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from attnsweep.workloads.engine.outcomes import (
 from attnsweep.workloads.errors import SpecError
 
 Condition: TypeAlias = Callable[[Any, Evidence], NDArray[np.bool_]]
-"""From the first training's static parameters and the evidence: where it holds, (n_trainings, n_probes)."""
+"""From the first training's parameters, of which static ones may be read, and the evidence: where it holds."""
 When: TypeAlias = Condition | str
-"""A condition as a function, or as a text such as `accuracy >= 0.99`."""
+"""A function, or a text such as `accuracy >= 0.99`."""
 
 
 def where_held(when: When, parameters: object, evidence: Evidence, subject: str = "a condition") -> NDArray[np.bool_]:
@@ -37,7 +38,7 @@ def where_held(when: When, parameters: object, evidence: Evidence, subject: str 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdicts:
-    """The outcome, (L, P), that each training would get if it ended at the probe, and what it leaves open."""
+    """Outcome and detail that each training would get if it ended at the probe."""
 
     outcome: NDArray[np.str_]
     detail: NDArray[np.str_]
@@ -49,12 +50,11 @@ def below_solved(_: object, evidence: Evidence) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A row of a `VerdictTable`: a condition, and the outcome that trainings get where it holds.
+    """A row of a `VerdictTable`: the outcome that trainings get where a condition holds.
 
     Attributes:
-        when: A function, or a text such as `accuracy >= 0.99`.
-        details: The details that the row may give.
-        which: Of several details that of each training at each probe, (n_trainings, n_probes).
+        details: Those that the row may give.
+        which: Which of several each training gets at each probe.
     """
 
     outcome: str
@@ -72,7 +72,6 @@ class Rule:
 
     @classmethod
     def solved(cls) -> Self:
-        """`solved` where the loss is below the workload's level `solved`."""
         return cls(outcome="solved", when=below_solved)
 
     @classmethod
@@ -85,7 +84,7 @@ class Rule:
         )
 
     def cases(self, parameters: Any, evidence: Evidence) -> dict[Label, NDArray[np.bool_]]:
-        """Where (n_trainings, n_probes) each outcome with its detail holds."""
+        """Where each outcome with its detail holds."""
         held = where_held(self.when, parameters, evidence, f"the condition of the outcome {self.outcome}")
         if self.which is None:
             return {(self.outcome, self.details[0]): held}
@@ -95,9 +94,8 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLevel:
-    """A row of a `VerdictTable` that gives an outcome where the loss is at a reference level, which is the detail, with
-    those that the loss does not tell from it: see `standing`. Trainings that have no such level do not get this label.
-    """
+    """A row of a `VerdictTable`: an outcome where the loss is at a reference level, which is the detail, with those
+    that the loss does not tell from it: see `standing`. Trainings without this level do not get the label."""
 
     outcome: str
     level: str
@@ -110,8 +108,8 @@ class AtLevel:
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """An ordered table of conditions and reference levels that labels trainings: `plateau` where no row holds. All rows
-    `AtLevel` are tried together, in the place of the first of them."""
+    """The first row that holds labels a training; `plateau` where none does. All rows `AtLevel` are tried together, in
+    the place of the first of them."""
 
     rows: tuple[Rule | AtLevel, ...]
 
@@ -123,7 +121,6 @@ class VerdictTable:
             raise SpecError(subject, given=given, expected="each label in one row only", fix=fix)
 
     def judge(self, parameters: Any, evidence: Evidence) -> Verdicts:
-        """Labels each training at each probe by the first row whose condition holds."""
         levels = [row for row in self.rows if isinstance(row, AtLevel)]
         cases: dict[Label, NDArray[np.bool_]] = {}
         for row in self.rows:
@@ -141,4 +138,4 @@ class VerdictTable:
 
 
 Verdicting: TypeAlias = VerdictTable | Mapping[str, VerdictTable]
-"""One table, or one by the value of the parameter `variant_field`."""
+"""One table, or one for each value of the parameter `variant_field`."""

@@ -24,11 +24,8 @@ _VECTORS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2":
 
 
 def compiled_engine() -> str:
-    """Names what the last bits of a compiled program's results depend on, besides its source.
-
-    Raises:
-        NoCompilerError: If this machine cannot compile programs, or has no folder to store them.
-    """
+    """What the last bits of a program's results depend on, besides its source; a `NoCompilerError` if this machine
+    cannot compile programs, or has no folder to store them."""
     _folder()
     return f"compiled, {_vectors()}, {compiler()}, {' '.join(platform.libc_ver())}"
 
@@ -42,11 +39,7 @@ def _vectors() -> str:
 
 @cache
 def compiler() -> str:
-    """Returns the first line of the C++ compiler's `--version`.
-
-    Raises:
-        NoCompilerError: If there is no compiler.
-    """
+    """The first line of the C++ compiler's `--version`; a `NoCompilerError` if there is none."""
     try:
         result = subprocess.run([_cxx(), "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
@@ -59,17 +52,13 @@ def _cxx() -> str:
 
 
 def library_of(source: str) -> Path:
-    """Compiles a program, unless this machine did so before.
-
-    Raises:
-        NoCompilerError: If it must be compiled and cannot be, or cannot be stored.
-    """
+    """Compiles a program, unless this machine did so before; a `NoCompilerError` if that or storing it fails."""
     command = [_cxx(), *_OPTIONS, *_VECTORS[_vectors().upper()]]
     key = hashlib.sha256("\n".join([source, *command[1:], compiled_engine()]).encode()).hexdigest()[:32]
     library = _folder() / f"{key}.so"
     try:
         with library.with_suffix(".lock").open("a") as lock:
-            # One process compiles, while all others of this machine that need the program wait.
+            # One process compiles; all others of this machine that need the program wait.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
                 _compile(command, source, library)

@@ -1,8 +1,8 @@
 """Writes nests of loops in C++: where the entries of a step's tensors are computed, and where they are stored.
 
 The outer loops of a nest run over rows, and one or more sweeps run over each row, so that a row stays in the
-processor's cache from its sum to its last use. Trainings are no axis: in a program of several at once each number is a
-vector over them.
+processor's cache from its sum to its last use. Trainings are no axis: in a program of several each number is a vector
+over them.
 """
 
 import re
@@ -19,16 +19,16 @@ _NAMES = re.compile(r"\w+")
 
 
 class Apart(Exception):  # noqa: N818
-    """Raised if something cannot be computed in the sweep or nest at hand, because it reads what is not yet there."""
+    """It cannot be computed in this sweep or nest, because it reads what is not yet there."""
 
 
 class Overwritten(Exception):  # noqa: N818
-    """Raised if an input would be read after a result has taken its place."""
+    """An input would be read after a result has taken its place."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """An index along an axis; `varies` if it is data, which may differ between trainings."""
+    """A C++ index along an axis; `varies` if it is data, which may differ between trainings."""
 
     text: str
     varies: bool = False
@@ -50,7 +50,7 @@ Index = tuple[Place, ...]
 
 @dataclass(eq=False)
 class Array:
-    """A piece of memory, in use from the first nest that writes it to the last that reads it."""
+    """A piece of memory, in use from nest `first` to nest `last`; arrays that are not in use together share a slot."""
 
     name: str
     c_type: str
@@ -65,7 +65,7 @@ class Array:
 
 
 class Value:
-    """A tensor of the step, computed wherever it is read."""
+    """A tensor of the step, computed wherever it is read: `entry` writes the expression of one entry."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, entry: Callable[["Body", Index], str]) -> None:
         self.shape, self.dtype, self._entry = tuple(shape), dtype, entry
@@ -85,12 +85,8 @@ class Value:
 
 
 class Stored(Value):
-    """A tensor in memory.
-
-    Attributes:
-        meta: Has its shape, strides and offset.
-        is_part: Whether other results lie beside it in the array.
-    """
+    """A tensor in memory. `meta` has its shape, strides and offset; if it `is_part`, other results lie beside it in the
+    array."""
 
     def __init__(self, array: Array, meta: Tensor, *, is_part: bool = False) -> None:
         super().__init__(meta.shape, meta.dtype, lambda body, index: body.load(self, index))
@@ -113,7 +109,13 @@ class Stored(Value):
 
 @dataclass(eq=False)
 class Sweep:
-    """One pass over a row: `row` is computed before it, `body` at each entry, `after` behind it."""
+    """One pass over a row: lines of C++ before it (`row`), at each entry (`body`, then `stores`) and `after` it.
+
+    Attributes:
+        sums: OpenMP's sign and the name of each reduction.
+        known: The names of what is computed, by value or array and place.
+        inner: The names that change along the row.
+    """
 
     row: list[str] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
@@ -127,7 +129,13 @@ class Sweep:
 
 @dataclass(eq=False)
 class Nest:
-    """Loops over `extents`, of which the first `n_outer` run over rows; or a call."""
+    """Loops over `extents`, of which the first `n_outer` run over rows; or a call.
+
+    Attributes:
+        written: Where entries are stored in each array; `None` if at several places.
+        of_rows: The arrays with one entry per row: its name, and the sweep behind which it is known.
+        read: The places read in each array.
+    """
 
     number: int
     extents: tuple[int, ...] = ()
@@ -155,7 +163,7 @@ class Body:
         self.known = self._new.known
 
     def index(self, shape: Sequence[int]) -> Index:
-        """The entry of a tensor of this shape at which the loops are."""
+        """The loops' present entry of a tensor of this shape."""
         names = (Place(f"i{n}") for n in range(len(shape)))
         return tuple(ZERO if size == 1 else next(names) for size in shape)
 
@@ -203,7 +211,7 @@ class Body:
             self._of_rows[array] = text, self._place
 
     def reduce(self, value: Stored, index: Index, text: str, how: "Reduction") -> None:
-        """Reduces the sweep's entries to one of the row."""
+        """Reduces a row's entries to one."""
         name, array, offset = self.loops.new_name("r"), value.array, value.offset(index).text
         self._new.sums.append((how.sign, name))
         self._new.row.append(f"{array.c_type} {name} = {how.start(array.c_type)};")
@@ -217,7 +225,7 @@ class Body:
         self._written[array], self._of_rows[array] = offset, (name, self._place)
 
     def add_to(self, value: Stored, index: Index, text: str, how: "Reduction", *, is_serial: bool = False) -> None:
-        """Reduces entries of all rows to an entry in memory."""
+        """Reduces entries of all rows to one in memory."""
         array, offset, size = value.array, value.offset(index), value.meta.numel()
         if not value.is_part and (array in self.nest.written or array in self.nest.read):
             raise Apart
@@ -239,7 +247,7 @@ class Body:
             nest.sweeps.append(sweep)
         for name in ("row", "body", "stores", "after", "sums"):
             getattr(sweep, name).extend(getattr(new, name))
-        if not self.at_row:  # What is computed behind the sweep is not known within it.
+        if not self.at_row:  # what is computed behind the sweep is not known within it
             sweep.known, sweep.inner, sweep.is_serial = new.known, new.inner, sweep.is_serial or new.is_serial
         nest.before += self._before
         nest.written |= self._written
@@ -252,8 +260,8 @@ class Body:
 
 @dataclass(frozen=True)
 class Reduction:
-    """`form` of the value so far and an entry; `start` is the value of no entries; `end` makes the result; `sign`
-    is OpenMP's name of it."""
+    """`form` joins the value so far and an entry; `start` is the value of no entries; `end` makes the result; `sign` is
+    OpenMP's name of it."""
 
     form: str
     start: Callable[[str], str]
@@ -262,7 +270,7 @@ class Reduction:
 
 
 class Loops:
-    """The nests of a program, in their order, and the arrays that they read and write."""
+    """The nests of a program, in order, and the arrays that they read and write."""
 
     def __init__(self) -> None:
         self.nests: list[Nest] = []
@@ -280,16 +288,20 @@ class Loops:
         return array
 
     def new(self, shape: Sequence[int], dtype: torch.dtype) -> Stored:
-        """Memory for a tensor."""
         meta = torch.empty(tuple(shape), dtype=dtype, device="meta")
         return Stored(self.array(c_type_of(dtype), meta.numel()), meta)
 
     def compute(
-        self, extents: tuple[int, ...], what: Callable[[Body], None], n_outer: int | None = None, *, alone: bool = False
+        self,
+        extents: tuple[int, ...],
+        what: Callable[[Body], None],
+        n_outer: int | None = None,
+        *,
+        in_new_nest: bool = False,
     ) -> None:
-        """Computes something at all entries: in the open sweep, a further sweep or behind the sweeps of the last nest's
-        rows if that is possible, else in a new nest."""
-        last = self.nests[-1] if self.nests and not self.nests[-1].call and not alone else None
+        """Computes `what` at all entries: if possible in the last nest's last sweep, in a further one or behind it,
+        else in a new nest."""
+        last = self.nests[-1] if self.nests and not self.nests[-1].call and not in_new_nest else None
         if last and last.extents == extents and n_outer in (None, last.n_outer):
             for place in (len(last.sweeps) - 1, len(last.sweeps)):
                 if self._tried(Body(self, last, place), what):
@@ -334,7 +346,7 @@ class Loops:
         return True
 
     def place(self) -> list[tuple[str, str, int]]:
-        """Gives each array a slot, which others have before and after it. Returns name, type and size of the slots."""
+        """Gives each array a slot that is free while it is in use. Returns name, type and size of the slots."""
         slots: list[list[Any]] = []
         for array in sorted((each for each in self.arrays if not each.is_input), key=lambda each: each.first):
             free = [slot for slot in slots if slot[0] == array.c_type and slot[2] < array.first]

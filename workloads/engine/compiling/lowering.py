@@ -15,9 +15,9 @@ from attnsweep.workloads.engine.compiling.rules import ENTRIES, IN_MEMORY, NESTS
 from attnsweep.workloads.engine.compiling.views import VIEWS, Here, is_merging
 from attnsweep.workloads.engine.executors import NoRuleError
 
-_CHEAP, _COSTLY, _MOST = 2, 8, 20
+_CHEAP, _COSTLY, _COST_CAP = 2, 8, 20
 """A value that at most `_CHEAP` operations compute is computed again by each reader. An exponential or division counts
-for `_COSTLY` of them, and what a value reads for at most `_MOST`."""
+for `_COSTLY` of them, and each value that it reads for at most `_COST_CAP`."""
 
 
 class Program:
@@ -27,8 +27,8 @@ class Program:
         replaces: For each result the input that it replaces; `None` for a result with memory of its own.
 
     Attributes:
-        inputs, results: The memory of the graph's inputs and results, in their order.
-        constants: The memory of tensors in the graph, and their values.
+        inputs, results: Those of the graph, in its order.
+        constants: The tensors in the graph, with their values.
     """
 
     def __init__(self, graph: fx.GraphModule, replaces: Sequence[int | None]) -> None:
@@ -101,11 +101,11 @@ def _name(node: fx.Node) -> str:
 
 
 def _kept(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """The values to store: those that products, lookups and merging views read, and those that several nests would
-    compute again at some cost."""
+    """The values to store: those that products, lookups and merging views read, and those that several nests, or many
+    entries of a larger result, would compute again at some cost."""
     kept, cost = set[fx.Node](), dict[fx.Node, int]()
     for node in nodes:
-        read = sum(min(cost[each], _MOST) for each in node.all_input_nodes)
+        read = sum(min(cost[each], _COST_CAP) for each in node.all_input_nodes)
         is_computed = node.op == "call_function" and _name(node) not in NESTS
         cost[node] = (read + (0 if _name(node) in VIEWS else _COSTLY if _name(node) in COSTLY else 1)) * is_computed
     nests: dict[fx.Node, set[Any]] = {}
@@ -142,7 +142,7 @@ def _size(node: fx.Node) -> int:
 
 
 def _homes(nodes: Sequence[fx.Node], kept: set[fx.Node]) -> dict[fx.Node, tuple[fx.Node, int]]:
-    """For values that only one `cat` reads, whole and in order, where they lie in it."""
+    """For values that only one `cat` reads, whole and in order: this `cat`, and where they lie in it."""
     homes: dict[fx.Node, tuple[fx.Node, int]] = {}
     cat: Any
     for cat in nodes:

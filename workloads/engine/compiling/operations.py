@@ -1,4 +1,4 @@
-"""The C++ form of operations that compute each entry of their result from the same entry of their arguments."""
+"""The C++ form of operations that compute an entry of their result from the same entry of their arguments."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _C_TYPES = {
 }
 SCALARS = {"f": "float", "d": "double", "l": "int64_t", "i": "int32_t", "h": "int16_t", "c": "int8_t", "u": "uint8_t"}
 SCALARS["b"] = SCALARS["u"]
-"""In `kernels.hpp` the names on the left are of one number, or of one number of each training of a block."""
+"""In `kernels.hpp` the left names are types of one number, or of one number of each training of a block."""
 
 
 def c_type_of(dtype: torch.dtype) -> str:
@@ -30,7 +30,7 @@ def c_type_of(dtype: torch.dtype) -> str:
 
 
 def name_of(target: Any) -> str:
-    """Such as `mul` of `aten.mul.Tensor`."""
+    """`mul` of `aten.mul.Tensor`."""
     return str(target).split(".")[1] if "." in str(target) else str(target)
 
 
@@ -78,7 +78,7 @@ _LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
 _POWERS = {2.0: "{0} * {0}", 3.0: "{0} * {0} * {0}", 0.5: "v_sqrt({0})", 1.0: "{0}"}
 _POWERS |= {-1.0: "1 / {0}", -0.5: "1 / v_sqrt({0})", -2.0: "1 / ({0} * {0})"}
 COSTLY = {"exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "pow", "div", "silu"}
-"""Operations that cost as much as storing their result and reading it again."""
+"""Operations that cost at least as much as storing their result and reading it again."""
 
 
 def form_of(name: str) -> Form | None:
@@ -123,7 +123,7 @@ def _clamp(to: str, x: Any, min: Any = None, max: Any = None) -> str:
 
 
 def _check_divisor(y: Any) -> None:
-    """A division of whole numbers by a 0 among the data would end the process."""
+    """Whole numbers divided by a 0 among the data would end the process."""
     if isinstance(y, tuple) or not y:
         raise NoRuleError("whole numbers divided by those of a tensor cannot be compiled")
 

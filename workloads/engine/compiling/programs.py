@@ -43,7 +43,7 @@ _LARGE = 2**16
 _STEPS_AT_ONCE = 64
 C = TypeVar("C")
 _ALIKE, _ROUNDING = 0.01, 1e-5
-"""The relative difference between what a program and PyTorch compute, of what changes in a step and of the whole."""
+"""The allowed difference between what a program and PyTorch compute, as shares of the change and of the value."""
 
 _SOURCE = """#define W {width}
 {kernels}
@@ -72,11 +72,8 @@ return m.outside;
 
 
 def source_of(trace: Trace, width: int) -> str:
-    """Writes the C++ source of a program that computes `width` trainings at a time.
-
-    Raises:
-        NoRuleError: If an operation cannot be compiled.
-    """
+    """The C++ source of a program that computes `width` trainings at a time; a `NoRuleError` if an operation cannot be
+    compiled."""
     replaces = [trace.inputs.index(name) if name in trace.inputs else None for name in trace.results]
     program = Program(trace.graph, replaces)
     loops, inputs = program.loops, [value.array for value in program.inputs]
@@ -105,10 +102,11 @@ def source_of(trace: Trace, width: int) -> str:
 
     slots, rows, n_fixed = loops.place(), inputs[0], len(fixed) + len(own)
     places = [fixed.index(at) if at is not None else len(fixed) + own.index(n) for n, at in enumerate(replaces)]
-    keep, hold = list[str](), list[str]()
+    save_rows, restore_frozen = list[str](), list[str]()
     if 0 in replaces:
-        keep.append(f"if (moves) memcpy(&m.old[0], &{rows.name}[0], sizeof(m.old));")
-        hold.append(f"if (moves) hold(&{rows.name}[0], &m.old[0], moves, {rows.size}, lane, n_lanes, {rows.size});")
+        save_rows.append(f"if (moves) memcpy(&m.old[0], &{rows.name}[0], sizeof(m.old));")
+        restored = f"&{rows.name}[0], &m.old[0], moves, {rows.size}, lane, n_lanes, {rows.size}"
+        restore_frozen.append(f"if (moves) hold({restored});")
     return _SOURCE.format(
         width=width,
         kernels=_KERNELS.read_text(),
@@ -124,7 +122,7 @@ def source_of(trace: Trace, width: int) -> str:
         n_fixed=n_fixed,
         n_changing=len(changing),
         loads_of_step="\n".join(load(inputs[n], f"now[{k}]", n_fixed + k) for k, n in enumerate(changing)),
-        calls="\n".join([*keep, *(f"n{nest.number}(m);" for nest in loops.nests), *hold]),
+        calls="\n".join([*save_rows, *(f"n{nest.number}(m);" for nest in loops.nests), *restore_frozen]),
         stores="\n".join(store(value.array, n) for n, value in zip(places, program.results, strict=True)),
     )
 
@@ -144,19 +142,14 @@ def width_of(trace: Trace) -> int:
 
 
 class _Compiled:
-    """A compiled trace.
-
-    Raises:
-        NoRuleError: If an operation cannot be compiled.
-        NoCompilerError: If the program cannot be compiled, or does not compute what PyTorch computes.
-    """
+    """A compiled trace; a `NoCompilerError` if it does not compute what PyTorch computes."""
 
     def __init__(self, trace: Trace) -> None:
         self._run = ctypes.CDLL(str(library_of(source_of(trace, width_of(trace))))).run
         self._check(trace)
 
     def _check(self, trace: Trace) -> None:
-        """Compares the results for one training with PyTorch's: compilers have errors, and they would go unnoticed."""
+        """Compares results with PyTorch's: compilers have errors, which would go unnoticed."""
         with torch.no_grad():
             expected: list[Tensor] = trace.graph(*trace.examples)
         inputs = {
@@ -171,12 +164,12 @@ class _Compiled:
         fixed = [value for name, value in inputs.items() if not is_of_step(name)]
         self._call([*fixed, *own], [[value for name, value in inputs.items() if is_of_step(name)]])
         before = dict(zip(trace.inputs, trace.examples, strict=True))
-        # What Adam moves by where the true gradient is 0 is the sign of rounding; its averages show the gradient.
-        averages = any(name.startswith(f"{OPTIMIZER}/") and name.endswith(f"/{ROWS}") for name in trace.results)
-        # A result that is 0 in exact arithmetic is rounding of what it is computed from.
+        # Where the true gradient is 0, Adam moves by the sign of a rounding error: its averages are compared instead.
+        has_averages = any(name.startswith(f"{OPTIMIZER}/") and name.endswith(f"/{ROWS}") for name in trace.results)
+        # A result that is 0 in exact arithmetic is the rounding error of what it is computed from.
         scale = max(float(value.double().nan_to_num(0, 0, 0).norm()) for value in (*expected, *trace.examples))
         for name, one, other in zip(trace.results, found, expected, strict=True):
-            if not (name == ROWS and averages) and not _is_alike(one, other, before.get(name), scale):
+            if not (name == ROWS and has_averages) and not _is_alike(one, other, before.get(name), scale):
                 raise NoCompilerError(
                     f"{compiler()} made a program that computes {name} otherwise than PyTorch: use another compiler"
                     " (CXX), or --engine eager"
@@ -201,14 +194,11 @@ class _Compiled:
 
 
 class CompiledStep(_Compiled):
-    """Takes steps of trainings with equal static parameters, on batches of one shape."""
-
     def __init__(self, trace: Trace, batch: Batch) -> None:
         super().__init__(trace)
         self._shapes, self._results = shapes_of(batch), trace.results
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        """Takes steps until step `until`, or until a batch has another shape."""
         optimizer, inputs = lanes.stepping, fixed_inputs(lanes)
         held = {name: _readable(value) for name, value in inputs.items()}
         moves = optimizer.constants.get(f"{MOVES}/{ROWS}")
@@ -228,15 +218,7 @@ class CompiledStep(_Compiled):
 
 
 class CompiledGradient(_Compiled):
-    """Computes losses and gradients of trainings with equal static parameters."""
-
     def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Computes the loss of each training and its gradient, one row per training.
-
-        Args:
-            rows: The parameters of the trainings to evaluate.
-            lanes: The positions (int64) of these trainings among those of buffers and batch; `None` for all.
-        """
         read = [_readable(value if lanes is None else value[lanes]) for value in (*buffers.values(), *batch.values())]
         rows = rows.detach().contiguous()
         loss, gradient = rows.new_empty(len(rows), 1), torch.empty_like(rows)
@@ -246,8 +228,6 @@ class CompiledGradient(_Compiled):
 
 
 class CompiledMeasures(_Compiled):
-    """Measures trainings with equal static parameters, on batches of one shape."""
-
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._results = {
@@ -275,17 +255,17 @@ def _is_alike(found: Tensor, expected: Tensor, before: Tensor | None, scale: flo
 
 
 def _readable(value: Tensor) -> Tensor:
-    """Each training's numbers adjacent; trainings may share memory."""
+    """Makes each training's numbers adjacent; trainings may share memory."""
     return value if value.is_contiguous() or (len(value) and value[0].is_contiguous()) else value.contiguous()
 
 
 class Programs:
-    """The compiled programs of a workload, one for each set of static parameters and shape of batches."""
+    """An `Executors`; a `NoCompilerError` if this machine cannot compile a program."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
 
-    def _once(self, make: Callable[[], C], *key: Hashable) -> C | None:
+    def _known_or_made(self, make: Callable[[], C], *key: Hashable) -> C | None:
         if key not in self._made:
             try:
                 self._made[key] = make()
@@ -294,19 +274,15 @@ class Programs:
         return self._made[key]  # type: ignore[no-any-return]
 
     def of(self, lanes: LaneState, batch: Batch) -> CompiledStep | None:
-        """Returns what takes steps of these trainings; `None` if they cannot be compiled.
-
-        Raises:
-            NoCompilerError: If this machine cannot compile the program.
-        """
         key = lanes.problem.shape, lanes.stepping.operations, shapes_of(batch)
-        return self._once(lambda: CompiledStep(step_trace(lanes, batch), batch), *key)
+        return self._known_or_made(lambda: CompiledStep(step_trace(lanes, batch), batch), *key)
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> CompiledGradient | None:
-        return self._once(lambda: CompiledGradient(gradient_trace(lanes, batch)), lanes.problem.shape, shapes_of(batch))
+        key = lanes.problem.shape, shapes_of(batch)
+        return self._known_or_made(lambda: CompiledGradient(gradient_trace(lanes, batch)), *key)
 
     def measures_of(
         self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
     ) -> CompiledMeasures | None:
         key = "measures", lanes.problem.shape, shapes_of(batch), None if trained_on is None else shapes_of(trained_on)
-        return self._once(lambda: CompiledMeasures(measures_trace(lanes, batch, trained_on, examine)), *key)
+        return self._known_or_made(lambda: CompiledMeasures(measures_trace(lanes, batch, trained_on, examine)), *key)

@@ -1,6 +1,6 @@
-"""How operations are computed that are more than a formula for each entry: lookups, sums, products and parts.
+"""Rules for operations that are more than a formula for each entry: lookups, sums, products and parts.
 
-A rule gets the operation's arguments, tensors as values, and returns the value of its result.
+A rule gets the operation's arguments, tensors as `Value`, and returns its result.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +17,6 @@ from attnsweep.workloads.engine.compiling.views import Here, Rule, axis_of, broa
 from attnsweep.workloads.engine.executors import NoRuleError
 
 aten = torch.ops.aten
-
-
-# Entries: what is computed where it is read
 
 
 def _copied(here: Here, value: Value, *_: Any, **__: Any) -> Value:
@@ -77,8 +74,8 @@ def _rows_selected(here: Here, value: Value, dim: int, index: Value) -> Value:
     )
 
 
-def _found(given: Sequence[Value | None], shape: Sequence[int]) -> Callable[[Body, Index], Index]:
-    """Where `x[given]` reads in a tensor of this shape, by the entry of the result."""
+def _places_of(given: Sequence[Value | None], shape: Sequence[int]) -> Callable[[Body, Index], Index]:
+    """From an entry of `x[given]` its place in `x`, of this shape."""
     indices = [*given, *[None] * (len(shape) - len(given))]
     if any(index is not None and index.dtype == torch.bool for index in indices):
         raise NoRuleError("indexing by a mask cannot be compiled")
@@ -97,11 +94,8 @@ def _found(given: Sequence[Value | None], shape: Sequence[int]) -> Callable[[Bod
 
 
 def _indexed(here: Here, value: Value, given: Sequence[Value | None]) -> Value:
-    places = _found(given, value.shape)
+    places = _places_of(given, value.shape)
     return here.value(lambda body, at: value.at(body, places(body, at)))
-
-
-# Nests: what is computed once, into memory
 
 
 def _lowest(c_type: str, sign: int) -> str:
@@ -129,7 +123,7 @@ _REDUCTIONS |= {"max": _REDUCTIONS["amax"], "min": _REDUCTIONS["amin"]}
 def _reduced(name: str, here: Here, value: Value, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
     rank = len(value.shape)
     if name in ("max", "min") and dims is not None:
-        return _first(here, value, dims, keepdim, falls=name == "max")
+        return _extreme(here, value, dims, keepdim, is_largest=name == "max")
     dims = range(rank) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
     axes = {dim % rank for dim in dims} if rank else set[int]()
     kept = [axis not in axes for axis, size in enumerate(value.shape) if size != 1]
@@ -163,7 +157,7 @@ def _reduced(name: str, here: Here, value: Value, dims: Any = None, keepdim: boo
 def _sorted(
     here: Here, value: Value, dim: int = -1, descending: bool = False, nan_first: Any = None, **_: Any
 ) -> tuple[Stored, Stored]:
-    """The entries along an axis in their order, and where they were."""
+    """The entries along an axis in order, and where they were."""
     axis, given = axis_of(value, dim), here.loops.stored(value)
     found = here.loops.new(value.shape, value.dtype), here.loops.new(value.shape, torch.int64)
     if not value.shape:
@@ -191,16 +185,18 @@ def _topk(
     return tuple(Stored(each.array, each.meta.narrow(axis, 0, k)) for each in found)
 
 
-def _first(here: Here, value: Value, dim: int, keepdim: bool, *, falls: bool) -> tuple[Stored, ...]:
+def _extreme(here: Here, value: Value, dim: int, keepdim: bool, *, is_largest: bool) -> tuple[Stored, ...]:
     axis = axis_of(value, dim)
-    found = _topk(here, value, 1, dim, falls, True, True)
+    found = _topk(here, value, 1, dim, is_largest, True, True)
     return found if keepdim else tuple(Stored(each.array, each.meta.squeeze(axis)) for each in found)
 
 
-def _place_of(falls: bool, here: Here, value: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+def _place_of_extreme(
+    is_largest: bool, here: Here, value: Value, dim: int | None = None, keepdim: bool = False
+) -> Value:
     if dim is None:
         raise NoRuleError("the place of the largest of all entries cannot be compiled: name an axis")
-    return _first(here, value, dim, keepdim, falls=falls)[1]
+    return _extreme(here, value, dim, keepdim, is_largest=is_largest)[1]
 
 
 def _product(here: Here, a: Value, b: Value) -> Value:
@@ -224,7 +220,7 @@ def _product(here: Here, a: Value, b: Value) -> Value:
 def _scattered(
     here: Here, target: Value, source: Any, shape: Sequence[int], places: Callable[[Body, Index], Index], *, adds: bool
 ) -> Value:
-    """A copy of `target` that is changed at places that are data, entry after entry of `source`."""
+    """A copy of `target`, changed at places that are data, entry after entry of `source`."""
     result = here.new()
     here.loops.write(result, target)
 
@@ -234,7 +230,7 @@ def _scattered(
         text = in_type(result.c_type, number)
         body.change(result.array, result.offset(places(body, at)), f"{{0}} + {text}" if adds else text, is_serial=True)
 
-    here.loops.compute(extents_of(shape), compute, alone=True)
+    here.loops.compute(extents_of(shape), compute, in_new_nest=True)
     return result
 
 
@@ -270,10 +266,11 @@ def _put(here: Here, target: Value, given: Sequence[Value | None], value: Value,
     like = [slice(None) if index is None else torch.zeros(index.shape, dtype=torch.int64) for index in given]
     shape = torch.zeros(()).expand(target.shape)[tuple(like)].shape
     spread = Value(shape, value.dtype, lambda body, at: value.at(body, broadcast(at, value.shape)))
-    return _scattered(here, target, spread, shape, _found(given, target.shape), adds=accumulate)
+    return _scattered(here, target, spread, shape, _places_of(given, target.shape), adds=accumulate)
 
 
 Part = tuple[Value, Callable[[Tensor], Tensor]]
+"""A value, and the view of the whole that it fills."""
 
 
 def _parted(here: Here, result: Stored, base: Value | None, parts: Sequence[Part]) -> Value:
@@ -333,10 +330,11 @@ def _cumulated(sign: str, start: int, here: Here, value: Value, dim: int, **_: A
             text = f"{text} {sign} ({at[axis].text} ? {before} : {literal(start, result.c_type)})"
         body.change(result.array, offset, text, is_serial=True)
 
-    here.loops.compute(extents_of(value.shape), compute, alone=True)
+    here.loops.compute(extents_of(value.shape), compute, in_new_nest=True)
     return result
 
 
+# Computed where the result is read.
 ENTRIES: dict[str, Rule] = {
     **dict.fromkeys(("_to_copy", "convert_element_type"), _copied),
     "copy": _copied_over,
@@ -356,6 +354,7 @@ ENTRIES: dict[str, Rule] = {
     "index": _indexed,
     "index_select": _rows_selected,
 }
+# Computed into memory.
 NESTS: dict[str, Rule] = {
     **{name: partial(_reduced, name) for name in _REDUCTIONS},
     "mm": _product,
@@ -371,8 +370,8 @@ NESTS: dict[str, Rule] = {
     "diagonal_scatter": _part_set(torch.diagonal),
     "sort": _sorted,
     "topk": _topk,
-    "argmax": partial(_place_of, True),
-    "argmin": partial(_place_of, False),
+    "argmax": partial(_place_of_extreme, True),
+    "argmin": partial(_place_of_extreme, False),
     "cumsum": partial(_cumulated, "+", 0),
     "cumprod": partial(_cumulated, "*", 1),
 }

@@ -28,17 +28,17 @@ OPTIMIZER, CONSTANT, BUFFER, RATE, BATCH = "optimizer", "constant", "buffer", "r
 """The prefixes of the names of a step's inputs. Rates (such as the learning rate) and batches change at every step."""
 GRADIENT, LOSS, HELD_OUT = "gradient", "loss", "held out"
 IN_ONE_THREAD = threading.RLock()
-"""The lock that a thread must take to trace, because PyTorch stores the state of a trace in globals."""
+"""Taken to trace, because PyTorch stores a trace's state in globals."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The graph of one training's step, or of its loss and gradient.
+    """The graph of one training's step, of its loss and gradient, or of a probe.
 
     Attributes:
-        inputs: The names of the graph's inputs, `rows` or `<prefix>/<name>`; those of a step come last.
+        inputs: The names of its inputs, `rows` or `<prefix>/<name>`; those that change at every step come last.
         results: The names of its results, in a step those of the inputs that they replace.
-        examples: The inputs with which it was traced: those of one training.
+        examples: The inputs, of one training, with which it was traced.
     """
 
     graph: fx.GraphModule
@@ -56,13 +56,13 @@ class Trace:
 
     @property
     def n_numbers(self) -> int:
-        """The number of values that the operations compute: a measure of the time of a step."""
+        """How many the operations compute: a measure of the step's time."""
         values = (node.meta.get("val") for node in operations_of(self.graph))
         return sum(value.numel() for value in values if isinstance(value, Tensor))
 
     @property
     def n_multiplications(self) -> int:
-        """The number of scalar multiplications in all matrix products."""
+        """Scalar multiplications in matrix products."""
         products: list[Any] = [
             node for node in operations_of(self.graph) if node.target in (aten.mm.default, aten.bmm.default)
         ]
@@ -74,8 +74,7 @@ def is_of_step(name: str) -> bool:
 
 
 def fixed_inputs(lanes: LaneState) -> State:
-    """Returns, without copying, what a program reads of the trainings besides rates and batch, with trainings as first
-    axis."""
+    """What a program reads of the trainings besides rates and batch, with trainings as first axis; no copies."""
     state: State = {ROWS: lanes.rows}
     if isinstance(lanes.optimizer, FirstOrder):
         optimizer = lanes.optimizer
@@ -85,11 +84,7 @@ def fixed_inputs(lanes: LaneState) -> State:
 
 
 def step_trace(lanes: LaneState, batch: Batch) -> Trace:
-    """Traces one optimizer step. Operations that no training's update needs are left out.
-
-    Raises:
-        NoRuleError: If the step cannot be traced.
-    """
+    """One optimizer step. Operations that no training's update needs are left out."""
     optimizer = lanes.stepping
     read = fixed_inputs(lanes) | prefixed(RATE, optimizer.ahead(range(1))[0]) | prefixed(BATCH, batch)
 
@@ -105,7 +100,7 @@ def step_trace(lanes: LaneState, batch: Batch) -> Trace:
 
 
 def gradient_trace(lanes: LaneState, batch: Batch) -> Trace:
-    """Traces loss and gradient, for optimizers that evaluate them several times in a step."""
+    """Loss and gradient, for optimizers that evaluate them several times in a step."""
     read = {ROWS: lanes.rows} | prefixed(BUFFER, lanes.buffers) | prefixed(BATCH, batch)
 
     def descent(inputs: State) -> State:
@@ -116,7 +111,7 @@ def gradient_trace(lanes: LaneState, batch: Batch) -> Trace:
 
 
 def measures_trace(lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine) -> Trace:
-    """Traces what a probe measures: the loss of a step, and the held-out loss with its gradient and the metrics."""
+    """A probe: the loss of a step, and the held-out loss with its gradient and the metrics."""
     read = {ROWS: lanes.rows} | prefixed(BUFFER, lanes.buffers) | prefixed(BATCH, trained_on or {})
     read |= prefixed(HELD_OUT, batch)
     problem = lanes.problem
@@ -158,15 +153,12 @@ def _trace(function: Callable[[State], State], read: State) -> Trace:
 
 
 def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
-    """Traces a function of tensors as a graph of basic operations, none of which changes a tensor in place.
-
-    Raises:
-        NoRuleError: If the function cannot be traced, for example because it branches on a tensor's value.
-    """
+    """A function's graph of basic operations, none of which changes a tensor in place; a `NoRuleError` if it cannot be
+    traced, for example because it branches on a tensor's value."""
     try:
         # The MATH backend computes attention by basic operations.
         with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), _Traceable():
-            for _ in range(2):  # Decompositions may change tensors in place.
+            for _ in range(2):  # decompositions may change tensors in place
                 whole = functionalize(function, remove="mutations")
                 graph = function = make_fx(whole, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
                 if not any(name_of(node.target).endswith("_") for node in operations_of(graph)):
@@ -183,14 +175,14 @@ def operations_of(graph: fx.GraphModule) -> list[fx.Node]:
 
 
 class _Traceable(TorchFunctionMode):
-    """Replaces what cannot be traced, or compiled, by what computes the same."""
+    """Replaces what cannot be traced by what computes the same."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _TRACEABLE.get(func, func)(*args, **(kwargs or {}))
 
 
 def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
-    # PyTorch's checks that all indices are in range, for which it needs values.
+    # PyTorch's own reads values, to check that they are in range.
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
 
 

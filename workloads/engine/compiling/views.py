@@ -1,4 +1,4 @@
-"""The values of views: a tensor's entries at other places. A view of what is in memory is memory too."""
+"""Rules for views: a tensor's entries at other places. A view of what is in memory is in memory too."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -25,11 +25,11 @@ Rule = Callable[..., Any]
 
 
 class Here:
-    """Where a rule computes the result of an operation.
+    """The operation that a rule computes.
 
     Args:
         homes: For a value that only one `cat` reads, this `cat`, and where the value lies in it.
-        joined: The memory of the `cat`s that have some.
+        joined: The memory of each `cat`, made when first needed.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Here:
         return meta
 
     def new(self) -> Stored:
-        """Memory for the result: a part of that of the `cat` which alone reads it, if there is one."""
+        """Memory for the result: a part of the `cat`'s, if it has a home in one."""
         if self._node not in self._homes:
             return self.loops.new(self.shape, self.dtype)
         cat, start = self._homes[self._node]
@@ -85,7 +85,7 @@ class Here:
         return self.value(entry)
 
     def viewed(self, value: Value, places: Callable[[Index], Index], view: Callable[[Tensor], Tensor]) -> Value:
-        """Entries of a value, in memory where that one is. `places` finds in the value an entry of the result."""
+        """A view of a value, in memory where that one is. `places` finds an entry of the result in the value."""
         if not isinstance(value, Stored):
             return self.value(lambda body, index: value.at(body, places(index)))
         try:
@@ -96,13 +96,13 @@ class Here:
 
 
 def broadcast(index: Index, shape: Sequence[int]) -> Index:
-    """Where an entry of a result is in an operand of this shape."""
+    """The place of a result's entry in an operand of this shape."""
     last = index[len(index) - len(shape) :]
     return tuple(ZERO if size == 1 else place for place, size in zip(last, shape, strict=True))
 
 
 def is_merging(node: fx.Node) -> bool:
-    """Whether a reshape joins axes: then it shows only what is in memory."""
+    """Whether a reshape joins axes: then what it shows must be in memory."""
     if node.op != "call_function" or VIEWS.get(name_of(node.target)) is not _reshaped:
         return False
     source: Any = node.args[0]
