@@ -132,7 +132,7 @@ def one_hot(keys: list[int]) -> Tensor:
     return nn.functional.one_hot(torch.tensor(keys), 5).double()
 
 
-MAPS = torch.stack([one_hot([0, 0, 1, 2, 3]), one_hot([0, 0, 0, 1, 2])])
+MAPS = torch.stack([one_hot([0, 0, 1, 2, 3]), one_hot([0, 1, 0, 1, 2])])
 """Of two blocks: one looks at the previous token, the other at the token after the current one's earlier copy."""
 
 
@@ -148,7 +148,7 @@ def test_planted_heads_get_their_scores_and_roles() -> None:
     assert set(found.scores) == set(PATTERN_SCORE_NAMES)
     assert found.role.tolist() == [[["previous_token"], ["induction"]]] * 2
     # The first token has no token before it, and does not count.
-    assert found.scores["previous_token"].tolist() == [[[1.0], [0.5]]] * 2
+    assert found.scores["previous_token"].tolist() == [[[1.0], [0.0]]] * 2
     assert found.scores["induction"].tolist() == [[[0.0], [1.0]]] * 2
     # The two queries that count see four and five tokens, of which one is after a copy.
     assert found.scores["induction_uniform"] == pytest.approx((1 / 4 + 1 / 5) / 2)
