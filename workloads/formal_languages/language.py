@@ -1,6 +1,6 @@
 """The interface of a formal language, and the tokens into which its strings are turned.
 
-How to add a language: docs/languages.md. Axes: N position in a string, P position feature, T token (CLS first), F
+How to add a language: docs/workloads.md. Axes: N position in a string, P position feature, T token (CLS first), F
 feature of a token (symbols, then position features), B string; leading axes are free.
 """
 
