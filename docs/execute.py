@@ -55,9 +55,9 @@ def run(page: Path, directory: Path) -> None:
 
 def main(pages: list[Path], directory: Path) -> None:
     for page in pages:
-        here, first = directory / page.stem, directory / FIRST.stem
+        here, first = directory / page.relative_to(ROOT).with_suffix(""), directory / FIRST.stem
         if page.name in BEGIN_WITH_NOTHING:
-            here.mkdir()
+            here.mkdir(parents=True)
         else:
             shutil.copytree(first, here)
         began = time.monotonic()
