@@ -63,7 +63,7 @@ class Sweep(SpecModel):
         seconds: Wall time after which no further trial is started.
         target: No further trial is started once one meets this, such as `solved_rate >= 0.95`.
         patience: No further trial is started once this many in a row are no better than one before them.
-        objective: What is reported to the sampler for each trial: docs/sampling.md.
+        objective: What is reported to the sampler for each trial: docs/sweeps.md.
         constraints: What a trial must meet to count as good, such as `stuck_rate <= 0.1`.
         certified_share: Share of the stuck trainings whose label is tested: docs/outcomes.md.
         prune_anyway: Allows a pruner although the objective is a rate, which pruning biases.

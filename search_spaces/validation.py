@@ -177,7 +177,7 @@ def _broken_by_pruner(sweep: Sweep, pruner: str) -> Iterator[Rule]:
     yield isinstance(objective, OnsetQuantile), "pruner", given, expected, fix
     is_biased = not isinstance(objective, LossQuantile) and not sweep.prune_anyway
     expected = "an objective of losses: pruning would bias a rate, as slow trainings are solved late"
-    fix = "write objective=LossQuantile(), or prune_anyway=True: docs/pruning.md"
+    fix = "write objective=LossQuantile(), or prune_anyway=True: docs/sweeps.md"
     yield is_biased, "pruner", given, expected, fix
     is_sequential, expected = isinstance(sweep.replicates, Sequential), "a fixed number of replicates, with a pruner"
     yield is_sequential, "replicates", "a Sequential", expected, "write for example replicates=8"
