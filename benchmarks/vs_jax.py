@@ -12,7 +12,7 @@ round. `compile` is the CPU seconds of a first step, with no compiled program on
 - `sweep`: `attnsweep run --local --no-report` of the recall problem, end to end, against a script that trains as many
   in a plain loop, with as many evaluations. Two static parameters divide the trainings into packs. The script trains
   one of each pack; for each of the others the seconds of its steps are added once more.
-- `module kinds`: the factors in docs/modules.md, 16 trainings of width 32.
+- `module kinds`: the factors in docs/problem.md, 16 trainings of width 32.
 """
 
 import os

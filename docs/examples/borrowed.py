@@ -69,7 +69,7 @@ class Encoder(nn.Module):
     def forward(self, token: Tensor) -> Tensor:
         x = self.word(token) + self.position.weight
         mask = torch.full((x.shape[1], x.shape[1]), float("-inf"), dtype=x.dtype, device=x.device).triu(1)
-        return self.head(self.encoder(x, mask))
+        return self.head(self.encoder(x, mask, is_causal=True))  # PyTorch would compare the mask, by value
 
 
 def gpt2(n_words: int, width: int, n_tokens: int, dropout: float) -> nn.Module:

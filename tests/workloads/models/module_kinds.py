@@ -1,4 +1,4 @@
-"""The kinds of modules in the table of docs/modules.md, each as a workload of one small module."""
+"""The kinds of modules that docs/problem.md names, each as a workload of one small module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

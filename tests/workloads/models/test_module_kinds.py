@@ -1,4 +1,4 @@
-"""Each row of the table in docs/modules.md: what trains a kind of module, as plain PyTorch would, or what is said."""
+"""What trains each kind of module that docs/problem.md names, as plain PyTorch would, or what is said."""
 
 import re
 
