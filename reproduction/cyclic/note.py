@@ -51,7 +51,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
         notes=[
             "The note has no experiment. It states one theorem, which holds, and its formulas are compared here.",
             "F = m(a(s X Q K' X') X V + C b) W + C c: a is the softmax of rows, m the ReLU, C a column of ones, "
-            "s = 1/sqrt(n), and ' transposes. aa and mm are the derivatives of a and m (docs/why.md).",
+            "s = 1/sqrt(n), and ' transposes. aa and mm are the derivatives of a and m.",
             '"Each weight matrix in each level only occurs in one of the terms" holds for one level. Below it, each '
             "level multiplies the words by 3, for it reads its input as query, key and value; by 4 with a skip.",
         ],
