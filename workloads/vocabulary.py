@@ -1,5 +1,5 @@
 """The labels that a sweep's ledger stores: outcomes of trainings, and roles of heads. docs/outcomes.md and
-docs/roles.md give the rules by which they are assigned. This module does not import torch."""
+docs/heads.md give the rules by which they are assigned. This module does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

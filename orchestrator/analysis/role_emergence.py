@@ -194,7 +194,7 @@ def read_emergence(
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})
-    check_known("role", role, roles, "a workload with attention heads", "see docs/roles.md")
+    check_known("role", role, roles, "a workload with attention heads", "see docs/heads.md")
     groups = read_groups(connection, specs, [name for name in names if name != LAYER])
     titles, parts, rows = layer_names_of(specs[0].workload), [], []
     for number, history in enumerate(each for each in inside if each.role == role):

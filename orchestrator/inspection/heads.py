@@ -31,7 +31,7 @@ _FIX = "see attnsweep.check_workload"
 _DECIDING_SCORES = tuple(f"score_{role.score}" for role in ROLES.values() if role.score)
 _MAX_SCORES = 5
 _LEGEND = """\
-scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/roles.md
+scores: at the last probe, as the ledger has them (all of them: --json). nearest: the structure of docs/heads.md
 that the map is nearest to in z, its distance in standard deviations of shuffled rows; none: no z below -2.
 distance: the exact one to it per token."""
 
@@ -41,7 +41,7 @@ class Structure:
     """The family of matrices that an attention map is nearest to.
 
     Attributes:
-        family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/roles.md; `none` if no family is nearer than
+        family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/heads.md; `none` if no family is nearer than
             chance.
         window, num_pos: The width w and the number p of blocks for which the distances are computed.
         distance, z: By family: the exact distance per token; how far it is from the mean of the shuffles, in their

@@ -1,4 +1,4 @@
-"""Scores and labels the attention heads of translators on held-out sentences. Formulas and sources: docs/roles.md.
+"""Scores and labels the attention heads of translators on held-out sentences. Formulas and sources: docs/heads.md.
 
 The alignment scores say how often cross-attention finds the source word that the next target word translates, which the
 grammar knows. No role depends on them.
