@@ -48,6 +48,8 @@ def test_the_settings_of_a_documented_run_fit_its_workload(document: str) -> Non
         settings = [after for word, after in pairwise(words) if word == "--set"]
         if command == "run" and settings:
             sweep = load_sweep(words[0]).fix(assignments(settings))
+            if "--trials" in words:
+                sweep = sweep.but(trials=int(words[words.index("--trials") + 1]))
             check_sweep(sweep, load_workload(sweep.workload).parameters)
 
 
