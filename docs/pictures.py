@@ -54,14 +54,16 @@ def speed() -> None:
     for panel, (title, factors) in zip(panels, bars.items(), strict=True):
         colors = [BLUE if factor > 1 else VERMILION for factor in factors.values()]
         drawn = panel.barh(list(factors), [factor - 1 for factor in factors.values()], left=1, color=colors, height=0.7)
-        panel.bar_label(drawn, [f" {factor:.3g}" for factor in factors.values()], fontsize=8)
+        panel.bar_label(
+            drawn, [f" {factor:.2g} " if factor < 100 else f" {factor:.0f}" for factor in factors.values()], fontsize=8
+        )
         panel.set_title(title, fontsize=9, loc="left")
         panel.invert_yaxis()
         panel.axvline(1, color="black", linewidth=0.8)
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
     panels[1].set_xscale("log")
-    panels[1].set_xlim(0.4, 3000)
+    panels[1].set_xlim(0.3, 3000)
     panels[1].set_xlabel("times as fast as", fontsize=9)
     figure.savefig(DOCS / "figures" / "speed.png", dpi=120)
 
