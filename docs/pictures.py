@@ -26,7 +26,7 @@ BLUE, VERMILION = "#0072b2", "#d55e00"
 
 def phase() -> None:
     with tempfile.TemporaryDirectory() as place:
-        attnsweep("run", "quickstart", "--local", "--dir", f"{place}/phase", "--trials", "1024", "--replicates", "4")
+        attnsweep(place, "run", "quickstart", "--local", "--dir", "phase", "--trials", "1024", "--replicates", "4")
         data = open_sweep(f"{place}/phase")
         for outcome in ("stuck", "solved"):
             diagram = data.phase_diagram("init_sigma", "learning_rate", outcome=outcome)
@@ -88,13 +88,13 @@ def report() -> None:
     kept = DOCS / "ledgers" / "quickstart"
     shutil.rmtree(kept, ignore_errors=True)
     with tempfile.TemporaryDirectory() as place:
-        attnsweep("run", "quickstart", "--local", "--dir", f"{place}/quickstart")
-        attnsweep("compact", f"{place}/quickstart")
-        shutil.copytree(f"{place}/quickstart", kept, ignore=shutil.ignore_patterns(".*", "report_figures"))
+        attnsweep(place, "run", "quickstart", "--local", "--dir", "sweeps/first")
+        attnsweep(place, "compact", "sweeps/first")
+        shutil.copytree(f"{place}/sweeps/first", kept, ignore=shutil.ignore_patterns(".*", "report_figures"))
 
 
-def attnsweep(*words: str) -> None:
-    subprocess.run([Path(sys.executable).parent / "attnsweep", *words], check=True)
+def attnsweep(directory: str, *words: str) -> None:
+    subprocess.run([Path(sys.executable).parent / "attnsweep", *words], cwd=directory, check=True)
 
 
 PICTURES = {each.__name__: each for each in (phase, speed, report)}

@@ -1,5 +1,6 @@
 """Commands for authors of workloads. Fast to import: every command loads its libraries when it runs."""
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -102,6 +103,9 @@ def prepare_corpus(
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus for `translation` from parallel text, or with --unit a corpus for `gpt` from one column of text."""
+    if importlib.util.find_spec("tokenizers") is None:
+        fix = "install it with: pip install 'attnsweep[corpora]'"
+        raise UserError("prepare-corpus", given="no library tokenizers", expected="an installed one", fix=fix)
     from attnsweep.orchestrator.tools.prepare_corpus.preparing import prepare_pairs, prepare_text
     from attnsweep.orchestrator.tools.prepare_corpus.rows import PreparationSettings
 
