@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep quick test test-all test-oldest check docs notebooks bench release clean
+.PHONY: help sweep quick test test-all test-oldest check docs bench release clean
 
 help:
 	@echo 'make sweep   build $(VENV), install, run the shipped quickstart sweep'
@@ -14,7 +14,6 @@ help:
 	@echo 'make test-oldest  run the tests with the oldest libraries that pyproject.toml allows'
 	@echo 'make check   format, lint, types, layers'
 	@echo 'make docs    run every command of the pages, build the site in docs/_build; warnings are errors'
-	@echo 'make notebooks  run the notebooks in docs/notebooks and store their outputs'
 	@echo 'make bench   run every benchmark in benchmarks/'
 	@echo 'make release  build the distributions in dist/ and check them in a clean environment; publishes nothing'
 	@echo 'make clean   remove $(VENV) and the caches; sweeps/ is kept'
@@ -54,9 +53,6 @@ check: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/execute.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build
-
-notebooks: $(VENV)/.installed-test
-	$(BIN)/python docs/notebooks/execute.py
 
 bench: $(VENV)/.installed-test
 	set -e; for benchmark in $(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)); do echo "== $$benchmark" >&2; $(BIN)/python $$benchmark; done

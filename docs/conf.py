@@ -28,14 +28,13 @@ project = "attnsweep"
 author = "the authors of attnsweep"
 release = importlib.metadata.version(project)
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]  # myst_nb reads the pages and the notebooks
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "ledgers"]
 nitpicky = True
 # Types of other libraries, and of modules that are not public, have no page here.
 nitpick_ignore_regex = [("py:.*", r"(?!attnsweep\.\w+$).*")]
 
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # `make notebooks` runs them
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"  # in signatures, those of a spec's fields would fill the screen
 autodoc_typehints_description_target = "documented"
