@@ -36,13 +36,12 @@ _SCHEMA = pa.schema(
     ]
 )
 _PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-"""Parquet options. The numbers of a state hardly compress, and a dictionary and statistics of the single value would
-hold seven copies of the value."""
+"""A state's numbers hardly compress, and a dictionary and statistics of the single value would hold seven copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint found at start; `environment` is the id of the one that trained the pack, `None` if unknown."""
+    """A checkpoint found at start; `lanes` are (trial, replicate), `environment` is an id, `None` if unknown."""
 
     pack: str
     lanes: Sequence[tuple[int, int]]
@@ -73,7 +72,7 @@ class Checkpoints:
         return self._stored.get(pack, (None, None))[1]
 
     def latest(self, pack: str, environment: str | None) -> bytes | None:
-        """Raises OSError if the file cannot be read now."""
+        """`None` without one of this environment. Raises OSError if the file cannot be read now."""
         name, trained_in = self._stored.get(pack, (None, None))
         if name is None or trained_in != environment:
             return None

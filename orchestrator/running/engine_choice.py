@@ -19,7 +19,7 @@ from attnsweep.workloads.user_code import users_code
 _SECONDS_SAVED, _LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 5e-10, 100_000, 2e-10
 """CPU seconds that compiling saves per number that a step computes, as `benchmarks/vs_jax.py` measures them."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 1.0, 0.003
-"""CPU seconds to compile, once per machine and shape, and per operation of the step."""
+"""CPU seconds to compile a shape, once per machine, and those to add per operation of the step."""
 _MARGIN = 2.0
 """Compiling must save this many times the seconds that it takes, because several trainers wait for a program."""
 _TOO_SHORT = "its steps would not repay compiling"
@@ -29,7 +29,7 @@ def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], say: Callable[[str], object]
 ) -> tuple[Engine, str]:
     """`compiled` if the sweep is long enough to repay compiling and this machine can compile, else `eager`; and why, as
-    a clause. `say` gets a line if compiled steps were asked for, or would be faster, but are not possible."""
+    a clause. `say` gets a line if compiled steps were asked for but are not possible, or only a compiler is missing."""
     if wanted == "eager":
         return "eager", "--engine asks for it"
     training = _first_training(spec, workload)
@@ -59,8 +59,8 @@ def _compiled_engine() -> str:
 
 
 def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str:
-    """Says how a long sweep of such trainings would compute its steps or, if they cannot be compiled, why not. Raises
-    UserError if the workload does not accept the parameters, or its code fails."""
+    """The engine of a long sweep of such trainings, if eager with the obstacle to compiling. Raises UserError if the
+    workload does not accept the parameters, or its code fails."""
     parameters = workload.parameters.resolve(dict(values))
     with users_code(workload.name, "a workload that trains", "see attnsweep.check_workload"):
         pack = Pack(workload, [Training(parameters, 0)])
@@ -75,10 +75,8 @@ def engine_of_shape(workload: Workload[Any], values: Mapping[str, Value]) -> str
 
 
 def _steps_of_a_shape(spec: Sweep, workload: Workload[Any], training: Training[Any]) -> int:
-    """Estimates how many steps the trainings of one shape take in all: an upper bound, since they may end early.
-
-    All shapes are assumed to be equally frequent, and as long as this training.
-    """
+    """How many steps the trainings of one shape take together, if none ends early, all shapes are equally frequent, and
+    their trainings are as long as this one."""
     declared = workload.parameters.declared()
     n_shapes = prod(
         len(dimension.grid()) if isinstance(dimension, Categorical) else dimension.high - dimension.low + 1
@@ -91,7 +89,7 @@ def _steps_of_a_shape(spec: Sweep, workload: Workload[Any], training: Training[A
 
 
 def _no_gain(pack: Pack[Any], steps: int) -> str | None:
-    # A quick count comes first: a trace imports PyTorch's tracer, which takes longer than the steps of many sweeps.
+    # A quick count first: importing PyTorch's tracer takes longer than the steps of many sweeps.
     if steps * pack.count_numbers() * _SECONDS_SAVED < _SECONDS_TO_COMPILE:
         return _TOO_SHORT
     trace = pack.trace()

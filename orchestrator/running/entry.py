@@ -1,4 +1,4 @@
-"""Refuses a run whose input does not fit the workload, the sweep's record (`sweep.json`) or its rows."""
+"""Refuses a run whose input does not fit the workload, the sweep's record or its rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,13 +21,14 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """What a workload adds to a spec to identify the files that it names, such as digests, by parameter. Raises
-    UserError if a file is missing or differs from the record, or the workload's own code fails."""
+    """What a workload adds to a spec to identify the files that this names, such as digests, by parameter. Raises
+    UserError if a file is missing or has changed, or the workload's own code fails."""
     with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
         return dict(workload.parameters.pinned(spec.fixed()))
 
 
 def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
+    """The spec as the record will have it. Raises UserError if it is not usable."""
     spec = spec.fix(pinned(workload, spec))
     check_sweep(spec, workload.parameters, workload.outcomes)
     refuse_credentials(spec)

@@ -1,7 +1,6 @@
-"""The main loop of a sweep: draws trials, gives packs to trainers, commits results, reports values to the study.
+"""The main loop of a sweep: draws trials, gives packs to trainers, commits results, tells values to the study.
 
-The loop runs in one thread, the only writer of study and ledger. Decisions that need neither of the two are in
-`SweepPlan`.
+It runs in one thread, the only writer of study and ledger. Decisions that need neither are in `SweepPlan`.
 """
 
 import time
@@ -50,20 +49,20 @@ HAND_BACK_SECONDS = 3.5
 """How long a stop waits for unfinished packs; MLflow gets the rest of `STOP_SECONDS`."""
 _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
-"""How long the loop draws trials before it looks at reports again. Trainers with a report wait until then."""
+"""How long the loop draws trials before it reads reports again. Trainers with a report wait until then."""
 _COMMIT_SECONDS = 1.0
-"""How long packs that have ended wait for further ones before all are committed. A killed driver loses as much work."""
+"""How long packs that have ended wait for others before all are committed. A killed driver loses as much work."""
 _COMMIT_TRAININGS = 2048
-"""This number of ended trainings is committed at once, so that their rows do not stay in memory."""
+"""So many ended trainings are committed without waiting, so that their rows do not stay in memory."""
 
 
 Follower: TypeAlias = Callable[[Sequence[int], pa.Table | None], object]
-"""Called after a commit with the trials that have ended, whose values the study has, and with the new rows: `None` for
-trials of earlier runs."""
+"""Called after a commit with the trials that have ended, which the study has been told, and with the new rows; `None`
+for trials of earlier runs."""
 
 
 class Found(NamedTuple):
-    """Trainings of earlier runs: in the ledger, drawn but not there, and of these in a checkpoint."""
+    """Trainings of earlier runs: in the ledger; drawn but not in it; of the latter, those in checkpoints."""
 
     n_kept: int
     n_begun: int
@@ -88,11 +87,11 @@ class _UnderWay:
 
 
 class SweepLoop:
-    """Draws trials, gives packs to trainers and commits the results.
+    """Trains one sweep, from `resume` to the end of `run`.
 
     Args:
-        pack_size: Trainings in a pack; `None` searches for the fastest size.
-        max_failures: Number of trainings that may fail in this run; `None` for any number.
+        pack_size: `None` searches for the fastest.
+        max_failures: Trainings that may fail in this run; `None` for any number.
 
     Attributes:
         directory: With the newest content of its `sweep.json`.
@@ -137,8 +136,9 @@ class SweepLoop:
         return Found(rows.num_rows, n_begun, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Whether the budget is spent; false after `should_stop`, asked about twice a second, once packs are handed
-        back. Raises SweepError if trainers keep being lost, too many trainings fail, or all of the first ones raise."""
+        """Trains until the budget is spent (true), or `should_stop` holds and packs were handed back (false).
+
+        Raises SweepError if trainers keep being lost, too many trainings fail, or all of the first ones raise."""
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
@@ -161,7 +161,7 @@ class SweepLoop:
             if self._study.learns or self.directory.spec.ends_early:
                 self._commit_due()
             is_asking = self._hand_out()
-            # Rows are committed after trainers have been given their next trainings, so that they work meanwhile.
+            # After trainers got their next packs, so that they work meanwhile.
             if self._commit_due() and not is_asking:
                 # The commit may have taken seconds, or its results may require further replicates.
                 continue
@@ -191,6 +191,7 @@ class SweepLoop:
         return self._plan.fair_share(n_to_come, self._pool.n_trainers)
 
     def _hand_out(self) -> bool:
+        """Whether the time for drawing trials was up before every idle trainer had a pack."""
         until = time.monotonic() + _ASK_SECONDS
         while self._pool.idle:
             first = self._pool.idle[0]
@@ -280,8 +281,7 @@ class SweepLoop:
         if state is None:
             return
         self._writer.confirm()
-        # The study is saved before the checkpoint, because `resume` drops checkpoints of trials that the study does not
-        # have.
+        # First, because `resume` drops checkpoints of trials that the study does not have.
         self._study.save()
         self._checkpoints.put(order, state)
         self._plan.got_further(order.pack)
@@ -305,7 +305,7 @@ class SweepLoop:
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
         self._writer.confirm()
-        # The study is saved before the rows, because a trial with rows in the ledger must not be drawn again.
+        # First, because a trial with rows in the ledger must not be drawn again.
         self._study.save()
         every = self.directory.spec.one_probe_in()
         self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads, curves_every=every)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 MAX_LOSSES = 2
 """How often a pack may lose its trainer without progress. Then it is split: one training may be the cause."""
 MAX_LOSSES_ALONE = 5
-"""How often a lone training may lose its trainer. Then it is recorded as failed."""
+"""The same of a lone training, which is then recorded as failed."""
 MAX_LOSSES_IN_A_ROW = 16
-"""The sweep stops after this many losses of trainers, plus four per trainer, without progress of any pack."""
+"""The sweep stops after more losses than these, plus four per trainer, without progress of any pack."""
 MAX_FAILURES_AT_FIRST = 16
 """The sweep stops if so many trainings raise before any succeeds."""
 
@@ -30,14 +30,17 @@ class PackSizer:
     A size that did not fit into memory is halved.
 
     Attributes:
-        rates: Training steps per second, summed over lanes, by pack size.
+        rates: Steps per second, summed over lanes, by pack size.
         limit: The largest size that a pack may have.
     """
 
     smallest, largest = 64, 4096
-    _worth_it = 1.05
-    _last_may_be = 1.5
-    _nearly = 0.75
+    _min_gain = 1.05
+    """Doubling goes on while it raises the rate by this factor."""
+    _max_last = 1.5
+    """The last pack may be this many times as large as the others."""
+    _min_fill = 0.75
+    """A pack is a measurement of the wanted size from this share of it on."""
 
     def __init__(self, fixed: int | None) -> None:
         self._fixed = fixed
@@ -50,18 +53,18 @@ class PackSizer:
             return self.limit
         wanted = self._wanted()
         # A second, small pack would take nearly as long as a full one.
-        is_last = fair_share <= min(self._last_may_be * wanted, self.limit)
+        is_last = fair_share <= min(self._max_last * wanted, self.limit)
         return max(fair_share if is_last else wanted, 1)
 
     def measured(self, n_lanes: int, lane_steps_per_second: float) -> None:
-        """Takes the speed, summed over lanes, of a pack of about the size to measure next; ignores any other."""
+        """Ignores a pack that is not of about the size to measure next."""
         wanted = self._wanted()
-        if not self._nearly * wanted <= n_lanes <= wanted:
+        if not self._min_fill * wanted <= n_lanes <= wanted:
             return
-        smaller = max((rate for size, rate in self.rates.items() if size < wanted), default=0.0)
+        best_smaller = max((rate for size, rate in self.rates.items() if size < wanted), default=0.0)
         # A small gain is recorded as none, so that the search ends.
-        gains = lane_steps_per_second > self._worth_it * smaller
-        self.rates[wanted] = lane_steps_per_second if gains else min(lane_steps_per_second, smaller)
+        gains = lane_steps_per_second > self._min_gain * best_smaller
+        self.rates[wanted] = lane_steps_per_second if gains else min(lane_steps_per_second, best_smaller)
 
     def out_of_memory(self, n_lanes: int) -> None:
         self.limit = min(self.limit, max(n_lanes // 2, 1))
@@ -75,7 +78,7 @@ class PackSizer:
 
 
 SizerOf: TypeAlias = Callable[[Shape], PackSizer]
-"""Returns, for packs of a shape, the `PackSizer` of the trainer that takes the next pack."""
+"""By shape, for the trainer that takes the next pack."""
 
 
 class Backlog:
@@ -168,24 +171,24 @@ Action: TypeAlias = Fail | Forget | Shrink | Stop
 class SweepPlan:
     """Decides which pack is trained next, and whether one that comes back goes on, is split, or has failed.
 
-    `n_under_way`: the number of trainings in packs that trainers have.
+    Attributes:
+        n_under_way: Trainings in packs that trainers have.
     """
 
     def __init__(self, backlog: Backlog, max_failures: int | None = None) -> None:
         self.backlog = backlog
         self.n_under_way = 0
         self._max_failures = float("inf") if max_failures is None else max_failures
-        self._again: list[PackOrder] = []
+        self._to_continue: list[PackOrder] = []
         self._losses: dict[str, int] = {}
         self._n_losses_in_a_row = self._n_trained = self._n_failed = 0
 
     @property
     def has_work(self) -> bool:
-        """In a pack that was handed back, or in the backlog."""
-        return bool(self._again or self.backlog)
+        return bool(self._to_continue or self.backlog)
 
     def restore(self, checkpoints: "Iterable[Saved]", environments: Collection[str | None]) -> tuple[int, list[Forget]]:
-        """Queues an earlier run's packs in place of their trainings in the backlog; returns the number of these
+        """Queues an earlier run's packs in place of their trainings in the backlog. Returns the number of these
         trainings, and the checkpoints to remove: of other environments, or of trainings that are not in the backlog."""
         dropped = []
         for saved in checkpoints:
@@ -193,8 +196,8 @@ class SweepPlan:
             if tasks is None:
                 dropped.append(Forget(saved.pack))
             else:
-                self._again.append(PackOrder(saved.pack, tasks))
-        return sum(len(order.tasks) for order in self._again), dropped
+                self._to_continue.append(PackOrder(saved.pack, tasks))
+        return sum(len(order.tasks) for order in self._to_continue), dropped
 
     def fair_share(self, n_to_come: int, n_trainers: int) -> int:
         """Trainings left per trainer: waiting, in training, and `n_to_come` of trials not drawn yet."""
@@ -202,7 +205,7 @@ class SweepPlan:
 
     def pack_to_continue(self) -> PackOrder | None:
         """Takes the pack that has waited longest to be continued."""
-        return self._again.pop(0) if self._again else None
+        return self._to_continue.pop(0) if self._to_continue else None
 
     def new_pack(self, sizer: SizerOf, fair_share: int) -> PackOrder | None:
         tasks = self.backlog.take_pack(sizer, fair_share)
@@ -211,18 +214,18 @@ class SweepPlan:
         return PackOrder(f"{tasks[0].trial:06d}-{tasks[0].replicate:04d}-{len(tasks)}", tasks)
 
     def got_further(self, pack: str) -> None:
-        """Called once progress of a pack is durable. Resets the counts of lost trainers, the pack's and the run's."""
+        """Called once a pack's progress is durable; resets the counts of lost trainers, the pack's and the run's."""
         self._losses.pop(pack, None)
         self._n_losses_in_a_row = 0
 
     def handed_back(self, order: PackOrder) -> None:
-        self._again.append(replace(order, checkpoint=None))
+        self._to_continue.append(replace(order, checkpoint=None))
 
     def trained(self, order: PackOrder) -> None:
         self._n_trained += len(order.tasks)
 
     def raised(self, order: PackOrder, report: Raised) -> list[Action]:
-        """Splits a pack that raised in halves until the faulty training is alone, which is then recorded as failed."""
+        """Halves a pack that raised until the faulty training is alone, which is then recorded as failed."""
         shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
         if len(order.tasks) > 1:
             return [*shrink, self._split(order)]
@@ -234,7 +237,7 @@ class SweepPlan:
     def lost(self, order: PackOrder, lost: TrainerLost, n_trainers: int) -> list[Action]:
         """Continues a pack whose trainer has died, or splits it if it lacks memory or has lost several trainers.
 
-        The cause may be the machine or the pack itself: a lone training then fails, and at last the sweep ends.
+        The pack itself may be the cause: a lone training fails at last, and the sweep ends if nothing gets on.
         """
         self._n_losses_in_a_row += 1
         n_losses = self._losses[order.pack] = self._losses.get(order.pack, 0) + 1
@@ -251,8 +254,8 @@ class SweepPlan:
     def _split(self, order: PackOrder) -> Forget:
         self._losses.pop(order.pack, None)
         half = len(order.tasks) // 2
-        self._again.append(PackOrder(f"{order.pack}a", order.tasks[:half]))
-        self._again.append(PackOrder(f"{order.pack}b", order.tasks[half:]))
+        self._to_continue.append(PackOrder(f"{order.pack}a", order.tasks[:half]))
+        self._to_continue.append(PackOrder(f"{order.pack}b", order.tasks[half:]))
         return Forget(order.pack)
 
     def _failed(self, fail: Fail) -> list[Action]:

@@ -29,10 +29,12 @@ from attnsweep.workloads.user_code import user_code_of, users_code
 
 _N_SAMPLED_TRIALS = 64
 _START_SECONDS = 0.3
-_SIDE_BY_SIDE = 8
-_REHEARSED = 4
+_N_COMPARED = 8
+"""Modules that are built and compared with a shape's first at a time."""
+_N_REHEARSED = 4
+"""Trainings of a user's workload that are measured, twice."""
 _MAX_WEIGHTS = 1_000_000
-"""The largest modules whose loss is computed here, in weights, because larger ones may take long."""
+"""Larger modules are only built and, if a user's, rehearsed: computing losses may take long."""
 
 
 def sampled(spec: Sweep, workload: Workload[Any]) -> list[list[Training[Any]]]:
@@ -69,14 +71,14 @@ def first_probe(workload: Workload[Any], training: Training[Any]) -> Evidence:
 
 
 def check_starts(spec: Sweep, workload: Workload[Any]) -> None:
-    """Looks at a few trainings of each shape until the time is up, and at a few in any case.
+    """Tries a few trainings of each shape until the time is up, of the largest shape in any case.
 
     Raises SpecError if trainings cannot share a program, a label is unknown, or a user's code computes other numbers
     the second time. Other errors of the workload's code are left to the rows, unless no training can begin."""
     until, has_begun = time.monotonic() + _START_SECONDS, False
     shapes = sampled(spec, workload)
     with training_settings():
-        # The largest first: what differs within a shape is seen in time.
+        # The largest first, to see in time what differs within a shape.
         for trainings in sorted(shapes, key=len, reverse=True):
             try:
                 _start(spec, workload, trainings, until)
@@ -114,11 +116,11 @@ def _start(spec: Sweep, workload: Workload[Any], trainings: Sequence[Training[An
     others = trainings[1:] or trainings
     _compute(workload, trainings[:1])
     if user_code_of(workload) is not None:
-        _rehearse(workload, trainings[:_REHEARSED])
+        _rehearse(workload, trainings[:_N_REHEARSED])
         other_seed = Training(trainings[0].parameters, training_seed(spec.seed, 0, 1))
         _compare(workload, [*trainings, other_seed])
-    for first in range(0, len(others), _SIDE_BY_SIDE):
-        check_alike(workload, Lanes([trainings[0], *others[first : first + _SIDE_BY_SIDE]], torch.device("cpu")))
+    for first in range(0, len(others), _N_COMPARED):
+        check_alike(workload, Lanes([trainings[0], *others[first : first + _N_COMPARED]], torch.device("cpu")))
         if time.monotonic() > until:
             break
 
@@ -166,6 +168,7 @@ def _measured(
 
 
 def _compare(workload: Workload[Any], trainings: Sequence[Training[Any]]) -> None:
+    """The first with the training that differs from it in most parameters."""
     first, *others = trainings
     values = first.parameters.values()
 

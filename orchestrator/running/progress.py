@@ -22,7 +22,7 @@ _PLAIN_SECONDS = 5.0
 
 
 class ProgressDisplay:
-    """Trials, trainings, trainings per second, the time left, packs, outcomes. `done`: rows of earlier runs."""
+    """`done`: rows of earlier runs."""
 
     def __init__(self, console: Console, spec: Sweep, done: pa.Table) -> None:
         self._console = console
@@ -53,7 +53,7 @@ class ProgressDisplay:
         self._bar.stop()
 
     def committed(self, trials: Sequence[int], trainings: pa.Table | None) -> None:
-        """A follower of the loop."""
+        """The loop's `Follower`."""
         self._n_told += len({*trials} - self._complete_before)
         if trainings is None:
             return
@@ -62,13 +62,13 @@ class ProgressDisplay:
         if self._n_told == self._n_trials:
             # No further replicates will be needed, so the total is known.
             self._n_trainings, self._at_most, self._packs = self._n_done, "", ()
-        self._show(at_once=self._n_done == self._n_trainings)
+        self._show(is_last=self._n_done == self._n_trainings)
 
     def heartbeat(self, waiting_for: str, packs: Sequence[PackUnderWay] = ()) -> None:
         """`waiting_for`: what is to come before any pack can train; empty if nothing is."""
         self._packs = packs
         if self._n_done == self._n_before == self._work_before and self._work > self._work_before:
-            # Time counts from the first report on, so that what comes before it, such as compiling, does not.
+            # The clock starts with the first report, so that compiling does not count.
             self._work_before, self._started = self._work, time.monotonic()
         self._show(f"waiting for {waiting_for}" if waiting_for else "")
 
@@ -78,7 +78,7 @@ class ProgressDisplay:
         rate = self._rate
         return max(self._n_trainings - self._work, 0.0) / rate if rate else None
 
-    def _show(self, words: str = "", *, at_once: bool = False) -> None:
+    def _show(self, words: str = "", *, is_last: bool = False) -> None:
         now, left = time.monotonic(), self.seconds_left
         trials = f"trials {self._n_told}/{self._n_trials}"
         pace = f"{speed_label(self._rate)} trainings/s"
@@ -88,14 +88,14 @@ class ProgressDisplay:
         self._bar.update(
             self._task, completed=self._n_done, total=self._n_trainings, description=words or f"{trials}  {details}"
         )
-        if not self._console.is_terminal and (at_once or now - self._last_line >= _PLAIN_SECONDS):
+        if not self._console.is_terminal and (is_last or now - self._last_line >= _PLAIN_SECONDS):
             self._last_line = now
             trainings = f"trainings {self._n_done}/{self._at_most}{self._n_trainings}"
             self._console.print(words or f"{trials}  {trainings}  {details}", soft_wrap=True, markup=False)
 
     @property
     def _work(self) -> float:
-        """The number of trainings done, of unfinished ones the part that is done."""
+        """Trainings done, with the part of unfinished ones."""
         return self._n_done + sum(pack.n_trainings * pack.step / pack.n_steps for pack in self._packs)
 
     @property

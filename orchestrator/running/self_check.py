@@ -1,8 +1,8 @@
-"""The self-check at a sweep's end: 1% of its trainings (at most 1,000) are trained again, and must end as before.
+"""The self-check at a sweep's end: 1% of its trainings, 2 to 1,000, are trained again and must end as before.
 
 A training must not depend on its pack. Tests show this for the shipped workloads; the self-check shows it for this
 sweep, with the user's workload and the kernels of the machines that trained it. Two trainings are replayed alone, which
-differs most from a pack; all others share packs of other sizes than before, with other neighbours.
+differs most from a pack; the others in packs of up to 64, with other neighbours than before.
 
 The last bits depend on the type of machine, so each training is replayed on the type that trained it, or left out.
 """
@@ -49,7 +49,7 @@ def replay_some(
     while waiting or pool.running:
         if should_stop() or n_losses > _MAX_LOSSES_IN_A_ROW:
             return None
-        # The pool knows its types of machines only when the first trainer has started.
+        # Empty until the first trainer has started.
         machines = pool.machines
         for order in [order for order in waiting if machines and order.machine not in (None, *machines)]:
             waiting.remove(order)
@@ -67,7 +67,7 @@ def replay_some(
                     replayed = by_training(report.rows)
                     results |= {id_at[place]: deviation(recorded[place], replay) for place, replay in replayed.items()}
                 case Raised() if len(order.tasks) == 1:
-                    # The original training raised none, so this counts as a disagreement.
+                    # The original raised nothing, so this is a disagreement.
                     return _replays(results, [order.pack], left_out)
                 case _ if order not in pool.running:
                     n_losses += not isinstance(report, Raised)

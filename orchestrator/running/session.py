@@ -58,21 +58,21 @@ from attnsweep.workloads.engine.contract import Workload
 from attnsweep.workloads.registry import load_workload
 from attnsweep.workloads.user_code import UserCode, refuse_while_loading, user_code_of
 
-_NOTHING_TO_REMEMBER = Annotation()
-_THIS_MACHINE = Resources()
+_NO_ANNOTATION = Annotation()
+_DEFAULT_RESOURCES = Resources()
 PREDECESSOR_SECONDS = 330.0
-"""How long a sweep in an object store can look taken after its driver was killed, with a margin."""
-_LOOK_SECONDS = 5.0
+"""How long the claim of a killed driver on a sweep in an object store lasts, with a margin."""
+_RETRY_SECONDS = 5.0
 _SHOW_SECONDS = 0.25
 
 
 def run_sweep(
     spec: Sweep,
     where: PlaceName,
-    resources: Resources = _THIS_MACHINE,
+    resources: Resources = _DEFAULT_RESOURCES,
     console: Console | None = None,
     code: UserCode | None = None,
-    annotation: Annotation = _NOTHING_TO_REMEMBER,
+    annotation: Annotation = _NO_ANNOTATION,
     warm_starts: Sequence[PlaceName] = (),
     shard: Shard = WHOLE,
     *,
@@ -81,18 +81,16 @@ def run_sweep(
     """Runs a new sweep in a new directory.
 
     Args:
-        resources: What to run on; default Ray, on this machine or at `RAY_ADDRESS`. `Resources(local=True)` trains in
-            this process.
-        console: Where progress is shown; default stderr, or the output of a notebook's cell.
+        resources: By default Ray, on this machine or at `RAY_ADDRESS`. `Resources(local=True)` trains in this process.
+        console: Where progress is shown; by default stderr, or the output of a notebook's cell.
         code: The user's code in place of the file that the spec names.
-        annotation: A note and tags to store with the sweep.
-        warm_starts: Finished sweeps whose trials the sampler gets before its first draw.
-        shard: The trials that this driver owns.
+        warm_starts: Finished sweeps whose trials the sampler is told before its first draw.
+        shard: The trials that this driver trains.
         or_resume: Continue the sweep if the directory holds it, so that a scheduler can repeat the same command. The
             call then waits some minutes for the lock of a driver that was killed on another machine.
 
     Returns:
-        The summary of the sweep; its `finished` is false if a signal ended the run early.
+        A summary whose `finished` is false if a signal ended the run early.
 
     Raises:
         UserError: If the spec, directory, address or `MLFLOW_TRACKING_URI` is not usable. Nothing has been written.
@@ -110,8 +108,8 @@ def run_sweep(
     SweepDirectory.check_new(where)
     check_shard(spec, shard)
     spec, code = resolved(spec, workload), user_code_of(workload)
-    told = warm_start(spec, workload.parameters, warm_starts, run.say)
-    # From a copy of the user's code, and without what the working directory alone finds, as each `resume` does it.
+    earlier_trials = warm_start(spec, workload.parameters, warm_starts, run.say)
+    # As `resume` will have it: from a copy of the user's code, and without modules of the working directory.
     with chdir("/"):
         workload = workload if code is None else load_workload(spec.workload, replace(code, is_apart=True))
         check_new(spec, workload)
@@ -125,7 +123,7 @@ def run_sweep(
             spec,
             {name: each.default for name, each in declared.items() if name not in spec.parameters()},
             code,
-            told,
+            earlier_trials,
             environments={environment.id: environment},
             files=sha256_of_files(pinned(workload, spec)),
             provenance=current_provenance() | {"engine_reason": reason, "code_folder": code.folder if code else None},
@@ -139,7 +137,7 @@ def run_sweep(
 
 def resume_sweep(
     where: PlaceName,
-    resources: Resources = _THIS_MACHINE,
+    resources: Resources = _DEFAULT_RESOURCES,
     console: Console | None = None,
     *,
     accept_drift: bool = False,
@@ -176,8 +174,8 @@ def resume_sweep(
         check_rows(stored, rows)
         if edited := edited_since(stored):
             run.say(edited)
-        there = stored.spec.replicates
-        missing = replicates - there if isinstance(there, int) else 0
+        n_now = stored.spec.replicates
+        missing = replicates - n_now if isinstance(n_now, int) else 0
         extension = Extension(trials=more_trials, replicates=max(more_replicates, missing))
         if retry_failed:
             failed = rows.filter(IS_FAILED)
@@ -224,7 +222,6 @@ def _resumable(directory: SweepDirectory, run: _Run) -> Iterator[None]:
     try:
         yield
     except (OSError, StoreError, DamagedFileError, PoolError) as error:
-        # Once the storage or the cluster is repaired, the sweep can be continued.
         raise SweepError(in_words(error), directory.place) from error
     except KeyboardInterrupt:
         # A second Ctrl-C, or one before the loop starts or after it has ended.
@@ -246,7 +243,7 @@ def _writer(directory: SweepDirectory, workload: Workload[Any], run: _Run) -> It
             if not is_said:
                 run.say(f"{taken}; waiting for up to {run.patience:g} s")
                 is_said = True
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_RETRY_SECONDS)
     with writer:
         for message in writer.set_aside.values():
             run.say(message)
@@ -262,8 +259,7 @@ def _train(
     rows: pa.Table,
     start_pool: StartPool,
 ) -> Summary:
-    """`stored`: the sweep as its record has it; `directory` is the one to train, which replaces it. `rows`: those of
-    earlier runs in `trainings`."""
+    """`stored`: as the record has the sweep; `directory` replaces it. `rows`: of earlier runs, in `trainings`."""
     stop, finished = StopOnSignal(), False
     study = open_study(directory)
     replays = stored.progress.replays if directory.extensions == stored.extensions else None
@@ -300,8 +296,8 @@ def _train(
                 follower=display.committed,
             )
             opened.callback(end)
-            # MLflow's process goes on as long as `progress.json` does, and is waited for last: while it logs, Ray shuts
-            # down and the ledger is read.
+            # MLflow's process follows `progress.json` to its end. It is waited for last, because it can log while Ray
+            # shuts down and the summary is read.
             beacon.show("starting", study.n_asked, ())
             following = Following(directory) if run.resources.mlflow else None
             if following is not None:
@@ -313,18 +309,18 @@ def _train(
                 left = directory.own_spec.trials * most_wanted(directory.spec.replicates) - found.n_kept
                 begun = f"{found.n_from_checkpoint} of them from a checkpoint"
                 run.say(f"found {found.n_kept} trainings, up to {left} trainings to train, {begun}")
-            looked = 0.0
+            shown_at = 0.0
 
             def should_stop() -> bool:
-                nonlocal looked
+                nonlocal shown_at
                 for notice in pool.notices():
                     run.say(notice)
-                if time.monotonic() - looked > _SHOW_SECONDS:
+                if time.monotonic() - shown_at > _SHOW_SECONDS:
                     waiting_for, packs = pool.waiting_for, loop.under_way()
                     display.heartbeat(waiting_for, packs)
                     doing = f"waiting for {waiting_for}" if waiting_for else "training"
                     beacon.show(doing, study.n_asked, packs, display.seconds_left)
-                    looked = time.monotonic()
+                    shown_at = time.monotonic()
                 return stop.requested
 
             finished = loop.run(should_stop)

@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 STOP_SECONDS = 5.0
-"""In which packs are handed back and MLflow may answer; the rest of the documented 10 s is for Ray to shut down."""
+"""For handing back packs and for MLflow; the rest of the documented 10 s is for Ray to shut down."""
 _NOTICES = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """What schedulers send before they take a machine away, and terminals that close. By default they kill a process."""
 
@@ -21,8 +21,8 @@ def _unhandled() -> list[signal.Signals]:
 
 @contextmanager
 def signals_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does; any exception that leaves the context
-    after one becomes it too, because DuckDB, Arrow and interrupted imports raise errors of their own."""
+    """SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does. An exception that leaves the context
+    after a signal becomes one too, because DuckDB, Arrow and interrupted imports raise errors of their own."""
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, *_unhandled())}
     # A SIGINT that is ignored, for example under `nohup`, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -48,7 +48,8 @@ class Study:
 
     Attributes:
         n_asked: Of this shard's trials.
-        refused, pruned: By trial: why the workload refused its values; the step at which it was pruned.
+        refused: Why the workload refused a trial's values, by trial.
+        pruned: The step at which a trial was pruned, by trial.
     """
 
     learns = False
@@ -69,13 +70,12 @@ class Study:
         return self.n_left
 
     def restored(self, known: Collection[int], parameters: type[TrainingParameters]) -> Iterator[int]:
-        """Yields the trials that earlier runs have drawn. `known` are those of the ledger and of checkpoints."""
+        """The trials that earlier runs have drawn. `known` are those of the ledger and of checkpoints."""
         del parameters
         self.n_asked = max(map(self._shard.number, known), default=-1) + 1
         yield from self._shard.first(self.n_asked)
 
     def ask(self) -> int:
-        """Draws the next trial."""
         self.n_asked += 1
         return self._shard.trial(self.n_asked - 1)
 
@@ -84,7 +84,7 @@ class Study:
         return values_of(self._spec, self._draws.draw(trial)[0])
 
     def is_told(self, trial: int) -> bool:
-        """Whether a trial's result need not be told, because it was or because nothing is stored."""
+        """Whether nothing is left to tell of a trial: it was told, or nothing is stored."""
         del trial
         return True
 
@@ -104,15 +104,15 @@ class Study:
         """Records the value of a running trial, and whether the pruner ends it. A step is decided once."""
 
     def save(self) -> None:
-        """Makes all entries durable; called before checkpoints or rows are written, so that their trials are found."""
+        """Makes all entries durable."""
 
 
 class OptunaStudy(Study):
     """Draws trials with an Optuna sampler in memory, and keeps each as one entry of an Optuna storage.
 
-    Each trial is drawn by a new sampler, seeded by the sweep's seed and the trial's number, in groups, each from the
-    results of all earlier groups. So a resumed sweep draws what an undisturbed one draws. What the storage lacks is
-    taken from the ledger. Trials of earlier sweeps (`--warm-start`) come first in memory and are not stored.
+    Trials are drawn in groups, each from the results of all earlier groups, and each trial by a new sampler, seeded by
+    the sweep's seed and the trial's number. So a resumed sweep draws what an undisturbed one draws. What the storage
+    lacks is taken from the ledger. Trials of earlier sweeps (`--warm-start`) come first in memory and are not stored.
     """
 
     def __init__(self, directory: SweepDirectory) -> None:
@@ -138,7 +138,7 @@ class OptunaStudy(Study):
                 self._remember(trial)
 
     def n_to_draw(self, n_trainers: int, still_open: Iterable[int]) -> int:
-        """A sampler that learns draws a group once all trials before it have ended, in whatever order they did."""
+        """A sampler that learns draws a group only after all trials before it have ended."""
         if not self.learns:
             return self.n_left
         end, group = group_sizes(self._directory.own_spec, n_trainers, self._n_earlier)
@@ -198,9 +198,9 @@ class OptunaStudy(Study):
         before = self._trial(trial)
         # The decision is stored first, the value last. After a kill between them the step is reported again: a decision
         # stands, and the pruner repeats its notes.
-        asks = may_prune or trial in self.pruned
-        ends = self._pruner is not None and asks and self._pruner.prune(self._study, before)
-        if ends and trial not in self.pruned:
+        is_asked = may_prune or trial in self.pruned
+        is_pruned = self._pruner is not None and is_asked and self._pruner.prune(self._study, before)
+        if is_pruned and trial not in self.pruned:
             self.pruned[trial] = step
             for each, its_id in self._both(trial):
                 each.set_trial_user_attr(its_id, PRUNED_STEP, step)
@@ -235,7 +235,7 @@ class OptunaStudy(Study):
             raise _meddled(self._directory)
 
     def _missing(self, trials: Collection[int], parameters: type[TrainingParameters]) -> dict[int, FrozenTrial]:
-        """Trials of the ledger, as they were while they ran."""
+        """Made from their rows in the ledger, as they were while they ran; they are told anew."""
         found: dict[int, FrozenTrial] = {}
         is_missing = pc.field("trial").isin(sorted(trials))
         rows = Ledger(self._directory.place).trainings(filter=is_missing).to_pylist() if trials else []
@@ -263,10 +263,8 @@ def _meddled(directory: SweepDirectory) -> UserError:
 
 
 class Journal(JournalFileBackend):
-    """Optuna's journal file. What trials are told waits for the next new trial or `save`, which also uploads the file.
-
-    Only the holder of the sweep's lock may open it.
-    """
+    """Optuna's journal file, for the holder of the sweep's lock. Entries wait in memory for the next new trial or
+    `save`, which also uploads the file."""
 
     def __init__(self, place: Path) -> None:
         self._path = refuse_link(place.absolute() / STUDY_FILE)
@@ -302,7 +300,7 @@ def _mend(path: Path) -> None:
 
 
 def _open_storage(directory: SweepDirectory) -> tuple[BaseStorage, Journal | None]:
-    """For writing; a database has no journal."""
+    """Of a sweep that names a database: this, without a journal."""
     if directory.spec.storage:
         _check_database(directory.spec.storage)
         return get_storage(directory.spec.storage), None
@@ -311,7 +309,7 @@ def _open_storage(directory: SweepDirectory) -> tuple[BaseStorage, Journal | Non
 
 
 def read_trials(directory: SweepDirectory) -> list[FrozenTrial]:
-    """A study's trials, by the sweep's numbers. Writes nothing; raises UserError."""
+    """With the sweep's numbers. Writes nothing; raises UserError if the study cannot be read."""
     with _readable(directory):
         if directory.spec.storage:
             _check_database(directory.spec.storage)

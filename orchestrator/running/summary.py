@@ -46,7 +46,7 @@ class Summary:
         finished: Whether the sweep's budget is spent.
         seconds: Wall time of this run, or of its command if that has ended.
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
-        asked: The rate that the objective is about, if that is not the stuck rate: over all trials, and by parameter.
+        asked: The rate that is the objective, unless the stuck rate is: over all trials, and the rows of `rates_by`.
         mlflow: How to open the sweep in MLflow, or why that lacks some of it; empty if the run did not log to it.
     """
 
@@ -69,7 +69,7 @@ class Summary:
 
     @property
     def fault(self) -> str | None:
-        """What the self-check found wrong; `None` if nothing, or if no training was repeated."""
+        """What the self-check found wrong; `None` if nothing, or if it did not run."""
         return None if self.replays is None else self.replays.fault
 
     @property
@@ -93,7 +93,7 @@ class Summary:
         return self.results.outcomes.get("failed", 0)
 
     def to_json(self) -> str:
-        """Returns the summary as one line of JSON, for scripts."""
+        """One line."""
         results = self.results
         stuck, preferred = results.stuck_rate, results.preferred
         content = {
@@ -181,7 +181,6 @@ def summarize(
     n_before: int,
     replays: Replays | None,
 ) -> Summary:
-    """Makes a summary from the ledger, but for its fields about MLflow."""
 
     def read(connection: duckdb.DuckDBPyConnection) -> Summary:
         ((n_trials,),) = connection.execute("select count(distinct trial) from trainings").fetchall()

@@ -1,4 +1,4 @@
-"""The open trials of a sweep, from drawing to reporting, which happens once the trial's rows are in the ledger."""
+"""The open trials of a sweep, from drawing to telling, which follows the commit of their rows."""
 
 import math
 from collections import defaultdict
@@ -25,7 +25,7 @@ from attnsweep.workloads.errors import SpecError
 
 @dataclass
 class _Tally:
-    """The trainings of one trial that have ended, and how many were queued."""
+    """One open trial; `n_queued` counts replicates that were queued in this run or have ended before."""
 
     trial: int
     values: Mapping[str, Scalar]
@@ -35,7 +35,7 @@ class _Tally:
 
 
 class EarlyEnd:
-    """Decides, in whatever order trials end, whether to draw no further one; `reason` is empty until then."""
+    """Decides, in whatever order trials end, whether to draw no further one; `reason` is empty until so."""
 
     def __init__(self, spec: Sweep) -> None:
         self.reason = ""
@@ -63,7 +63,7 @@ class EarlyEnd:
 
 
 class OpenTrials:
-    """Decides which trainings each trial still needs, and reports the values of complete trials."""
+    """Decides which trainings each trial still needs, and tells the study the values of complete trials."""
 
     def __init__(self, directory: SweepDirectory, workload: Workload[Any], study: Study, backlog: Backlog) -> None:
         self._directory = directory
@@ -101,17 +101,16 @@ class OpenTrials:
 
     def count(self, rows: pa.Table) -> list[int]:
         """Counts committed rows and queues what their trials still need. Returns the trials that have ended."""
-        now_ended = ended_trainings(rows)
-        for trial, ended in now_ended.items():
+        by_trial = ended_trainings(rows)
+        for trial, ended in by_trial.items():
             self._tallies[trial].ended.by_replicate.update(ended.by_replicate)
-        return [trial for trial in sorted(now_ended) if self._queue_or_tell(self._tallies[trial])]
+        return [trial for trial in sorted(by_trial) if self._queue_or_tell(self._tallies[trial])]
 
     def _open(self, tally: _Tally) -> bool:
         self._tallies[tally.trial] = tally
         try:
             return self._queue_or_tell(tally)
         except SpecError as error:
-            # The workload refuses this combination of parameters.
             del self._tallies[tally.trial]
             self._study.refuse(tally.trial, str(error))
             return False
@@ -142,9 +141,9 @@ class Pruning:
     """Reports values during training to the study's pruner, and ends the trainings of trials that it prunes.
 
     A trial's value at a step is the objective over all its trainings at this step; one that has ended keeps its last
-    value. The pruner decides only while all trainings of a trial are being trained, so that all are pruned or none: in
-    the pack that reported last at this very step, in others at their next probe. A decision is stored durably before
-    anything that depends on it, and a step is decided once.
+    value. The pruner decides only until a pack of the trial has ended, so that all trainings are pruned or none: in the
+    pack that reported last at this very step, in others at their next probe. A decision is durable before anything that
+    depends on it, and a step is decided once.
     """
 
     def __init__(self, spec: Sweep, study: Study) -> None:
@@ -155,7 +154,7 @@ class Pruning:
         self._closed: set[int] = set()
 
     def prepared(self, order: PackOrder) -> PackOrder:
-        """With a pruner, tells the trainer which trials have been pruned, and to wait at each probe."""
+        """With a pruner, an order names the trials that have been pruned, and waits at each probe."""
         if not self._is_on:
             return order
         decided = self._study.pruned
@@ -179,7 +178,7 @@ class Pruning:
         return pruned
 
     def close(self, trials: Iterable[int]) -> None:
-        """No further pruning of trials of which trainings have ended."""
+        """From now on these trials are not pruned: a pack of theirs has ended."""
         for trial in trials:
             self._closed.add(trial)
             self._reached.pop(trial, None)
@@ -189,9 +188,9 @@ class Pruning:
             return
         if len(reached) < self._n_wanted:
             # The trial's other trainings may run in other packs.
-            together = self._reached[trial][step]
-            together.update(reached)
-            reached = together
+            so_far = self._reached[trial][step]
+            so_far.update(reached)
+            reached = so_far
         value = EndedTrainings(dict(reached)).value(self._objective) if len(reached) == self._n_wanted else None
         if value is not None:
             self._study.report(trial, step, value, may_prune=is_running)

@@ -53,12 +53,13 @@ def decide(
     budget: int | None = None,
     latest: Summary | None = None,
 ) -> Verified:
-    """Trains further batches until a claim is decided, its budget is spent, the user stops or the self-check fails.
+    """Trains further batches until a claim is decided, its budget is spent, all trainings fail, the user stops or the
+    self-check fails.
 
     Args:
-        claim: The claim, if the user names its file again; its budget then replaces the stored one. The call then waits
-            for another process that holds the lock, as a killed predecessor of a scheduler's may.
-        budget: A budget that replaces the claim's own.
+        claim: Given if the user names its file again; its budget then replaces the stored one, and the call waits for
+            the lock of a driver that a scheduler may have killed.
+        budget: Replaces the claim's own.
         latest: The summary of the batch that was just trained.
     """
     patience = 0.0 if claim is None else PREDECESSOR_SECONDS

@@ -1,4 +1,4 @@
-"""Reads trials of finished sweeps, from which the sampler of a new sweep learns."""
+"""Reads trials of finished sweeps, from which a new sweep's sampler learns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,8 +28,8 @@ def warm_start(
     places: Sequence[PlaceName],
     say: Callable[[str], object],
 ) -> WarmStart | None:
-    """The trials of finished sweeps from which the sampler learns; `None` without any. `say` gets a line on each.
-    Raises UserError unless the sampler learns, and each sweep is finished and has trials that the new one may draw."""
+    """`None` without any places. `say` gets a line on each sweep. Raises UserError unless the sampler learns, and each
+    sweep is finished and has trials that the new one may draw."""
     if not places:
         return None
     if spec.sampler not in _LEARN_FROM_OTHERS:

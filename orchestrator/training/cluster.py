@@ -54,8 +54,8 @@ class Cluster:
 
 @contextmanager
 def connection(address: str | None) -> Iterator[Cluster]:
-    """Connects this process to a Ray cluster: to the one at `address`, by default `RAY_ADDRESS`, or without both to one
-    that is started on this machine and ends with the context. A process that is connected keeps its connection.
+    """Connects this process to the Ray cluster at `address`, by default `RAY_ADDRESS`, or without both to one that is
+    started on this machine and ends with the context. A process that is connected keeps its connection.
 
     Raises UserError if nothing answers at the address, PoolError if Ray does not start here."""
     if ray.is_initialized():
@@ -95,14 +95,14 @@ def _start_here() -> None:
 
 
 def _keep_token_elsewhere() -> None:
+    """In the environment, where Ray cannot keep it in the user's home."""
     home = Path.home() / ".ray"
     is_given = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     if is_given or os.access(home / "auth_token", os.R_OK):
         return
     try:
         home.mkdir(parents=True, exist_ok=True)
-        # The check creates a temporary file, because permission bits alone do not tell whether a file can be created.
-        with TemporaryFile(dir=home):
+        with TemporaryFile(dir=home):  # permission bits do not tell whether a file can be created
             pass
     except OSError:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
@@ -122,8 +122,8 @@ def _initialize(address: str) -> None:
 def _keeping_signals() -> Iterator[None]:
     """Keeps the program's own SIGTERM handler, which Ray would replace by one that exits.
 
-    Ray's processes inherit that schedulers' signals are blocked: sent to all processes of a job, they would kill those
-    that train before the driver has asked for their state.
+    Ray's processes inherit that schedulers' signals are blocked. Sent to all processes of a job, these would kill
+    trainers before the driver has asked for their state.
     """
     before = signal.getsignal(signal.SIGTERM)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
@@ -163,10 +163,8 @@ def _check_reachable(address: str) -> None:
 
 
 def fault_of(address: str, variables: Mapping[str, str]) -> str:
-    """What `ray health-check` says with these environment variables; empty if all is well.
-
-    `ray.init` would try for twenty seconds to minutes, and not say that the token is wrong.
-    """
+    """What `ray health-check` says with these environment variables; empty if all is well."""
+    # `ray.init` would try for twenty seconds to minutes, and not say that the token is wrong.
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
     if address != "auto":
         command += ["--address", address]

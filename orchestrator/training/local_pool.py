@@ -81,7 +81,7 @@ class LocalPool:
         try:
             return self._train_slice()
         except SystemExit as error:
-            # The training's own. In a trainer actor it would end the actor's process, here the whole sweep.
+            # Raised by a training. In a trainer actor it would end the actor's process, here the whole sweep.
             return self._trainer.raised(error)
 
     def hand_back(self, seconds: float) -> Reports:

@@ -1,7 +1,4 @@
-"""The interface between the main loop and its trainers, and the messages that they exchange about packs.
-
-The module imports neither torch nor ray.
-"""
+"""What the main loop and the trainers tell each other about packs. Imports neither torch nor ray."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.training.tasks import Shape, Task
 
 CHECKPOINT_SECONDS = 120.0
-"""Seconds between two checkpoints of a pack: a lost machine costs at most this much work."""
+"""Between two checkpoints of a pack: a lost machine costs at most this much work."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +20,9 @@ class RunContext:
     """What a run gives to its trainers.
 
     Attributes:
-        files: Absolute paths on the driver's machine, and names of the bases (weights of earlier trainings) that
-            trainings start from.
-        curves_every: k: of each curve the first, every k-th and the last probe are kept.
+        files: Absolute paths on the driver's machine, and names of the earlier trainings whose weights trainings start
+            from.
+        curves_every: k, where curves keep the first, every k-th and the last probe.
     """
 
     sweep: str
@@ -40,12 +37,12 @@ class PackOrder:
     """An order to train a pack, from the start or from a checkpoint.
 
     Attributes:
-        checkpoint: `None` for the start. Empty once a trainer has it.
+        checkpoint: `None` for the start; empty once a trainer has it.
         waits: Whether the pack waits at each probe until the driver says which trainings are pruned.
         as_in: On a GPU, the size of the earlier pack whose results must be reproduced to the last bit; `None` for any
             size.
         machine: The type of machine that should train the pack; `None` for any.
-        environment: The id of the environment that the pack's rows name; `None` for the run's.
+        environment: The id that the rows name; `None` for the run's.
     """
 
     pack: str
@@ -61,7 +58,7 @@ class PackOrder:
         return self.tasks[0].shape
 
     def without_state(self) -> "PackOrder":
-        """Kept in place of the order once a trainer has received the checkpoint, which may take gigabytes."""
+        """To keep once a trainer has the checkpoint, which may take gigabytes."""
         return self if self.checkpoint is None else replace(self, checkpoint=b"")
 
 
@@ -70,7 +67,9 @@ class Progress:
     """A pack that is still training.
 
     Attributes:
-        checkpoint: The pack's state, at intervals.
+        checkpoint: The pack's state, every `CHECKPOINT_SECONDS`.
+        n_running: Trainings that have not ended by themselves.
+        where: The host and the device.
         metric: The workload's first metric at the last probe: its name, and its mean over the pack.
     """
 
@@ -90,8 +89,7 @@ class Probed:
     """A pack that has stopped at a probe and waits until the driver has said which of its trainings are pruned.
 
     Attributes:
-        reached: For each training, the result that it would have if it ended at this probe, or the result with which it
-            ended earlier.
+        reached: Of each training, how it would end at this probe, or how it ended before.
         running: The lanes that have not ended.
     """
 
@@ -109,7 +107,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class HandedBack:
-    """A trainer has stopped; without a checkpoint if the pack had barely begun."""
+    """A trainer has stopped; `checkpoint` is `None` if the pack had barely begun."""
 
     checkpoint: bytes | None
 
@@ -134,7 +132,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Raised:
-    """A pack that raised: by one of its trainings, for lack of memory, or because the machine cannot compile."""
+    """A pack that raised: one of its trainings did, memory ran out, or the machine cannot compile."""
 
     error: str
     out_of_memory: bool
@@ -144,23 +142,21 @@ class Raised:
 
     @property
     def has_lost_its_gpu(self) -> bool:
-        """Whether the process cannot use its GPU any more, because the context is broken."""
+        """Whether the process cannot use its GPU any more."""
         # Not "CUDA out of memory", after which the context still works.
         return re.search("AcceleratorError|CUDA error|HIP error", self.error) is not None
 
 
 @dataclass(frozen=True)
 class TrainerLost:
-    """A trainer has died, alone or with its machine, which may have run out of memory. Its pack needs another."""
+    """A trainer has died, alone or with its machine. Its pack needs another."""
 
     reason: str
     out_of_memory: bool
 
 
 Report: TypeAlias = Progress | Probed | HandedBack | Trained | Raised
-"""A trainer's answer."""
 Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
-"""The reports that a pool has received, in order."""
 
 
 class Pool(Protocol):
@@ -174,11 +170,11 @@ class Pool(Protocol):
 
     @property
     def n_trainers(self) -> int:
-        """The number of packs that can train at the same time."""
+        """Packs that can train at the same time."""
 
     @property
     def waiting_for(self) -> str:
-        """What has to happen before training can begin, in words; empty once a trainer can train."""
+        """What must happen before training can begin, in words; empty once it can."""
 
     @property
     def idle(self) -> Sequence[str]:
@@ -196,8 +192,8 @@ class Pool(Protocol):
         """Messages for the user since the last call, one line each."""
 
     def train(self, order: PackOrder) -> None:
-        """Gives a pack to an idle trainer, preferably on the machine that `order` names. Reports about it contain the
-        order without its checkpoint."""
+        """Gives a pack to an idle trainer, preferably on the machine that it names. Reports contain the order
+        `without_state`."""
 
     def answer(self, order: PackOrder, pruned: Sequence[int]) -> None:
         """Continues a pack that waits at a probe. Ends the lanes in `pruned`."""
@@ -209,4 +205,4 @@ class Pool(Protocol):
         """Asks all trainers to stop and hand back. Reports later than `seconds` are ignored."""
 
     def close(self) -> None:
-        """Ends all trainers at once. What they have not handed back is lost. Idempotent."""
+        """Ends all trainers. What they have not handed back is lost. Idempotent."""

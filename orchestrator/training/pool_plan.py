@@ -48,8 +48,7 @@ class TrainerShare(NamedTuple):
 
 @dataclass
 class Trainer:
-    """One trainer, from its request to its end. Once Ray has placed it, its node's id, its host and type of machine are
-    known."""
+    """One trainer, from its request to its end. Its node's id, host and type of machine are known once it is up."""
 
     node: str = ""
     host: str = ""
@@ -62,8 +61,6 @@ class Trainer:
 
 
 class Action(NamedTuple):
-    """What the pool should do with a trainer."""
-
     what: Literal["start", "go on", "hand back", "end"]
     number: int
 
@@ -72,18 +69,18 @@ class PoolPlan:
     """Decides which trainers start, train on, hand back and end.
 
     Args:
-        wanted: With a least and a most number, the most are requested, and the first pack waits for the least.
+        wanted: Of two numbers the larger one is requested, and the first pack waits for the smaller.
 
     Attributes:
-        n_awaited: Number of trainers that must be up before the first pack is handed out; 0 once they have been.
-        is_closing: Whether all packs are being handed back, so no trainer starts any more.
+        n_awaited: Trainers that must be up before the first pack is handed out; 0 once they have been.
+        is_closing: Whether all packs are being handed back, so that no trainer starts any more.
     """
 
     def __init__(self, wanted: TrainerCount = None) -> None:
         self.trainers: dict[int, Trainer] = {}
         self.n_awaited = wanted[0] if isinstance(wanted, tuple) else 1
         self.is_closing = False
-        self._most = wanted[1] if isinstance(wanted, tuple) else wanted
+        self._max_trainers = wanted[1] if isinstance(wanted, tuple) else wanted
         self._n_places = self._n_started = self._n_failed = 0
         self._idle: list[int] = []
         self._at_probe: dict[str, int] = {}
@@ -118,17 +115,18 @@ class PoolPlan:
         return notices
 
     def follow(self, nodes: Collection[str], n_places: int) -> list[Action]:
-        """Requests the trainers that are missing on these nodes, which have `n_places`, and takes back requests
-        beyond what is wanted. Of idle trainers, nothing but the loss of their node is heard."""
+        """Requests the trainers that are missing on these nodes, which have `n_places`, takes back requests beyond what
+        is wanted, and ends idle trainers whose node is gone: they have no call that would fail."""
         gone = [self._end(number) for number in [*self._idle] if self.trainers[number].node not in nodes]
         self._n_places = n_places
-        n_wanted = max(n_places, 1) if self._most is None else self._most
+        n_wanted = max(n_places, 1) if self._max_trainers is None else self._max_trainers
         n_missing = 0 if self.is_closing else n_wanted - len(self.trainers)
         waiting = [number for number, trainer in self.trainers.items() if not trainer.is_up]
         surplus = [self._end(number) for number in waiting[: max(-n_missing, 0)]]
         return [*gone, *surplus, *(self._start() for _ in range(n_missing))]
 
     def settled(self, number: int, node: str, host: str, machine: str, changes: Sequence[str]) -> list[Action]:
+        """A trainer is up; `changes`: how its versions differ from the driver's."""
         if changes:
             return self.not_started(
                 number, f"the versions of host {host} differ from the driver's: {'; '.join(changes)}"
@@ -140,7 +138,7 @@ class PoolPlan:
         return []
 
     def not_started(self, number: int, why: str) -> list[Action]:
-        """The next `follow` requests another. Raises PoolError if it is one too many in a row."""
+        """The next `follow` requests another. Raises PoolError at the third in a row."""
         self._n_failed += 1
         if self._n_failed >= MAX_FAILED_STARTS:
             raise PoolError(f"{self._n_failed} trainers in a row did not start; the last: {_cause_of(why)}")
@@ -168,8 +166,7 @@ class PoolPlan:
             self._at_probe[trainer.order.pack] = number
             return report, []
         if isinstance(report, Probed):
-            # The pack is handed back undecided. The trainer that continues it reports the measurement again, so here
-            # only the progress is reported.
+            # The pack is handed back undecided: the trainer that continues it reports the probe again.
             report = Progress(report.step, report.checkpoint, report.n_running, report.where, report.metric)
         if isinstance(report, Progress):
             return report, [Action("hand back" if self.is_closing else "go on", number)]
@@ -205,6 +202,6 @@ class PoolPlan:
 
 
 def _cause_of(why: str) -> str:
-    """The end of its traceback, or how its process ended."""
+    """The last error of its traceback, or how its process ended."""
     lines: list[str] = _RAISED.findall(why) or [" ".join(why.split())]
     return lines[-1][:_MAX_CHARACTERS]

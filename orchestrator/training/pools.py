@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from attnsweep.workloads.engine.contract import Workload
 
 StartPool: TypeAlias = "Callable[[Workload[Any], RunContext], Pool]"
-"""The type of functions that start the trainers of a workload for one run."""
 
 
 @contextmanager

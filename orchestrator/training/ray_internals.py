@@ -23,10 +23,8 @@ except (ImportError, AttributeError) as error:
 
 @contextmanager
 def starting_on_loopback() -> Iterator[None]:
-    """A context for starting Ray so that it listens only on the loopback interface, as it does by default on macOS.
-
-    On Linux, Ray listens on every network, and replaces an address of 127.0.0.1 with the network's.
-    """
+    """Ray that is started inside listens only on the loopback interface, as by default on macOS. On Linux it would
+    listen on every network, and replace an address of 127.0.0.1 with the network's."""
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:

@@ -1,7 +1,4 @@
-"""The trainers of a sweep on a Ray cluster, as long-lived actors.
-
-`PoolPlan` decides what to do. This module does it through Ray, and passes Ray's answers to the plan.
-"""
+"""The trainers of a sweep on a Ray cluster, as long-lived actors. `PoolPlan` decides, this module asks Ray."""
 
 import sys
 import time
@@ -27,18 +24,18 @@ from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer_actor import Settled, Shipment, TrainerActor
 from attnsweep.workloads.engine.contract import Workload
 
-_LOOK_SECONDS = 1.0
-"""Seconds between two looks at the cluster."""
+_NODES_SECONDS = 1.0
+"""Between two readings of the cluster's nodes."""
 _HEAD_SECONDS = 40.0
 """How long a cluster's head may be silent. After 60 s, Ray ends the driver's process without an exception."""
 _NODE_IS_GONE = "its node has died"
 
 
 class TrainerPool:
-    """Gives packs to idle trainers and collects their reports. A trainer that dies is replaced.
+    """A `Pool` on Ray, which replaces trainers that die. By default it grows and shrinks with the cluster.
 
-    Ray places the trainers, and asks an autoscaler for nodes where they do not fit. By default the pool grows and
-    shrinks with the cluster. `reports` raises PoolError if Ray is gone, or trainers do not start.
+    Ray places the trainers, and asks an autoscaler for nodes where they do not fit. `reports` raises PoolError if Ray
+    is gone, or trainers do not start.
     """
 
     def __init__(self, workload: Workload[Any], run: RunContext, resources: Resources, cluster: Cluster) -> None:
@@ -49,10 +46,10 @@ class TrainerPool:
         self._n_nodes = 0
         self._share: TrainerShare | None = None
         self._actors: dict[int, ActorHandle[TrainerActor]] = {}
-        # The trainers of the unanswered calls.
+        # Unanswered calls, with the number of the trainer.
         self._calls: dict[ray.ObjectRef[Any], int] = {}
-        self._looked, self._answered = float("-inf"), time.monotonic()
-        self._look()
+        self._nodes_read_at, self._head_answered_at = float("-inf"), time.monotonic()
+        self._follow_nodes()
 
     @property
     def n_trainers(self) -> int:
@@ -90,8 +87,8 @@ class TrainerPool:
         self._calls[self._actors[number].do.remote("proceed", pruned)] = number
 
     def reports(self, timeout: float) -> Reports:
-        if time.monotonic() - self._looked >= _LOOK_SECONDS:
-            self._look()
+        if time.monotonic() - self._nodes_read_at >= _NODES_SECONDS:
+            self._follow_nodes()
         return self._collect_within(timeout)
 
     def hand_back(self, seconds: float) -> Reports:
@@ -107,8 +104,8 @@ class TrainerPool:
             ray.kill(self._actors.popitem()[1])
         self._forget()
         if self._cluster.is_ours:
-            # Here, and not only where the connection ends: in another thread than the pool's, a shutdown could end the
-            # process, if an object reference is freed at the same time.
+            # Not only where the connection ends: in another thread than the pool's, a shutdown while an object
+            # reference is freed could end the process.
             ray.shutdown()
 
     def _forget(self) -> None:
@@ -123,7 +120,7 @@ class TrainerPool:
             return []
         ready, _ = ray.wait(waited_for, timeout=timeout)
         if ready:
-            # All that have arrived by now are taken at once.
+            # All that have arrived by now.
             ready, _ = ray.wait(waited_for, num_returns=len(waited_for), timeout=0)
         reports: Reports = []
         for reference in ready:
@@ -134,13 +131,13 @@ class TrainerPool:
                 self._welcome(number, reference)
         return reports
 
-    def _look(self) -> None:
-        self._looked = time.monotonic()
+    def _follow_nodes(self) -> None:
+        self._nodes_read_at = time.monotonic()
         if not self._cluster.answers():
-            if self._looked - self._answered > _HEAD_SECONDS:
+            if self._nodes_read_at - self._head_answered_at > _HEAD_SECONDS:
                 self._lose(f"the head of the Ray cluster has not answered for {_HEAD_SECONDS:g} s")
             return
-        self._answered = self._looked
+        self._head_answered_at = self._nodes_read_at
         nodes = self._cluster.nodes()
         if ray.get_runtime_context().get_node_id() not in nodes:
             self._lose("Ray's node on this machine has died")
@@ -197,8 +194,8 @@ class TrainerPool:
                     # A trainer that does not answer may still be alive and use its core.
                     ray.kill(self._actors.pop(number))
                     self._calls = {reference: other for reference, other in self._calls.items() if other != number}
-                    # The next look, at once, replaces it if it is still wanted.
-                    self._looked = float("-inf")
+                    # The next `reports` replaces it if it is still wanted.
+                    self._nodes_read_at = float("-inf")
 
     def _start(self, number: int) -> None:
         assert self._share is not None

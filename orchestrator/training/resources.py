@@ -13,19 +13,19 @@ TrainerCount: TypeAlias = int | tuple[int, int] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The resources that a run may use: the cluster or machine, the trainers and their devices, and limits.
+    """What a run may use.
 
     Attributes:
         address: A Ray cluster; `None` for `RAY_ADDRESS` or this machine.
+        local: Train in this process, without Ray.
         n_trainers: A number, or the least with which to begin and the most; `None` for one per GPU or core. If fewer
             fit, the rest are requested from Ray, whose autoscaler may add machines.
         n_nodes: Machines of the cluster that must be up before training begins.
-        device: `cpu` or `cuda`; `auto` uses the GPUs if the cluster has some.
-        engine: The engine that takes the steps of a new sweep's trainings; `auto` chooses `compiled` where
-            compiling pays.
+        device: `auto` uses the GPUs if the cluster has some.
+        engine: Of a new sweep; `auto` chooses `compiled` where compiling pays.
         pack_size: Trainings in a pack; `None` searches for the fastest size.
-        max_failures: Number of trainings that may fail in this run before it stops; `None` for any number.
-        checkpoint_seconds: Seconds between two checkpoints of a pack.
+        max_failures: Trainings that may fail in this run before it stops; `None` for any number.
+        checkpoint_seconds: Between two checkpoints of a pack.
         mlflow: Whether the run logs to MLflow; `attnsweep mlflow-sync` does it at any time.
     """
 

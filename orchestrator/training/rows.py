@@ -52,7 +52,7 @@ def ended_rows(
 
 
 def standings(workload: Workload[Any], tasks: Sequence[Task], pack: Pack[Any]) -> list[Standing]:
-    """The outcome and loss of each training, and whether it counts as stuck."""
+    """As each training would end now."""
     result = pack.result()
     verdicts = judged(workload, tasks[0].training.parameters, result.evidence)
     outcome = np.where(result.diverged_step >= 0, "diverged", result.at_last_probe(verdicts.outcome))
@@ -98,12 +98,14 @@ def trained_rows(
     context: PackContext,
     escapes: NDArray[np.float64] | None = None,
 ) -> pa.Table:
+    """Each argument but `workload` and `context` has an entry per training; steps become null where -1 or NaN."""
     overflowed, is_pruned = result.diverged_step >= 0, result.pruned_step >= 0
     final, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     steps, last_probe = result.evidence.steps, result.last_probe
     onset_at = onset_probe(verdicts.outcome, last_probe)
     onset, before_onset = steps[onset_at], onset_at - 1
     outcome = np.where(is_pruned, PRUNED, np.where(overflowed, "diverged", final))
+    # A loss that overflows after a probe at which it was still judged otherwise: this very step is the onset.
     overflows_later = overflowed & (final != "diverged")
     onset = np.where(overflows_later, result.diverged_step, onset)
     before_overflow = np.where(result.diverged_step > steps[last_probe], last_probe, -1)
@@ -143,7 +145,7 @@ def trained_rows(
 
 
 def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> Rows:
-    """Rows of `trainings` for trainings that raised an error; what would have been measured is null."""
+    """What would have been measured is null."""
     trainings = _rows(
         workload,
         tasks,
@@ -163,9 +165,9 @@ def curve_rows(
     result: PackResult,
     scores: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> pa.Table:
-    """A row for each training, probe and metric. Values that are not finite have none.
+    """A row for each training, probe and metric; none for values that are not finite.
 
-    `scores` have one value per training, measured at its end; NaN if not measured.
+    `scores`: by name one value per training, measured at its end; NaN if not measured.
     """
     schema = schemas_of(workload)["curves"]
     ids = pa.array([_training_id(workload, task) for task in tasks])
@@ -197,7 +199,7 @@ def head_rows(workload: Workload[Any], tasks: Sequence[Task], result: PackResult
 
 
 def _heads_at(workload: Workload[Any], tasks: Sequence[Task], probe: HeadProbe) -> pa.Table:
-    shape = probe.heads.role.shape
+    shape = probe.heads.role.shape  # (lanes, layers, heads)
     lane, layer, head = (index.ravel() for index in np.indices(shape))
     tasks_of_rows = [tasks[position] for position in probe.lanes[lane]]
     scores = {
@@ -251,8 +253,7 @@ def _rows(workload: Workload[Any], tasks: Sequence[Task], context: PackContext, 
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    # Arrow makes dictionary columns only from lists, so an array is turned into a list first. `from_pandas=True` turns
-    # NaN into null.
+    # Arrow makes dictionary columns only from lists; `from_pandas=True` turns NaN into null.
     plain = values.tolist() if isinstance(values, np.ndarray) and pa.types.is_dictionary(kind) else values
     return pa.array(plain, type=kind, from_pandas=True)
 

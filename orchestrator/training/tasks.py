@@ -9,8 +9,7 @@ from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # Trainers import this module, and the fingerprint of their code covers all modules that they import. The two
-    # modules below are imported only for type checkers, so that they do not count in the fingerprint.
+    # Trainers import this module, and the fingerprint of their code covers all that they import.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
 
@@ -24,7 +23,7 @@ class Task:
 
     Attributes:
         certified_share: Probability that a certificate tests the label, if it ends stuck.
-        pruned_step: The probe at which the training is pruned, if that is known already.
+        pruned_step: The probe at which it is pruned, if known already.
     """
 
     trial: int
@@ -40,23 +39,22 @@ class Task:
 
 
 def training_seed(sweep_seed: int, trial: int | str, replicate: int) -> int:
-    """From 0 to 2^63 - 1; depends on nothing but the arguments. `trial`: as `seeded_by` returns it."""
+    """From 0 to 2^63 - 1. `trial`: as `seeded_by` returns it."""
     digest = hashlib.blake2b(f"{sweep_seed}/{trial}/{replicate}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def training_id(workload: str, parameters: TrainingParameters, seed: int) -> str:
-    """A hash of workload, parameters and seed, the same on any machine."""
+    """The same on any machine."""
     content = json.dumps([workload, parameters.effective(), seed], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
 def seeded_by(spec: "Sweep", trial: int, parameters: TrainingParameters) -> int | str:
-    """What the seeds of a trial derive from: usually its number. In a grid that varies the intervention, it is all its
-    parameters but that.
+    """What the seeds of a trial derive from: its number or, in a grid over `intervention`, all other parameters.
 
     So trials of such a grid that differ only in the intervention have the same seeds, and can be compared in pairs.
-    Other samplers may draw a configuration twice, so their seeds depend on the number.
+    Other samplers may draw a configuration twice, and need different seeds.
     """
     if spec.sampler != "grid" or INTERVENTION not in spec.varied():
         return trial

@@ -36,19 +36,19 @@ from attnsweep.workloads.engine.process import processor, training_settings
 from attnsweep.workloads.errors import UserError
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, BdbQuit)
-"""Exceptions that end a process or its debugger. Anything else that a training raises is recorded as its failure, even
-if it is no `Exception`, such as a panic of an extension module in Rust."""
+"""These end a process or its debugger. Anything else that a training raises is recorded as its failure, even if it is
+no `Exception`, such as a panic of an extension module in Rust."""
 _MAX_CHARACTERS = 20_000
 WORTH_KEEPING_SECONDS = 2.0
 """A pack that has trained for less time is handed back without its state."""
 SLICE_SECONDS = 1.0
 """How long a call trains before it reports. Ray cannot cancel a running call."""
-_LOOKS_PER_SLICE = 8
-"""Reads of the clock per slice. One evaluation takes from half a millisecond to several seconds."""
+_CLOCK_READS_PER_SLICE = 8
+"""About so many, though one evaluation takes from half a millisecond to several seconds."""
 
 
 class Trainer:
-    """Trains packs on one device, one at a time. Each call trains for some seconds."""
+    """Trains packs on one device, one at a time. Each call trains for about a second."""
 
     def __init__(
         self, workload: Workload[Any], run: RunContext, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS
@@ -61,14 +61,14 @@ class Trainer:
         self._programs = executors_on(device, run.engine)
         self._order: PackOrder | None = None
         self._pack: Pack[Any] | None = None
-        self._told_step = 0
-        self._evaluations_per_look = 1
+        self._reported_step = 0
+        self._evaluations_per_clock = 1
         self._started = 0.0
         self._saves_at: float | None = None
         self._is_leaving = False
 
     def start(self, order: PackOrder) -> Report:
-        """Begins or resumes a pack, and trains its first slice."""
+        """Begins or resumes a pack, and trains it for a slice."""
         self._order, self._pack = order, None
         self._started = time.perf_counter()
         self._saves_at = None
@@ -105,16 +105,15 @@ class Trainer:
         if self._pack is None:
             self._pack = self._begun(self._order)
             self._order = self._order.without_state()
-            self._evaluations_per_look, self._told_step = 1, 0
+            self._evaluations_per_clock, self._reported_step = 1, 0
         if pruned:
             self._pack.prune(pruned)
-        # The pack may come from a trainer that gave it back at a measurement, before the driver answered which
-        # trainings to prune. Then this trainer first reports the same measurement again, and trains only after the
-        # answer.
-        if not self._is_to_tell(self._pack):
+        # An earlier trainer may have handed the pack back at a probe, before the driver answered which trainings to
+        # prune. Then this probe is reported again before any training.
+        if not self._must_report_probe(self._pack):
             self._train_slice(self._pack)
-        if self._is_to_tell(self._pack):
-            self._told_step = self._pack.step
+        if self._must_report_probe(self._pack):
+            self._reported_step = self._pack.step
             reached = standings(self._workload, self._order.tasks, self._pack)
             state = self._checkpoint_if_due(self._pack)
             return Probed(self._pack.step, reached, self._pack.running, state, self._where, self._pack.metric())
@@ -125,8 +124,8 @@ class Trainer:
         state, n_running = self._checkpoint_if_due(self._pack), len(self._pack.running)
         return Progress(self._pack.reached, state, n_running, self._where, self._pack.metric())
 
-    def _is_to_tell(self, pack: Pack[Any]) -> bool:
-        return self._waits and pack.step > self._told_step
+    def _must_report_probe(self, pack: Pack[Any]) -> bool:
+        return self._waits and pack.step > self._reported_step
 
     @property
     def _waits(self) -> bool:
@@ -165,32 +164,29 @@ class Trainer:
         return Trained(rows, result.lane_steps, time.perf_counter() - self._started)
 
     def _train_slice(self, pack: Pack[Any]) -> None:
-        started = looked = time.perf_counter()
+        started = clock_read_at = time.perf_counter()
+        wanted_seconds = SLICE_SECONDS / _CLOCK_READS_PER_SLICE
         n_probes = 1 if self._waits else None
-        while not pack.advance(self._evaluations_per_look, n_probes):
-            if self._is_to_tell(pack):
+        while not pack.advance(self._evaluations_per_clock, n_probes):
+            if self._must_report_probe(pack):
                 return
             now = time.perf_counter()
-            if now - looked < SLICE_SECONDS / _LOOKS_PER_SLICE:
-                self._evaluations_per_look *= 2
-            elif self._evaluations_per_look > 1 and now - looked > 2 * SLICE_SECONDS / _LOOKS_PER_SLICE:
-                self._evaluations_per_look //= 2
+            if now - clock_read_at < wanted_seconds:
+                self._evaluations_per_clock *= 2
+            elif self._evaluations_per_clock > 1 and now - clock_read_at > 2 * wanted_seconds:
+                self._evaluations_per_clock //= 2
             if self._is_leaving or now - started > SLICE_SECONDS:
                 return
-            looked = now
+            clock_read_at = now
 
 
 def text_of(error: BaseException) -> str:
-    """A traceback with credentials removed, in UTF-8, shortened in the middle if very long.
-
-    The text of a UserError is only the error's own line, which says what to do.
-    """
+    """The traceback without credentials, shortened in the middle if very long; of a UserError only its own line."""
     is_mistake = isinstance(error, UserError)
     text = "".join((traceback.format_exception_only if is_mistake else traceback.format_exception)(error))
-    # The text will be stored in Arrow tables and perhaps in PostgreSQL. Arrow refuses lone surrogates (invalid
-    # Unicode), and PostgreSQL refuses NUL characters, so both are escaped.
+    # Arrow refuses lone surrogates, and PostgreSQL NUL characters.
     text = text.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
-    # Passwords are removed before the text is shortened, because half a password would not be recognized.
+    # Before it is shortened, because half a password would not be recognized.
     text = without_credentials(text)
     if len(text) <= _MAX_CHARACTERS:
         return text
@@ -199,14 +195,13 @@ def text_of(error: BaseException) -> str:
 
 
 def _is_out_of_memory(error: BaseException, text: str) -> bool:
-    # If memory is lacking, PyTorch's CPU allocator raises a plain RuntimeError. So this case can be recognized only by
-    # the error's text.
+    # PyTorch's CPU allocator raises a plain RuntimeError.
     in_words = isinstance(error, RuntimeError) and "can't allocate memory" in text
     return in_words or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def machine_of(device: str) -> str:
-    """The model of the GPU, or the type of processor. The last bits of results depend on it."""
+    """The model of the GPU, or the type of processor: the last bits of results depend on it."""
     return _model_of(device) or processor()
 
 

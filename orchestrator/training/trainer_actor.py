@@ -23,11 +23,11 @@ from attnsweep.workloads.user_code import UserCode, user_code_of
 class Shipment:
     """A workload as the driver sends it to trainers on other machines.
 
-    The code is sent as text, and the receiver imports it under the same module name. So objects that are pickled later
-    (parameters, errors) can name their class, as for an installed workload.
+    The user's code is sent as text and imported under the same module name, so that parameters and errors that are
+    pickled later can name their class, as those of an installed workload.
 
     Args:
-        files: Files that the trainings read, as `given_file` finds them: absolute paths, and names of bases.
+        files: Those of `RunContext`, as `given_file` finds them.
     """
 
     def __init__(self, workload: Workload[Any], files: Sequence[str] = ()) -> None:
@@ -38,8 +38,8 @@ class Shipment:
         files = {
             path: given_file(Path(path), "files", "a file that trainings read").read_bytes() for path in self._files
         }
-        # The user's code must be imported before the workload is unpickled. Pickle restores the state of an object
-        # last, so the workload is returned as the state, the third of the returned values.
+        # The user's code must be imported before the workload is unpickled. So the workload is the state, the third
+        # value, which pickle restores last.
         return _unloaded, (user_code_of(self.workload), files), self.workload
 
     def __setstate__(self, workload: Workload[Any]) -> None:
@@ -73,16 +73,13 @@ class TrainerActor(Trainer):
         return report, printed.getvalue()
 
     def settle(self) -> Settled:
-        """Waits until Ray has given the trainer its resources.
-
-        From now on a SIGTERM, which precedes the removal of a machine, makes the trainer hand back its pack.
-        """
+        """Answers once Ray has given the trainer its resources. From then on a SIGTERM, which precedes the removal of a
+        machine, makes it hand back its pack."""
         before = signal.getsignal(signal.SIGTERM)
 
         def leave(number: int, frame: FrameType | None) -> None:
             self._is_leaving = True
-            # A trainer with a pack hands it back first. A trainer without one ends at once, through the signal handler
-            # that Ray had set before.
+            # Without a pack it ends here, by Ray's own handler; else `proceed` hands the pack back first.
             if self._order is None and callable(before):
                 before(number, frame)
 
@@ -91,6 +88,6 @@ class TrainerActor(Trainer):
         try:
             versions_here = versions(self._run.engine)
         except UserError as error:
-            # The engine cannot run on this machine. The driver gets the reason in place of the engine's version.
+            # The driver sees why the engine cannot run here, in place of the engine's version.
             versions_here = {**versions(), "engine": str(error)}
         return Settled(node, platform.node(), machine_of(self._device), versions_here)

@@ -85,7 +85,7 @@ def test_trainers_and_nodes_that_die_lose_nothing(
 
     monkeypatch.setattr(SweepLoop, "_receive", hear)
     monkeypatch.setattr(ACTOR, _disturbed(tmp_path))
-    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("attnsweep.orchestrator.training.ray_pool._NODES_SECONDS", 0.0)
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(4, remove))
     monkeypatch.setattr(SweepLoop, "_commit", sweeps.after_commit(6, kill))
     disturbed = {"local": False, "n_trainers": (2, 2), "pack_size": 2, "checkpoint_seconds": 0.0}

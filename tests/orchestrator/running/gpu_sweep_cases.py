@@ -61,7 +61,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(trainer, "executors_on", found.executors_on)
     # Packs begin small, and each size seems to pay.
     monkeypatch.setattr(PackSizer, "smallest", 2)
-    monkeypatch.setattr(PackSizer, "_worth_it", 0.0)
+    monkeypatch.setattr(PackSizer, "_min_gain", 0.0)
     return found
 
 

@@ -32,7 +32,7 @@ def test_the_trainings_to_come_are_a_bound_until_all_trials_are_told() -> None:
     spec = small_sweep("shown", trials=2, replicates=RULE)
     with ProgressDisplay(shown, spec, _table((0, 8))) as display:
         display.committed([0], None)
-        display._show(at_once=True)
+        display._show(is_last=True)
         display.committed([1], _table((1, 8)))
     first, last = shown.file.getvalue().strip().splitlines()  # type: ignore[attr-defined]
     assert first.startswith("trials 1/2  trainings 8/at most 48  ")

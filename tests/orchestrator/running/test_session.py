@@ -98,7 +98,7 @@ class WhileWaiting(io.StringIO):
 
 @pytest.fixture
 def spec(monkeypatch: pytest.MonkeyPatch, no_mlflow: None) -> Sweep:
-    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(session, "_RETRY_SECONDS", 0.01)
     return sweeps.small_sweep(trials=2, replicates=2)
 
 

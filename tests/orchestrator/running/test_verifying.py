@@ -87,7 +87,7 @@ def test_a_repeated_command_waits_for_the_one_that_holds_the_claim_and_adds_noth
     tmp_path: Path, no_mlflow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a scheduler repeats it while its predecessor still trains."""
-    monkeypatch.setattr(session, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(session, "_RETRY_SECONDS", 0.01)
     one, where = load_claim(claim_file(tmp_path, 0.4, budget=16)), tmp_path / "s"
     begin(one, where, HERE, Console(quiet=True))
     lock = Lock(Path(where), "verify")
