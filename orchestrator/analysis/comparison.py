@@ -1,5 +1,4 @@
-"""Compares two sweeps. If enough trainings of both have equal configuration and seed, only these pairs are compared,
-else all trainings."""
+"""Compares two sweeps on pairs of trainings with equal configuration and seed or, without enough pairs, on all."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,18 +31,20 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _ENOUGH_PAIRS = 0.5
-"""The sweeps are compared on pairs if at least this share of the smaller sweep's trainings belongs to a pair."""
+"""Pairs are compared if at least this share of the smaller sweep's trainings belongs to one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepComparison:
-    """The differences of the stuck rate and of each outcome's rate between two sweeps, with intervals.
+    """How the stuck rate and the rate of each outcome differ between sweeps A and B, with intervals.
 
     Attributes:
-        n_pairs: The number of pairs of trainings with equal configuration and seed, neither of which failed.
+        n_pairs: Pairs of trainings with equal configuration and seed, neither of which failed or was pruned.
+        n_configurations: Distinct configurations among the pairs.
         changed_parameters: Those that have one value in all of A and another in all of B. The trainings of a pair are
             equal in all others.
-        spaces: The parameters that the two declare otherwise.
+        spaces: The parameters whose ranges or choices differ.
+        samplers: Those of A and of B; empty if they are equal.
         rate, groups: Of the outcome `rate_of`, over all and in the bins of `by`.
     """
 
@@ -115,9 +116,8 @@ def compare(
     by: str | Sequence[str] | None = None,
     outcome: str = "stuck",
 ) -> SweepComparison:
-    """Compares a rate, such as the stuck rate, between two sweeps `a` and `b` (opened, or their directories). If enough
-    trainings have a partner of equal configuration and seed in the other sweep, only these pairs are compared;
-    otherwise all trainings are.
+    """Compares a rate, such as the stuck rate, between two sweeps, opened or given by their directories. If enough
+    trainings have a partner of equal configuration and seed in the other sweep, only these pairs are compared.
 
     Args:
         by: A parameter, or two: the rates are also compared in each bin, or in each cell of the two.
@@ -132,9 +132,9 @@ def compare(
         raise UserError("B", given=f"a sweep of the workload {workloads[1]}", expected=expected, fix=fix)
     _check_outcome(a, b, outcome)
     before, after = _read(a), _read(b)
-    # The trials of B get numbers after those of A, so that no number is that of two trials.
-    apart = (pc.max(before["trial"]).as_py() or 0) + 1
-    after = after.set_column(0, "trial", pc.add(after["trial"], apart))
+    # The trials of B are numbered after those of A.
+    n_numbers_of_a = (pc.max(before["trial"]).as_py() or 0) + 1
+    after = after.set_column(0, "trial", pc.add(after["trial"], n_numbers_of_a))
     values = [{name: set(each[f"param_{name}"].to_pylist()) for name in _parameters(each)} for each in (before, after)]
     shared = [name for name in values[0] if name in values[1]]
     changed = {
@@ -175,7 +175,7 @@ def compare(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Compared:
-    """The trainings of A and B that are compared; a pair has one row in each."""
+    """The trainings of A and B that are compared; `paired` ones are in the same row."""
 
     specs: Sequence[Sweep]
     a: pa.Table
@@ -203,11 +203,12 @@ def _has(table: pa.Table, name: str) -> NDArray[np.bool_]:
 
 def _counts(table: pa.Table, name: str) -> NDArray[np.int64]:
     """For each trial its trainings, and those that have it: (n_trials, 2)."""
-    place = np.unique(table["trial"].to_numpy(), return_inverse=True)[1]
-    return np.stack([np.bincount(place), np.bincount(place, _has(table, name)).astype(np.int64)], axis=1)
+    trial_R = np.unique(table["trial"].to_numpy(), return_inverse=True)[1]
+    return np.stack([np.bincount(trial_R), np.bincount(trial_R, _has(table, name)).astype(np.int64)], axis=1)
 
 
 def _check_outcome(a: SweepData, b: SweepData, outcome: str) -> None:
+    """Raises UserError unless one of the sweeps knows it."""
     with a.reading() as connection, suppress(UserError):
         read_ending(connection, outcome)
         return
@@ -229,13 +230,13 @@ def _parameters(table: pa.Table) -> list[str]:
 
 
 def _declared(specs: Sequence[Sweep], name: str) -> set[str]:
-    """Equal for choices in any order."""
+    """A parameter's ranges and choices as texts, equal for choices in any order."""
     found = (spec.parameters().get(name) for spec in specs)
     return {repr(sorted(map(repr, each.choices)) if isinstance(each, Categorical) else each) for each in found}
 
 
 def _pairs(before: pa.Table, after: pa.Table, shared: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """The trainings of equal seed and parameters, A's with the number of their configuration."""
+    """The trainings of equal seed and parameters, in rows of the same number; A's with a column `configuration`."""
     keys = [identifier("seed"), *(param_column(name) for name in shared)]
     same = " and ".join(f"a.{key} is not distinct from b.{key}" for key in ["copy", *keys])
     configuration = ", ".join(f"a.{key}" for key in keys[1:]) or "1"

@@ -1,11 +1,11 @@
 """The difference between the rates of two sweeps, with a 95% interval that holds also for few or dependent trainings.
 
 A *pair* is two trainings with the same configuration and seed, one in sweep A and one in sweep B. The difference is the
-share of pairs that have the outcome only in B, minus the share that have it only in A. Its interval is that of
-square-and-add: the distances from rate to bound of the two shares are squared and added, less their correlation over
-configurations where that is negative. Each share is pooled over configurations, whose pairs are not independent. In
-simulation (8 to 100 configurations with 4 to 8 pairs, changes dependent within a configuration) the interval covers the
-truth in 93 to 100% of cases; the tests repeat the simulation.
+share of pairs that have the outcome only in B, minus the share that have it only in A. Each share is pooled over
+configurations, whose pairs are not independent. The interval is that of square-and-add: the distances of the two shares
+from their bounds are squared and added, with a term for their correlation over configurations where that is negative.
+In simulation (8 to 100 configurations with 4 to 8 pairs, changes dependent within a configuration) it covers the truth
+in 93 to 100% of cases; the tests repeat the simulation.
 
 *Without pairs*, the two rates, each pooled over trials, are combined in the same way.
 
@@ -64,7 +64,7 @@ def difference_label(difference: RateDifference) -> str:
     """`+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
     if difference.interval is None:
         return "-"
-    # Adding 0.0 turns a negative zero (-0.0) into 0.0, so that no minus sign is printed before a zero.
+    # Adding 0.0 turns -0.0 into 0.0.
     value, low, high = (round(number, 2) + 0.0 for number in difference.interval)
     return f"{value:+.2f} [{low:.2f}, {high:.2f}]"
 
@@ -72,10 +72,10 @@ def difference_label(difference: RateDifference) -> str:
 def paired_difference(
     before: NDArray[np.bool_], after: NDArray[np.bool_], cluster: NDArray[np.int64], pool: Pooling
 ) -> RateDifference:
-    """How a rate differs between two sweeps, over the same pairs of trainings.
+    """Of a rate over the same pairs.
 
     Args:
-        before, after: (P,) for each pair, whether its training in A, or in B, has the property.
+        before, after: (P,) whether the pair's training in A, or in B, has the property.
         cluster: (P,) the number of the pair's configuration, from 0 without gaps.
     """
     if not len(cluster):
@@ -88,7 +88,7 @@ def paired_difference(
 
 
 def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDifference:
-    """The difference between the rates of two sweeps whose trainings do not form pairs, from each trial's `(n, k)`."""
+    """Of the rates of two sweeps whose trainings do not form pairs, from each trial's `(n, k)`."""
     rate_a, rate_b = pool(before), pool(after)
     if rate_a.share is None or rate_b.share is None:
         return RateDifference(rate_a, rate_b, None, None, None)
@@ -96,7 +96,7 @@ def unpaired_difference(before: Counts, after: Counts, pool: Pooling) -> RateDif
 
 
 def mcnemar(n_up: int, n_down: int) -> float:
-    """McNemar's exact p-value for `n_up` pairs that changed in one direction and `n_down` in the other."""
+    """McNemar's exact p-value, if `n_up` pairs changed in one direction and `n_down` in the other."""
     from scipy import stats
 
     return float(stats.binomtest(n_up, n_up + n_down).pvalue) if n_up + n_down else 1.0
@@ -107,13 +107,13 @@ def _square_and_add(plus: Rate, minus: Rate, correlation: float) -> tuple[float,
     assert plus.interval is not None
     assert minus.interval is not None
     (p, p_low, p_high), (m, m_low, m_high) = plus.interval, minus.interval
-    down, up = (p - p_low, m_high - m), (p_high - p, m - m_low)
-    low, high = (math.sqrt(a * a - 2 * correlation * a * b + b * b) for a, b in (down, up))
-    return p - m, max(p - m - low, -1.0), min(p - m + high, 1.0)
+    distances_down, distances_up = (p - p_low, m_high - m), (p_high - p, m - m_low)
+    down, up = (math.sqrt(a * a - 2 * correlation * a * b + b * b) for a, b in (distances_down, distances_up))
+    return p - m, max(p - m - down, -1.0), min(p - m + up, 1.0)
 
 
 def _correlation(up_G: NDArray[np.int64], down_G: NDArray[np.int64], n_G: NDArray[np.int64]) -> float:
-    """Over configurations; 0 if positive."""
+    """Of the numbers of pairs that gain and lose the outcome, over configurations; 0 if positive."""
     off_up, off_down = up_G - up_G.sum() / n_G.sum() * n_G, down_G - down_G.sum() / n_G.sum() * n_G
     scale = math.sqrt(float(np.square(off_up).sum() * np.square(off_down).sum()))
     return float(np.clip((off_up * off_down).sum() / scale, -1.0, 0.0)) if scale > 0 else 0.0

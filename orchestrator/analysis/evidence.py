@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 _N_RATES = 64
-"""The number of rates for each group. They are evenly spaced in arcsin(sqrt(rate)), a scale on which estimates of all
-rates have nearly equal variance."""
+"""For each group, evenly spaced in arcsin(sqrt(rate)), where estimates of all rates have nearly equal variance."""
 
 
 def above(k: Any, n: Any, rate: Any) -> Any:
@@ -53,12 +52,11 @@ def below(k: Any, n: Any, rate: Any) -> Any:
 
 
 def ordered(lower: int, upper: int, n: int, factor: float) -> float:
-    """Evidence that a property's rate in the group `lower` is below `factor` times that in `upper`. The first two are
-    numbers of trainings with the property, of `n` each."""
-    ratios_PR = _ratios(factor)
-    logs_P = np.array([lower, n - lower, upper, n - upper]) @ ratios_PR
-    most = float(logs_P.max())
-    return most + float(np.log(np.mean(np.exp(logs_P - most))))
+    """Evidence that a property's rate in one group is below `factor` times that in another, if `lower` and `upper`
+    trainings of `n` each have the property."""
+    logs_P = np.array([lower, n - lower, upper, n - upper]) @ _ratios(factor)
+    largest = float(logs_P.max())
+    return largest + float(np.log(np.mean(np.exp(logs_P - largest))))
 
 
 @lru_cache(maxsize=64)
@@ -68,9 +66,8 @@ def _ratios(factor: float) -> Numbers:
     lower_P, upper_P = (grid.ravel() for grid in np.meshgrid(rates, rates))
     below_line_P = lower_P < factor * upper_P
     lower_P, upper_P = lower_P[below_line_P], upper_P[below_line_P]
-    # `line_P` is the upper rate of the pair with `lower = factor * upper` that is nearest, in relative entropy, to each
-    # given pair of rates. It solves a quadratic equation. The usual formula for the solution would subtract nearly
-    # equal numbers and lose digits, so an equivalent formula is used.
+    # `line_P` is the upper rate of the pair with `lower = factor * upper` that is nearest to each pair of rates by
+    # relative entropy. It solves a quadratic equation, here without a difference of nearly equal numbers.
     both_P, middle_P = lower_P + upper_P, 1 + factor + lower_P + factor * upper_P
     line_P = 2 * both_P / (middle_P + np.sqrt(np.maximum(middle_P**2 - 8 * factor * both_P, 0)))
     pairs = ((lower_P, factor * line_P), (upper_P, line_P))
@@ -101,10 +98,11 @@ def medians_not_ordered(lower_R: Numbers, upper_R: Numbers, last: float) -> floa
 
 
 def median_interval(steps_R: Numbers, confidence: float, lowest: float = 0.0) -> tuple[float, float]:
-    """A confidence interval of the median step at which trainings reach a goal, valid however often it is computed."""
-    least, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
-    seen_C = np.concatenate([[lowest], sorted_R, [np.inf]])
-    is_too_low_C = below(np.searchsorted(sorted_R, seen_C, side="right"), n, 0.5) >= least
-    is_too_high_C = above(np.searchsorted(sorted_R, seen_C), n, 0.5) >= least
-    inside_C = seen_C[~is_too_low_C & ~is_too_high_C]
+    """A confidence interval of the median step at which trainings reach a goal, valid however often it is computed.
+    `lowest`: the smallest value that the median can have."""
+    threshold, sorted_R, n = np.log(2 / (1 - confidence)), np.sort(steps_R), steps_R.size
+    steps_C = np.concatenate([[lowest], sorted_R, [np.inf]])
+    is_too_low_C = below(np.searchsorted(sorted_R, steps_C, side="right"), n, 0.5) >= threshold
+    is_too_high_C = above(np.searchsorted(sorted_R, steps_C), n, 0.5) >= threshold
+    inside_C = steps_C[~is_too_low_C & ~is_too_high_C]
     return float(inside_C[0]), float(inside_C[-1])

@@ -1,7 +1,6 @@
-"""The style of all figures, and those of onsets and phase diagrams.
+"""The style of all figures (with `house.mplstyle`), and those of onsets and phase diagrams.
 
-`house.mplstyle` has the rest of the style. Figures are made without pyplot, which keeps a reference to every figure and
-needs a display.
+They are made without pyplot, which keeps a reference to every figure and may need a display.
 """
 
 import functools
@@ -36,7 +35,7 @@ _WIDTH, _HEIGHT = 3.4, 2.7
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Applies the style of all figures, as a `with` block or a decorator; the user's own settings have no effect."""
+    """A `with` block or a decorator, inside which the user's own settings have no effect."""
     with style.context("attnsweep.orchestrator.analysis.house", after_reset=True):
         yield
 
@@ -46,14 +45,14 @@ def group_colour(number: int) -> str:
 
 
 def legend_below(figure: Figure, handles: Mapping[str, Artist], title: str | None = None, columns: int = 4) -> None:
-    """Puts a legend of the artists, given by name, under all panels, in at most `columns` columns."""
+    """Under all panels. `handles`: artists by name."""
     names = [figure_text(name.replace("_", " "), 60) for name in handles]
     figure.legend(handles.values(), names, loc="outside lower center", ncols=columns, title=title)
 
 
-def figure_text(text: object, most: int = 26) -> str:
-    """Shortens a text to one line that Matplotlib draws literally: no formula, no characters that the font lacks."""
-    drawn = "".join(letter if ord(letter) in _drawable() else "▯" for letter in clipped(text, most))
+def figure_text(text: object, n_characters: int = 26) -> str:
+    """One line that Matplotlib draws literally: no formula, no characters that the font lacks."""
+    drawn = "".join(letter if ord(letter) in _drawable() else "▯" for letter in clipped(text, n_characters))
     return drawn.replace("$", r"\$")
 
 
@@ -88,7 +87,7 @@ def plot_onset(onset: pa.Table, title: str = "") -> Figure:
 
 @house_style()
 def plot_phase(diagram: PhaseDiagram) -> Figure:
-    """The fitted probability, the line where it is 1/2 with its 95% band, and the trials. Without a model these."""
+    """The trials and, of a model, the fitted probability and the line where it is 1/2 with its 95% band."""
     figure = Figure(figsize=(1.3 * _WIDTH, 1.3 * _HEIGHT))
     panel, trials = figure.subplots(), diagram.trials
     shares = Normalize(0, 1)

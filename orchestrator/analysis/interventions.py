@@ -1,10 +1,9 @@
 """How much sooner or later trainings reach a goal (an outcome, an event or a role) with an intervention than without.
 
 A pair is two trainings with the same seed and the same parameters except `intervention`, which is null in one of them.
-A pair is informative if one training is known to have reached the goal first. The ratio is the number of pairs where
-the training with the intervention was sooner over the number where it was later; its interval is Clopper and Pearson's
-exact one. Pairs that reached the goal at the same probe, or of which neither training is known to be first, are not
-informative.
+It is informative if one of them is known to have reached the goal first, not at the same probe. The ratio is the number
+of pairs where the training with the intervention was sooner over the number where it was later; its interval is Clopper
+and Pearson's exact one.
 
 The intervals take only the seed as random: the initialization, the data and their order. They hold for the
 configurations of this sweep, over which pairs are pooled, and are not adjusted for the number of goals.
@@ -28,7 +27,7 @@ from attnsweep.orchestrator.ledger.views import IS_JUDGED, names_with, param_col
 from attnsweep.workloads.interventions import INTERVENTION
 
 _Place: TypeAlias = tuple[int, int]
-"""The trial and the replicate of a training."""
+"""Trial and replicate."""
 _COUNTS = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n_sooner", "n_later")
 
 
@@ -38,7 +37,7 @@ def interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> pa.Ta
     for what, ends in _reached(connection, workload) if pairs else ():
         for intervention, places in pairs.items():
             known = [[ends[place] for place in pair] for pair in places if {*pair} <= ends.keys()]
-            of_with, of_without = np.array(known, np.int64).reshape(-1, 2, 2).swapaxes(0, 1)
+            of_with, of_without = np.array(known, np.int64).reshape(-1, 2, 2).swapaxes(0, 1)  # each (N, 2)
             rows.append({"what": what, "intervention": intervention} | paired_ratio(of_with, of_without))
     reached = {row["what"] for row in rows if row["n_with"] + row["n_without"]}
     columns = {"what": str, "intervention": str, **dict.fromkeys(_COUNTS, int)}
@@ -47,18 +46,19 @@ def interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> pa.Ta
 
 
 def paired_ratio(of_with: NDArray[np.int64], of_without: NDArray[np.int64]) -> Row:
-    """How much sooner trainings reach a goal with an intervention than without, with the 95% interval.
+    """The ratio with its 95% interval, counts and medians.
 
     Args:
         of_with, of_without: (N, 2) the training with the intervention, and the one without, of each of N pairs: the
             step, and whether it had reached the goal by then. If it had not, no more is known (censored).
     """
-    (step, came), (other, other_came) = of_with.T, of_without.T
-    came, other_came = came > 0, other_came > 0
-    n_sooner = int((came & (step < other + ~other_came)).sum())
-    n_later = int((other_came & (other < step + ~came)).sum())
-    counts = (len(step), int(came.sum()), int(other_came.sum()))
-    medians = (_median(step[came]), _median(other[other_came]))
+    (step, reached), (other_step, other_reached) = of_with.T, of_without.T
+    reached, other_reached = reached > 0, other_reached > 0
+    # A censored training reaches the goal after its step: one that had it at the same step was sooner.
+    n_sooner = int((reached & (step < other_step + ~other_reached)).sum())
+    n_later = int((other_reached & (other_step < step + ~reached)).sum())
+    counts = (len(step), int(reached.sum()), int(other_reached.sum()))
+    medians = (_median(step[reached]), _median(other_step[other_reached]))
     row: Row = dict(zip(_COUNTS, (*counts, *medians, n_sooner, n_later), strict=True))
     if not n_sooner + n_later:
         return row | dict.fromkeys(("ratio", "low", "high"))
@@ -84,6 +84,7 @@ def _median(steps: NDArray[np.int64]) -> int | None:
 
 
 def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_Place, _Place]]]:
+    """By intervention: the training with it, and the one without."""
     own, parameters = param_column(INTERVENTION), names_with(connection, "param_")
     if INTERVENTION not in parameters:
         return {}
@@ -102,6 +103,7 @@ def _read_pairs(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[_
 def _reached(
     connection: duckdb.DuckDBPyConnection, workload: str
 ) -> Iterator[tuple[str, dict[_Place, tuple[int, bool]]]]:
+    """Each goal, with each training's step and whether it had reached the goal by then."""
     judged = connection.execute(
         f"select trial, replicate from trainings where {IS_JUDGED} order by trial, replicate"
     ).fetchall()
@@ -113,5 +115,5 @@ def _reached(
         places = list(zip(history.trial.tolist(), history.replicate.tolist(), strict=True))
         reached.append((what, places, OnsetTimes(history.trial, history.step, history.emerged, history.before)))
     for what, places, onsets in reached:
-        ends = zip(onsets.step.tolist(), onsets.came.tolist(), strict=True)
+        ends = zip(onsets.step.tolist(), onsets.reached.tolist(), strict=True)
         yield what, dict(zip(places, ends, strict=True))

@@ -1,4 +1,4 @@
-"""Formats names of parameters and outcomes, and values, for tables and figures, and checks names that users give."""
+"""Names and values as tables and figures show them, and a check of names that users give."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -39,16 +39,16 @@ def outcome_order(outcome: str) -> tuple[bool, int, str]:
 
 
 def check_known(subject: str, given: str, known: Collection[str], if_none: str, otherwise: str) -> None:
-    """Raises a `UserError` for a name that is not known."""
+    """Raises UserError for a name that is not known."""
     if given not in known:
         expected = f"one of {', '.join(known)}" if known else if_none
         raise UserError(subject, given=given, expected=expected, fix=did_you_mean(given, known, otherwise=otherwise))
 
 
-def clipped(text: object, most: int) -> str:
+def clipped(text: object, n_characters: int) -> str:
     """One line; an ellipsis marks where it was cut."""
     line = " ".join(str(text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= n_characters else line[: n_characters - 1] + "…"
 
 
 def power_label(power: int) -> str:

@@ -7,11 +7,11 @@ from attnsweep.orchestrator.analysis.labels import outcome_order
 
 _LOSS = "eval_loss"
 MAX_TRAININGS = 10_000
-"""The most trainings of a group whose quartiles are computed; more would look the same. Those with the lowest
-`training_id` are taken: a random draw, because it is a hash."""
+"""Of a group; more would look the same. Those with the lowest `training_id` are taken: a random draw, because it is a
+hash."""
 _MAX_STEPS = 100
-"""If trainings were probed at more distinct steps than this, the steps are grouped into bins. This happens if trainings
-have many lengths."""
+"""More distinct probe steps, as of trainings of many lengths, are grouped into four bins for each doubling; a training
+has its last value in the bin."""
 
 _AT_STEPS = """
 select trial, replicate, step, value from curves semi join chosen using (trial, replicate) where metric = ?
@@ -53,10 +53,10 @@ from (
 def quartile_curves(
     connection: duckdb.DuckDBPyConnection, group: str, where: str = "true", metric: str = _LOSS
 ) -> pa.Table:
-    """One row for each value of a column, with its `curve` of quartiles by step where at least half of it has a finite
-    loss.
+    """One row for each value of a column, with its `curve` of quartiles by step, where at least half of its trainings
+    have a finite value.
 
-    A solved training that ended keeps its last loss, and one that diverged has an infinite loss from then on: otherwise
+    A solved training that ended keeps its last value, and one that diverged has an infinite one from then on: otherwise
     late steps would show the slow trainings alone.
     """
     ((n_steps,),) = connection.execute("select count(distinct step) from curves where metric = ?", [metric]).fetchall()

@@ -44,10 +44,11 @@ _MAX_POINTS = 64
 _HALF = 0.5
 _ROUNDING = 1e-9
 """The relative rounding error that a comparison of shares tolerates."""
+# With a start, the delay is at least from `start` to `before`, at most from the step after `before_start` to `step`.
 _TIMES = """
-select trial, {step} is not null as came,
+select trial, {step} is not null as reached,
     greatest(coalesce({step} - 1 - coalesce({before_start}, -1), n_steps - {start}), 0) as step,
-    greatest(coalesce({before}, -1) - {start}, -1) as before, param_n_steps - {start} as most,
+    greatest(coalesce({before}, -1) - {start}, -1) as before, param_n_steps - {start} as budget,
     diverged_step is not null or n_steps < param_n_steps or outcome = 'solved' as ended
 from trainings where {judged} and {start} is not null order by trial, replicate
 """
@@ -69,45 +70,44 @@ class CurvePoint:
 
 
 _Estimate: TypeAlias = Callable[[int], tuple[float, float, float]]
-"""The share with its interval, by the place among the times."""
+"""The share with the ends of its interval, by the number of the time."""
 
 
 def _kaplan_meier(
-    step: NDArray[np.int64], came: NDArray[np.bool_], trial: NDArray[np.int64], once_per_trial: bool
+    step: NDArray[np.int64], reached: NDArray[np.bool_], trial: NDArray[np.int64], once_per_trial: bool
 ) -> tuple[NDArray[np.int64], _Estimate]:
     """The times at which the estimate may change, and the estimate."""
     times_T = np.union1d(step, [0])
-    place_R, n_times = np.searchsorted(times_T, step), len(times_T)
+    time_R, n_times = np.searchsorted(times_T, step), len(times_T)
     weight_R = weights_of_trainings(trial, once_per_trial=once_per_trial)
-    leaving_T = np.bincount(place_R, weight_R, minlength=n_times)
-    came_T = np.bincount(place_R, weight_R * came, minlength=n_times)
+    leaving_T = np.bincount(time_R, weight_R, minlength=n_times)
+    reaching_T = np.bincount(time_R, weight_R * reached, minlength=n_times)
     at_risk_T = leaving_T[::-1].cumsum()[::-1]
-    without_T = np.cumprod(1.0 - came_T / at_risk_T)
-    still_T = np.where(at_risk_T > came_T, at_risk_T - came_T, 1.0)
-    hazard_T = np.cumsum(came_T / (at_risk_T * still_T))
+    surviving_T = np.cumprod(1.0 - reaching_T / at_risk_T)  # the share that has not reached the goal
+    passing_T = np.where(at_risk_T > reaching_T, at_risk_T - reaching_T, 1.0)
+    greenwood_T = np.cumsum(reaching_T / (at_risk_T * passing_T))
     trials, trial_R = np.unique(trial, return_inverse=True)
     n_of_trial = np.bincount(trial_R)
 
     def estimate(at: int) -> tuple[float, float, float]:
-        # Every training has a weight in the estimate `without_T` of the share of trainings that have not reached the
-        # goal. `pull_R` tells how strongly each training affects the estimate at one time: it is the derivative of the
-        # estimate's logarithm with respect to the training's weight.
-        pull_R = hazard_T[np.minimum(place_R, at)] - np.where(came & (place_R <= at), 1.0 / still_T[place_R], 0.0)
-        spread = without_T[at] ** 2 * (weight_R * np.square(pull_R)).sum()
-        spread_of_trials = without_T[at] ** 2 * np.square(np.bincount(trial_R, weight_R * pull_R)).sum()
-        n_informed = at_risk_T[at] if without_T[at] == 1.0 else (weight_R * came).sum()
-        share = float(1.0 - without_T[at])
-        n, n_once = _effective_n(share, spread, spread_of_trials, n_informed, len(step), len(trials))
+        has_reached_R = reached & (time_R <= at)
+        # The derivative of log(surviving_T[at]) by each training's weight: how strongly it moves the estimate.
+        influence_R = greenwood_T[np.minimum(time_R, at)] - np.where(has_reached_R, 1.0 / passing_T[time_R], 0.0)
+        variance = surviving_T[at] ** 2 * (weight_R * np.square(influence_R)).sum()
+        variance_by_trial = surviving_T[at] ** 2 * np.square(np.bincount(trial_R, weight_R * influence_R)).sum()
+        n_informed = at_risk_T[at] if surviving_T[at] == 1.0 else (weight_R * reached).sum()
+        share = float(1.0 - surviving_T[at])
+        n, n_once_per_trial = _effective_n(share, variance, variance_by_trial, n_informed, len(step), len(trials))
         if once_per_trial and len(trials) == 1:
             return share, *sequential_interval(share * n, n)
-        k_of_trial = np.bincount(trial_R, came & (place_R <= at))
-        return share, *rate_interval(share, n, np.stack([n_of_trial, k_of_trial], axis=1), n_once)
+        counts_T2 = np.stack([n_of_trial, np.bincount(trial_R, has_reached_R)], axis=1)
+        return share, *rate_interval(share, n, counts_T2, n_once_per_trial)
 
     return times_T, lru_cache(estimate)
 
 
 def _reaches_half(curve: tuple[NDArray[np.int64], _Estimate], part: int) -> int | None:
-    """The first step at which a part of the estimate is at least 1/2."""
+    """The first step at which the share (part 0), or an end of its interval (1, 2), is at least 1/2."""
     times_T, estimate = curve
     at = bisect_left(range(len(times_T)), True, key=lambda place: estimate(place)[part] >= _HALF)
     return int(times_T[at]) if at < len(times_T) else None
@@ -118,18 +118,22 @@ def _step_before(step: int | None) -> int | None:
 
 
 def _effective_n(
-    share: float, spread: float, spread_of_trials: float, n_informed: int, n_trainings: int, n_trials: int
+    share: float, variance: float, variance_by_trial: float, n_informed: int, n_trainings: int, n_trials: int
 ) -> tuple[float, float]:
-    binomial = share * (1.0 - share)
-    if n_trials == 1 or spread == 0:
-        alone = binomial / spread if spread else float(n_informed)
-        once = alone * n_trials / n_trainings
-        return (alone, alone) if n_trials == 1 else (once, once)
-    alone = binomial / spread
-    once = alone * n_trials / n_trainings
-    design_effect = max(spread_of_trials * n_trials / (n_trials - 1) / spread, 1.0)
-    together = alone / design_effect * spread_of_estimate(n_trials)
-    return float(np.clip(together, once, alone)), once
+    """How many independent trainings would give this variance, and how many if a trial counted as one training.
+
+    `variance` takes trainings as independent, `variance_by_trial` only trials; without any variance `n_informed` stands
+    for it.
+    """
+    n_independent = share * (1.0 - share) / variance if variance else float(n_informed)
+    n_once_per_trial = n_independent * n_trials / n_trainings
+    if n_trials == 1:
+        return n_independent, n_independent
+    if variance == 0:
+        return n_once_per_trial, n_once_per_trial
+    design_effect = max(variance_by_trial * n_trials / (n_trials - 1) / variance, 1.0)
+    n_effective = n_independent / design_effect * spread_of_estimate(n_trials)
+    return float(np.clip(n_effective, n_once_per_trial, n_independent)), n_once_per_trial
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -137,23 +141,23 @@ class OnsetTimes:
     """For each training the steps between which it reached the goal, or up to which it had not (censored).
 
     Attributes:
-        trial, step: (R,) the training's trial, and the step by which it reached the goal, or up to which it had not.
-        came: (R,) whether the training reached the goal by the step; false means censored.
-        before: (R,) the last step at which a training that came had not reached the goal; -1 if it had from the start.
+        step: (R,) by which the training reached the goal, or up to which it had not.
+        reached: (R,) whether it reached the goal by that step; false means censored.
+        before: (R,) where `reached`, the last step at which it had not yet; -1 if it had from the start.
     """
 
     trial: NDArray[np.int64]
     step: NDArray[np.int64]
-    came: NDArray[np.bool_]
+    reached: NDArray[np.bool_]
     before: NDArray[np.int64]
 
     def at(self, rows: NDArray[Any]) -> "OnsetTimes":
         """Of these trainings, given by their numbers or a mask."""
-        return OnsetTimes(self.trial[rows], self.step[rows], self.came[rows], self.before[rows])
+        return OnsetTimes(self.trial[rows], self.step[rows], self.reached[rows], self.before[rows])
 
     @property
     def n_came(self) -> int:
-        return int(self.came.sum())
+        return int(self.reached.sum())
 
     @property
     def median_step(self) -> int | None:
@@ -168,36 +172,36 @@ class OnsetTimes:
     @property
     def _first_possible(self) -> NDArray[np.int64]:
         """The first step at which each may have reached the goal, or at which it is censored."""
-        return np.where(self.came, self.before + 1, self.step)
+        return np.where(self.reached, self.before + 1, self.step)
 
     def _median(self, step_R: NDArray[np.int64]) -> int | None:
-        times_T, came_T = np.unique(step_R[self.came], return_counts=True)
+        times_T, reaching_T = np.unique(step_R[self.reached], return_counts=True)
         if len(times_T) == 0:
             return None
         at_risk_T = len(step_R) - np.searchsorted(np.sort(step_R), times_T)
-        share_T = 1.0 - np.cumprod(1.0 - came_T / at_risk_T)
+        share_T = 1.0 - np.cumprod(1.0 - reaching_T / at_risk_T)
         return int(times_T[np.argmax(share_T >= share_T[-1] / 2 * (1 - _ROUNDING))])
 
     def curve(self, *, once_per_trial: bool) -> tuple[CurvePoint, ...]:
         """The share at up to 64 steps from 0 to the last of any training."""
         if len(self.step) == 0:
             return ()
-        ends = (self.step, self._first_possible)
-        times_T = np.union1d(np.concatenate(ends), [0])
-        at = times_T[np.unique(np.linspace(0, len(times_T) - 1, _MAX_POINTS).round().astype(int))]
+        ends_of_intervals = (self.step, self._first_possible)
+        times_T = np.union1d(np.concatenate(ends_of_intervals), [0])
+        points = times_T[np.unique(np.linspace(0, len(times_T) - 1, _MAX_POINTS).round().astype(int))]
         curves = []
-        for end in ends:
-            times_of_end, estimate = _kaplan_meier(end, self.came, self.trial, once_per_trial)
-            curves.append(list(map(estimate, (np.searchsorted(times_of_end, at, side="right") - 1).tolist())))
+        for step_R in ends_of_intervals:
+            own_times_T, estimate = _kaplan_meier(step_R, self.reached, self.trial, once_per_trial)
+            curves.append(list(map(estimate, (np.searchsorted(own_times_T, points, side="right") - 1).tolist())))
         return tuple(
             CurvePoint(int(time), late[0], soon[0], min(late[1], soon[1]), max(late[2], soon[2]))
-            for time, late, soon in zip(at, *curves, strict=True)
+            for time, late, soon in zip(points, *curves, strict=True)
         )
 
     def half(self, *, once_per_trial: bool) -> dict[str, int | None]:
         """Between which steps the curve reaches 1/2, and the ends of its band: columns of `NUMBERS`."""
         late, soon = (
-            _kaplan_meier(step, self.came, self.trial, once_per_trial) for step in (self.step, self._first_possible)
+            _kaplan_meier(step, self.reached, self.trial, once_per_trial) for step in (self.step, self._first_possible)
         )
         return {
             "half_before": _step_before(_reaches_half(soon, 0)),
@@ -210,10 +214,9 @@ class OnsetTimes:
 def outcome_onsets(connection: duckdb.DuckDBPyConnection, outcome: str) -> OnsetTimes:
     """The step from which on each training had the outcome, or up to which not. Failed and pruned ones are left out.
 
-    A training with another outcome is censored at its last step, because it might have reached this outcome later. But
-    a training that ended for good (solved, diverged or converged) can never change its outcome. If that is another
-    outcome, the training counts as not having reached this one up to the last step of all trainings. The curve is
-    therefore the cumulative incidence, and if all budgets are equal it ends at the outcome's rate.
+    A training with another outcome is censored at its last step, because it might have reached this one later. But if
+    it ended for good (solved, diverged or converged), it counts as without this outcome up to the last step of all
+    trainings. So the curve is the cumulative incidence, and if all budgets are equal it ends at the outcome's rate.
     """
     has = f"case when outcome = {literal(outcome)} then"
     return _read_times(connection, f"{has} before_onset_step end", f"{has} onset_step end")
@@ -238,11 +241,11 @@ def _read_times(
 ) -> OnsetTimes:
     query = _TIMES.format(before=before, step=step, before_start=start[0], start=start[1], judged=IS_JUDGED)
     rows = connection.execute(query).fetchnumpy()
-    came_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("came", "ended"))
-    names = ("trial", "step", "before", "most")
-    trial_R, step_R, before_R, most_R = (np.asarray(rows[name], np.int64) for name in names)
-    last = max(int(step_R.max(initial=0)), int(most_R.max(initial=0)))
-    return OnsetTimes(trial_R, np.where(ended_R & ~came_R, last, step_R), came_R, before_R)
+    reached_R, ended_R = (np.asarray(rows[name], np.bool_) for name in ("reached", "ended"))
+    names = ("trial", "step", "before", "budget")
+    trial_R, step_R, before_R, budget_R = (np.asarray(rows[name], np.int64) for name in names)
+    last = max(int(step_R.max(initial=0)), int(budget_R.max(initial=0)))
+    return OnsetTimes(trial_R, np.where(ended_R & ~reached_R, last, step_R), reached_R, before_R)
 
 
 _POINT = pa.struct([("step", pa.int64()), *((name, pa.float64()) for name in ("share", "most", "low", "high"))])
@@ -255,13 +258,11 @@ NUMBERS = {
 after `half_before`, by `half_step`, and with 95% confidence after `low`, by `high`. `curve`: `CurvePoint` by step."""
 
 
-def onset_table(times: OnsetTimes, names: Sequence[str], labels: Sequence[tuple[str, ...]], once: bool) -> pa.Table:
-    """One row for each group of trainings with the same labels, in the order in which these come.
-
-    Args:
-        labels: Of each training, one for each name.
-        once: Whether each trial counts once.
-    """
+def onset_table(
+    times: OnsetTimes, names: Sequence[str], labels: Sequence[tuple[str, ...]], once_per_trial: bool
+) -> pa.Table:
+    """One row for each group of trainings with the same labels, in their order. `labels`: of each training, one for
+    each name."""
     order = dict.fromkeys(labels)
     number = {label: at for at, label in enumerate(order)}
     group = np.array([number[label] for label in labels], np.int64)
@@ -272,15 +273,15 @@ def onset_table(times: OnsetTimes, names: Sequence[str], labels: Sequence[tuple[
             dict(zip(names, label, strict=True))
             | {"n_trials": len(np.unique(inside.trial)), "n_trainings": len(inside.step), "n_came": inside.n_came}
             | {"median_before": inside.median_before, "median_step": inside.median_step}
-            | inside.half(once_per_trial=once)
-            | {"curve": [asdict(point) for point in inside.curve(once_per_trial=once)]}
+            | inside.half(once_per_trial=once_per_trial)
+            | {"curve": [asdict(point) for point in inside.curve(once_per_trial=once_per_trial)]}
         )
     return table_of({**dict.fromkeys(names, str), **NUMBERS}, rows)
 
 
-def onset_by(times: OnsetTimes, groups: Groups, once: bool) -> pa.Table:
+def onset_by(times: OnsetTimes, groups: Groups, once_per_trial: bool) -> pa.Table:
     """As `onset_table`, for groups of trials, in the order of their bins."""
     places = [groups.places[trial] for trial in times.trial.tolist()]
     order = sorted(range(len(places)), key=places.__getitem__)
     labels = [tuple(groups.label(places[at]).values()) for at in order]
-    return onset_table(times.at(np.array(order, np.int64)), groups.names, labels, once)
+    return onset_table(times.at(np.array(order, np.int64)), groups.names, labels, once_per_trial)

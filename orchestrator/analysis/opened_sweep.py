@@ -39,15 +39,15 @@ from attnsweep.workloads.interventions import INTERVENTION
 
 @dataclass(frozen=True, repr=False)
 class SweepData:
-    """The tables of one sweep or of several (`directories`), and methods that answer questions with Arrow tables. Each
-    answer uses all rows that exist when it is computed."""
+    """The tables of one sweep or several, and methods that answer questions with Arrow tables, each from all rows that
+    are committed when it is called."""
 
     directories: tuple[SweepDirectory, ...]
     _ledgers: tuple[Ledger, ...] = field(compare=False)
 
     @classmethod
     def open(cls, *where: PlaceName) -> Self:
-        """Opens one or more sweeps of the same workload, given by their directories or addresses on S3."""
+        """Opens sweeps of one workload, given by their directories or addresses on S3."""
         directories = tuple(SweepDirectory.open(place) for place in where)
         for index, sweep in enumerate(directories):
             name, workload = name_of(sweep.place), directories[0].spec.workload
@@ -68,12 +68,12 @@ class SweepData:
         return plain(f"SweepData({self.specs[0].workload}; {sweeps})")
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Opens a DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
+        """A DuckDB connection with the views `trainings`, `curves`, `heads` and `trials`, as of now."""
         return connect(self._tables(), self._trials_apart)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """As `connect`, within a `with` block; a damaged file causes a `UserError` that names it."""
+        """As `connect`, for a `with` block, in which a `UserError` names a damaged file."""
         with reading(self._ledgers, self._trials_apart) as connection:
             yield connection
 
@@ -86,7 +86,7 @@ class SweepData:
 
     @property
     def specs(self) -> list[Sweep]:
-        """Of each sweep; shards are one."""
+        """Of each sweep; the shards of one have one."""
         return [sweep.spec for sweep in self.directories[: None if self._trials_apart else 1]]
 
     def trainings(self) -> pa.Table:
@@ -94,7 +94,7 @@ class SweepData:
         return self.sql("from trainings")
 
     def curves(self) -> pa.Table:
-        """One row per training, step and metric, with the value that was measured."""
+        """One row per training, probe step and metric."""
         return self.sql("from curves")
 
     def heads(self) -> pa.Table:
@@ -102,15 +102,14 @@ class SweepData:
         return self.sql("from heads")
 
     def trials(self) -> pa.Table:
-        """One row per trial: its parameters, how many of its trainings were stuck, solved, failed or pruned, and the
-        quartiles of their losses."""
+        """One row per trial: its parameters, how many trainings were stuck, solved, failed or pruned, and the quartiles
+        of their losses."""
         return self.sql("from trials")
 
     def sql(self, query: str) -> pa.Table:
-        """Runs a SQL query over the views `trainings`, `curves`, `heads` and `trials`. Raises a `UserError` if DuckDB
-        refuses the query or it has no result."""
-        # The query runs in a DuckDB database that is made for this query alone. In a shared database, an error inside
-        # DuckDB would make all later queries fail.
+        """Runs a SQL query over the views `trainings`, `curves`, `heads` and `trials`, and the table `outcomes`. Raises
+        a `UserError` if it is not one query, or DuckDB refuses it."""
+        # In a database of its own: after an error inside DuckDB, a shared one would refuse all later queries.
         with reading(self._ledgers, self._trials_apart, connecting=connect) as connection:
             return answer(connection, query)
 
@@ -122,7 +121,7 @@ class SweepData:
         bins: int | None = None,
     ) -> pa.Table:
         """The share of stuck trainings, or of those with one outcome: over all trials in the first row, then in the
-        bins of each parameter in `by`; by default of those that a sweep varies, or in which the sweeps differ.
+        bins of each parameter in `by`, by default those that a sweep varies, or in which the sweeps differ.
 
         `bins`: equal parts of each range; by default the more, the more trials.
         """
@@ -135,8 +134,8 @@ class SweepData:
         return pa.concat_tables([table_of(COLUMNS, [overall]), rates])
 
     def outcomes(self, by: str | Sequence[str] | None = None, *, bins: int | None = None) -> pa.Table:
-        """The rate of each outcome, with its interval: in each bin of a parameter, in each cell of two parameters (one
-        bin of each), or by default over all trials. `bins` as for `stuck_rates`."""
+        """The rate of each outcome, with its interval: over all trials, in each bin of a parameter, or in each cell of
+        two. `bins` as for `stuck_rates`."""
         with self.reading() as connection:
             names = names_of(by)
             binning = equal_bins(bins, cell_bins if len(names) > 1 else fine_bins)
@@ -150,17 +149,18 @@ class SweepData:
 
     def emergence(self, role: str, by: str | Sequence[str] | None = None, layer: int | None = None) -> pa.Table:
         """By step, the share of trainings in which a role of attention heads has emerged, with the columns of `onset`.
-        Failed and diverged trainings are left out.
+        Failed, diverged and pruned trainings are left out.
 
         A role, such as `positional`, emerges at the first probe at which some head of the layer has it, if some head
-        has it at the next probe too. `layer` may be one of two names in `by`; `layer=N` takes that layer alone.
+        has it at the next probe too. `by` may name `layer`; `layer=N` takes that layer alone; without either, a head of
+        any layer counts.
         """
         with self.reading() as connection:
             return read_emergence(connection, self.specs, role, names_of(by), layer)
 
     def onset(self, outcome: str, by: str | Sequence[str] | None = None) -> pa.Table:
-        """By step, the share of trainings that have an outcome, such as `solved`, and keep it. Failed trainings are
-        left out.
+        """By step, the share of trainings that have an outcome, such as `solved`, and keep it. Failed and pruned ones
+        are left out.
 
         One row per group: the bins of the parameter `by`, or of two; by default all trials. Half of the trainings that
         reach the outcome did after `median_before`, by `median_step`; half of all after `half_before`, by `half_step`,
@@ -171,8 +171,8 @@ class SweepData:
             return self._onset(connection, outcome_onsets(connection, outcome), by)
 
     def event(self, event: str, by: str | Sequence[str] | None = None, *, after: str | None = None) -> pa.Table:
-        """The share of trainings in which an event has held, by step, with the columns of `onset`. Failed and pruned
-        trainings are left out.
+        """By step, the share of trainings in which an event has held, with the columns of `onset`. Failed and pruned
+        ones are left out.
 
         With `after`, another event, steps count from the step at which that first held (the delay), and trainings in
         which it never held are left out. If `event` held before it, or at the same probe, the delay is 0.
@@ -184,8 +184,8 @@ class SweepData:
             return self._onset(connection, event_times(connection, event, after), by)
 
     def interventions(self) -> pa.Table:
-        """How much sooner trainings reach a goal (an outcome, an event or a role) with an intervention than without it,
-        from pairs of trainings with the same seed."""
+        """How much sooner trainings are solved, or reach an event or a role, with an intervention than without it, from
+        pairs of equal seed."""
         with self.reading() as connection:
             found = interventions(connection, self.specs[0].workload)
         if not found.num_rows:

@@ -1,4 +1,4 @@
-"""The results of a sweep, as the end of a run prints them and `--json` and MLflow contain them."""
+"""The results of a sweep, for the end of a run, `--json` and MLflow."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +30,9 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import NEGATIVE_LOSS
 
 MAX_SHOWN = 20
-"""The most trials of a Pareto front that are told."""
-_WELL_PAST = 2.0
+"""Trials of a Pareto front that a sentence names."""
+_STUCK_RATIO = 2.0
+"""A training that took this many times the steps predicted for its escape is stuck, not slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,12 @@ class Preferred:
     """The best trial by one objective, or the Pareto front of several.
 
     Attributes:
-        best: `trial`, `value` of the `objective`, `parameters`, and `rate`, its stuck rate. `None` with several
-            objectives, or if no trial is complete and meets the constraints.
+        best: `trial`, `value` of the `objective`, `parameters`, its stuck `rate`, and `n_equal` trials of this value.
+            `None` with several objectives, or if no complete trial meets the constraints.
         front: `trial`, `values` of the objectives and `parameters` of the trials than which no other is better in one
             objective and at least as good in the others, ordered by the first; `None` with one objective.
-        n_complete: The number of complete trials, except trials whose trainings all failed.
-        n_feasible: Those that meet the constraints; `None` without constraints.
+        n_complete: Complete trials, except those whose trainings all failed or were pruned.
+        n_feasible: Of these, trials that meet the constraints; `None` without constraints.
     """
 
     best: Row | None
@@ -54,7 +55,6 @@ class Preferred:
     constraints: tuple[str, ...]
 
     def sentences(self) -> Iterator[str]:
-        """How many trials meet the constraints, how many are on the front, which is best."""
         n = self.n_complete
         if self.constraints:
             yield f"{self.n_feasible:,} of {n:,} trials meet the constraints: {', '.join(self.constraints)}"
@@ -72,7 +72,7 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
     rows = judging_columns(connection)
     rows = rows.filter(pc.field("trial").isin(complete_among(rows, spec.replicates)))
     told = {trial: each for trial, ended in ended_in_turn(rows) if (each := ended.told(spec)) is not None}
-    feasible = {trial: trial_told for trial, trial_told in told.items() if trial_told.is_feasible}
+    feasible = {trial: each for trial, each in told.items() if each.is_feasible}
     is_one = len(spec.objectives) == 1
     return Preferred(
         _best(connection, spec, rows, feasible) if is_one else None,
@@ -85,23 +85,23 @@ def read_preferred(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> Prefer
 
 def on_front(losses: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Marks the points than which no other is lower in one coordinate and at most equal in all others."""
-    distinct, place = np.unique(losses, axis=0, return_inverse=True)
+    distinct, row_of_distinct = np.unique(losses, axis=0, return_inverse=True)
     is_on_front, left = np.zeros(len(distinct), dtype=bool), np.arange(len(distinct))
     while left.size:
-        # `np.unique` has sorted the points, so a point comes after all points that dominate it. No point in `left` is
-        # dominated by an earlier point of the front. So the first point in `left` is on the Pareto front.
+        # The points are sorted, so those that dominate one come before it; and none in `left` is dominated by the front
+        # so far. So the first is on the front.
         is_on_front[left[0]] = True
         left = left[(distinct[left] < distinct[left[0]]).any(axis=1)]
-    return is_on_front[place.reshape(-1)]
+    return is_on_front[row_of_distinct.reshape(-1)]
 
 
 def _best(connection: duckdb.DuckDBPyConnection, spec: Sweep, rows: pa.Table, told: Mapping[int, Told]) -> Row | None:
     if not told:
         return None
     [objective] = spec.objectives
-    values = {trial: trial_told.values[0] for trial, trial_told in told.items()}
-    value = min(values.values()) if objective.direction == "minimize" else max(values.values())
-    equal = [trial for trial, trial_told in values.items() if trial_told == value]
+    value_of = {trial: each.values[0] for trial, each in told.items()}
+    value = min(value_of.values()) if objective.direction == "minimize" else max(value_of.values())
+    equal = [trial for trial in value_of if value_of[trial] == value]
     ended = dict(ended_in_turn(rows.filter(pc.field("trial").isin(equal))))
     trial = min(ended, key=lambda number: (ended[number].value(LossQuantile()), number))
     judged = ended[trial].judged
@@ -115,7 +115,7 @@ def _front(connection: duckdb.DuckDBPyConnection, spec: Sweep, told: Mapping[int
     if not told:
         return []
     signs = [1.0 if objective.direction == "minimize" else -1.0 for objective in spec.objectives]
-    losses = np.array([trial_told.values for trial_told in told.values()]) * signs
+    losses = np.array([each.values for each in told.values()]) * signs
     names = [objective.label for objective in spec.objectives]
     ranked = sorted(
         (*loss, trial) for trial, loss, is_in in zip(told, losses.tolist(), on_front(losses), strict=True) if is_in
@@ -140,11 +140,11 @@ def _parameters(
 
 
 def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> Row | None:
-    """How many stuck trainings would have stayed stuck with more steps, and how many were merely slow; `None` without
-    predictions. `ratio`: the median of the steps taken over those predicted."""
+    """Stuck trainings by `ratio`, the steps taken over those predicted for leaving their start: `stuck` from 2 on,
+    `slow` below 1 at a degenerate zero, else `unknown`; with the median ratio. `None` without predictions."""
     [(n, stuck, slow, ratio)] = connection.execute(
         f"""
-        select count(*), count(*) filter (ratio >= {_WELL_PAST}),
+        select count(*), count(*) filter (ratio >= {_STUCK_RATIO}),
             count(*) filter (ratio < 1 and outcome = 'degenerate_zero'), median(ratio)
         from (select outcome, n_steps / predicted_escape_step as ratio from trainings where stuck)
         """
@@ -155,19 +155,18 @@ def read_stuck_or_slow(connection: duckdb.DuckDBPyConnection) -> Row | None:
 def stuck_or_slow_sentence(row: Row) -> str:
     return (
         f"stuck or slow: of {row['stuck'] + row['slow'] + row['unknown']} stuck trainings, {row['stuck']} took at least"
-        f" {_WELL_PAST:g} times the steps predicted for leaving their start, {row['slow']} stopped earlier,"
+        f" {_STUCK_RATIO:g} times the steps predicted for leaving their start, {row['slow']} stopped earlier,"
         f" and {row['unknown']} are not decided"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResults:
-    """The results of a sweep, from its ledger.
+    """What the ledger says of a sweep.
 
     Attributes:
         stuck_rate_by: The rows of `rates_by`.
         roles: The rows of `role_rates`, without the curves; `None` without attention heads.
-        stuck_or_slow: As `read_stuck_or_slow` gives it.
         n_negative: Trainings that diverged by a negative loss.
     """
 
@@ -204,7 +203,7 @@ class SweepResults:
 
 
 def role_cells(role: Row) -> tuple[str, ...]:
-    """Role, layer, rate, share of heads, median step of emergence, for a printed table."""
+    """Role, layer, rate, share of heads, median step of emergence."""
     return (
         *(role["role"], role["layer_name"], rate_label(Rate.of(role))),
         *(f"{role['head_share']:.1%}", step_label(role)),

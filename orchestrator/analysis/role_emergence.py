@@ -1,12 +1,11 @@
-"""When roles of attention heads (such as `positional`) emerge in trainings: read from the ledger's table `heads`, and
-summarized as curves by step.
+"""When roles of attention heads emerge in trainings: read from the ledger's table `heads`, and summarized as curves by
+step.
 
-A role has emerged by the first probe at which some head of the layer has it, if some head (not always the same one)
-still has it at the next probe, and after the probe before. Later probes change nothing: the steps of two successive
-probes may differ by a factor of two, so asking for more would leave no time to confirm a role that emerges late. So
-whether a role has emerged by a probe does not depend on how long the training went on, which the estimate by step
-requires. A training in which the role has not emerged is censored at the last probe but one: a later emergence could
-not have been confirmed.
+A role has emerged by the first probe at which some head of the layer has it, if some head (perhaps another) still has
+it at the next probe, and after the probe before. More probes are not asked for: successive ones may be a factor of two
+apart, which would leave no time to confirm a role that emerges late. So whether a role has emerged by a probe does not
+depend on how long the training went on, as the estimate by step requires. Without an emergence, a training is censored
+at the last probe but one: a later one could not have been confirmed.
 
 Left out are trainings without heads, and failed, diverged and pruned ones: heads with non-finite weights have no role,
 and the roles that heads of a pruned training would have had are unknown.
@@ -48,6 +47,7 @@ chosen as (select trial, replicate, {layer} as layer, step, role{scores} from he
     using (trial, replicate))
 """
 
+# A stretch is a probe and the next one: a role emerges at the first where both have it (`fewest_with`).
 _HISTORIES = """
 with {judged},
 cells as (select unnest(?) as cell, unnest(?) as layer, unnest(?) as role),
@@ -55,8 +55,8 @@ probes as (select trial, replicate, layer, step, count(*) as n_heads from chosen
 held as (
     select trial, replicate, layer, step, role, count(*) as n_with from chosen where role <> '{none}' group by all
 ),
-looked_at as (
-    select *, count(*) over stretch as n_seen, min(n_with) over stretch as fewest_with,
+stretches as (
+    select *, count(*) over stretch as n_probes, min(n_with) over stretch as fewest_with,
         lag(step, 1, -1) over (partition by cell, trial, replicate order by step) as step_before
     from (
         select cell, trial, replicate, step, n_heads, coalesce(n_with, 0) as n_with
@@ -68,13 +68,13 @@ looked_at as (
 ),
 histories as (
     select cell, trial, replicate, arg_max(n_heads, step) as n_heads, arg_max(n_with, step) as n_with,
-        min(step) filter (n_seen = 2 and fewest_with > 0) as emerged_at,
-        arg_min(step_before, step) filter (n_seen = 2 and fewest_with > 0) as before,
-        coalesce(max(step) filter (n_seen = 2), -1) as last_confirmed
-    from looked_at group by all
+        min(step) filter (n_probes = 2 and fewest_with > 0) as emerged_at,
+        arg_min(step_before, step) filter (n_probes = 2 and fewest_with > 0) as before,
+        coalesce(max(step) filter (n_probes = 2), -1) as last_confirmable
+    from stretches group by all
 )
 select cell, trial, replicate, emerged_at is not null as emerged, n_heads, n_with, n_steps,
-    coalesce(emerged_at, last_confirmed) as step, coalesce(before, -1) as before
+    coalesce(emerged_at, last_confirmable) as step, coalesce(before, -1) as before
 from histories join judged using (trial, replicate) order by cell, trial, replicate
 """
 
@@ -84,11 +84,12 @@ class RoleHistory:
     """When a role emerged in one layer, for each of R trainings.
 
     Attributes:
-        step: (R,) the step of the probe at which the role emerged. If it did not, the step of the last probe at which
-            an emergence could have been confirmed, where the training is censored, or -1 if there is none.
+        layer: `None` for any layer.
+        step: (R,) of the probe at which the role emerged. If it did not, of the last probe at which an emergence could
+            have been confirmed, where the training is censored; -1 if there is none.
         before: (R,) if the role emerged, the step of the probe before `step`; -1 if there is none.
-        n_steps: (R,) the optimizer steps taken.
-        n_heads, n_with: (R,) the number of heads of the layer, and of heads with the role, at the last probe.
+        n_steps: (R,) steps taken.
+        n_heads, n_with: (R,) heads of the layer, and those with the role, at the last probe.
     """
 
     layer: int | None
@@ -104,7 +105,7 @@ class RoleHistory:
 
     @property
     def is_followed(self) -> NDArray[np.bool_]:
-        """Whether each training was measured often enough to confirm an emergence."""
+        """Whether each training had two probes, which an emergence takes."""
         return self.step >= 0
 
     @property
@@ -113,17 +114,14 @@ class RoleHistory:
 
     def counts(self) -> dict[int, tuple[int, int]]:
         """For each trial its trainings, and those in which some head has the role at the last probe."""
-        trials, place = np.unique(self.trial, return_inverse=True)
-        n, k = np.bincount(place), np.bincount(place, self.n_with > 0).astype(int)
+        trials, trial_R = np.unique(self.trial, return_inverse=True)
+        n, k = np.bincount(trial_R), np.bincount(trial_R, self.n_with > 0).astype(int)
         return dict(zip(trials.tolist(), zip(n.tolist(), k.tolist(), strict=True), strict=True))
 
 
 def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = False) -> tuple[RoleHistory, ...]:
-    """When each role emerged in each training, by layer.
-
-    A layer has a history for a role if some head of the layer ever has the role, or if the role's score is measured in
-    the layer. A role without a score has a history in all layers if it occurs in one.
-    """
+    """One for each role and layer where some head ever has the role, or its score is measured. A role without a score
+    has a history in all layers if it occurs in one. With `any_layer` the layers are one."""
     layer = str(_ANY_LAYER) if any_layer else "layer"
     cells = _cells(connection, layer)
     numbers = list(range(len(cells)))
@@ -149,6 +147,7 @@ def role_histories(connection: duckdb.DuckDBPyConnection, *, any_layer: bool = F
 
 
 def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int, str]]:
+    """The layer and the role of each history."""
     known = names_with(connection, "score_", "heads")
     scores = {role: f"score_{score}" for role, score in _SCORES.items() if score in known}
     judged = _JUDGED.format(layer=layer, scores="".join(f", {score}" for score in scores.values()))
@@ -160,8 +159,8 @@ def _cells(connection: duckdb.DuckDBPyConnection, layer: str) -> list[tuple[int,
     order = [*_SCORES, *sorted(seen - set(_SCORES))]
     cells = []
     for layer_number, roles, *is_measured in rows:
-        could = dict(zip(scores, is_measured, strict=True))
-        cells += [(layer_number, role) for role in order if role in roles or could.get(role, role in seen)]
+        is_scored = dict(zip(scores, is_measured, strict=True))
+        cells += [(layer_number, role) for role in order if role in roles or is_scored.get(role, role in seen)]
     return cells
 
 
@@ -177,7 +176,7 @@ def layer_names_of(workload: str) -> tuple[str, ...]:
 
     A workload that a sweep directory names by its file is not loaded: reading a sweep runs none of its code.
     """
-    # The workload registry is imported only if there are attention heads, because it imports PyTorch.
+    # Imported only if there are attention heads, because the registry imports PyTorch.
     from attnsweep.workloads.lenses import lenses_of
     from attnsweep.workloads.registry import load_workload, registered_names
 
@@ -190,7 +189,7 @@ LAYER = "layer"
 def read_emergence(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], role: str, names: Sequence[str], layer: int | None
 ) -> pa.Table:
-    """When the role emerges, for each group of trials; `layer` may be one of the names."""
+    """For each group of trials by `names`, which may contain `layer`."""
     histories = role_histories(connection, any_layer=layer is None and LAYER not in names)
     inside = [history for history in histories if layer in (None, history.layer)]
     roles = sorted({history.role for history in inside})
@@ -216,15 +215,14 @@ def role_rates(
     """One row per role and layer: in which share of the trainings some head of the layer has the role at the end, which
     share of its heads have it, and when it emerges (as in `onset_table`).
 
-    Failed and diverged trainings, and those without heads, are left out. `median_share` is `median_step` as a part of
-    the steps that the trainings took; null if they took different numbers.
+    `median_share` is `median_step` as a part of the steps that the trainings took; null if they took different numbers.
     """
     histories = role_histories(connection) if histories is None else histories
-    pool, once, rows = pooling(spec), trials_count_once(spec), []
+    pool, once_per_trial, rows = pooling(spec), trials_count_once(spec), []
     titles = layer_names_of(spec.workload) if histories else ()
     for history in histories:
-        weight = weights_of_trainings(history.trial, once_per_trial=once)
-        [onset] = onset_table(history.onsets, (), [()] * len(history.onsets.trial), once).to_pylist() or [_NO_ONSET]
+        weight, onsets = weights_of_trainings(history.trial, once_per_trial=once_per_trial), history.onsets
+        [onset] = onset_table(onsets, (), [()] * len(onsets.trial), once_per_trial).to_pylist() or [_NO_ONSET]
         step, lengths = onset["median_step"], np.unique(history.n_steps[history.is_followed])
         rows.append(
             {"role": history.role, "layer": history.layer, "layer_name": layer_title(titles, history.layer)}

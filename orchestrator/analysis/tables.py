@@ -16,9 +16,9 @@ from attnsweep.orchestrator.terminal import PlainConsole, plain
 
 Row: TypeAlias = dict[str, Any]
 Columns: TypeAlias = Mapping[str, Any]
-"""`str`, `int`, `float` or an Arrow type by name."""
+"""By name: `str`, `int`, `float` or an Arrow type."""
 
-_MAX_ROWS, _MAX_IN_A_CELL, _WIDEST = 100, 60, 1000
+_MAX_ROWS, _CELL_CHARACTERS, _MAX_WIDTH = 100, 60, 1000
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
 
@@ -29,7 +29,7 @@ def table_of(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def show(table: pa.Table, console: Console | None = None) -> None:
-    """Prints the first 100 rows of a table: numbers with three digits, lists by their lengths, no column of nulls."""
+    """Prints the first 100 rows: numbers with three digits, lists by their lengths, no column of nulls."""
     console = console or PlainConsole()
     kept = [name for name in table.column_names if table[name].null_count < table.num_rows]
     shown = Table(*(Column(Text(plain(name)), no_wrap=True) for name in kept), box=None, header_style="bold")
@@ -37,14 +37,14 @@ def show(table: pa.Table, console: Console | None = None) -> None:
         shown.add_row(*(Text(_cell(row[name])) for name in kept))
     if table.num_rows > _MAX_ROWS:
         shown.caption = f"the first {_MAX_ROWS} of {table.num_rows:,} rows"
-    # A table may be wider than the terminal: cells in parts could not be read.
-    needed = console.measure(shown, options=console.options.update_width(_WIDEST)).maximum
+    # Wider than the terminal if need be: cells in parts could not be read.
+    needed = console.measure(shown, options=console.options.update_width(_MAX_WIDTH)).maximum
     console.width = max(console.width, needed)
     console.print(shown)
 
 
 def to_json(value: object) -> str:
-    """One line of JSON: a table as a list of its rows, a record as an object; numbers that are not finite are null."""
+    """One line: a table as a list of its rows, a record as an object; numbers that are not finite are null."""
     return json.dumps(as_json(value), allow_nan=False)
 
 
@@ -72,4 +72,4 @@ def _cell(value: object) -> str:
             return f"{value:.3g}"
         case list():
             return f"[{len(value)}]"
-    return plain(clipped(value, _MAX_IN_A_CELL))
+    return plain(clipped(value, _CELL_CHARACTERS))

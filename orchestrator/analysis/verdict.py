@@ -17,7 +17,7 @@ from attnsweep.orchestrator.analysis.evidence import (
     ordered,
 )
 from attnsweep.orchestrator.analysis.tables import to_json
-from attnsweep.orchestrator.analysis.verdict_rows import Row, Sample, by_group, end, is_judged, read_rows, sample
+from attnsweep.orchestrator.analysis.verdict_rows import Row, Sample, by_group, is_judged, last_step, read_rows, sample
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.claim import Claim
@@ -25,8 +25,8 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.statement import Quantity, Statement
 
 Decision: TypeAlias = Literal["supported", "refuted", "undecided"]
-_MOST = 1e12
-"""E-values above this are reported as this value."""
+_MAX_E_VALUE = 1e12
+"""Larger ones are reported as this value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Evidence:
     contra: float
 
     def decision(self, confidence: float) -> Decision:
-        least = -np.log(1 - confidence)
-        return "supported" if self.pro >= least else "refuted" if self.contra >= least else "undecided"
+        threshold = -np.log(1 - confidence)
+        return "supported" if self.pro >= threshold else "refuted" if self.contra >= threshold else "undecided"
 
     def __str__(self) -> str:
         """The larger one: `evidence 31 for` is an e-value of 31 for the claim."""
@@ -48,7 +48,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A rate or a median of `n` trainings of one of a claim's groups; `is_value` marks the median of a metric."""
+    """A rate or median of `n` trainings of one group, with its interval; `is_value` marks the median of a metric."""
 
     group: str
     value: float
@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """One statement, what was measured for its two sides, and the evidence."""
+    """One statement, what was measured for its one or two sides, and the evidence."""
 
     text: str
     measured: tuple[Measured, ...]
@@ -74,13 +74,13 @@ class Stated:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Supported, refuted or undecided, with the evidence.
+    """What the trainings decide on a claim.
 
     Attributes:
-        decision: The decision of the first evaluation (look) that decided, else `undecided`.
-        looks: The evidence by the number of trainings that each group had.
+        decision: That of the first evaluation (look) that decided, else `undecided`.
+        looks: The evidence of each evaluation, by the number of trainings that each group had.
         statements: With their evidence at the last evaluation.
-        n_failed: The number of trainings that failed; they count as if they had not been drawn.
+        n_failed: Trainings that failed; they count as if they had not been drawn.
     """
 
     claim: Claim
@@ -95,18 +95,17 @@ class Verdict:
         return max(self.looks, default=0) * len(self.claim.groups)
 
     def to_json(self) -> str:
-        """One line, for scripts."""
+        """One line."""
 
-        def told(evidence: Evidence) -> dict[str, float]:
+        def sides(evidence: Evidence) -> dict[str, float]:
             return {"for": e_value(evidence.pro), "against": e_value(evidence.contra)}
 
-        stated = [{"text": each.text, "measured": each.measured, **told(each.evidence)} for each in self.statements]
-        looks = [{"trainings_each": n, **told(evidence)} for n, evidence in self.looks.items()]
+        stated = [{"text": each.text, "measured": each.measured, **sides(each.evidence)} for each in self.statements]
+        looks = [{"trainings_each": n, **sides(evidence)} for n, evidence in self.looks.items()]
         counts = {"verdict": self.decision, "trainings": self.n_trainings, "failed": self.n_failed}
         return to_json({"claim": self.claim.model_dump(mode="json"), **counts, "statements": stated, "looks": looks})
 
     def print(self, console: Console) -> None:
-        """The decision, and for each statement its own with the evidence."""
         claim = self.claim
         lines = [f"{self.decision}: {claim.claim}", f" source: {claim.source}"]
         for each in self.statements:
@@ -120,8 +119,8 @@ class Verdict:
 
 
 def e_value(log: float) -> float:
-    """Capped at 1e12, for display."""
-    return float(np.exp(min(log, np.log(_MOST))))
+    """For display."""
+    return float(np.exp(min(log, np.log(_MAX_E_VALUE))))
 
 
 def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
@@ -129,11 +128,7 @@ def read_verdict(directory: SweepDirectory, claim: Claim) -> Verdict:
 
 
 def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
-    """Decides on a claim.
-
-    Args:
-        sizes: The number of trainings of each group at each evaluation (look).
-    """
+    """`sizes`: the number of trainings of each group at each evaluation."""
     rows = by_group(claim, trainings)
     n_ended = min(len(group_rows) for group_rows in rows.values())
     looks: dict[int, Evidence] = {}
@@ -141,7 +136,7 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
     for n in sizes:
         if n > n_ended or decision != "undecided":
             break
-        looks[n] = together([_weighed(statement, rows, n) for statement in claim.statements])
+        looks[n] = combined([_weighed(statement, rows, n) for statement in claim.statements])
         decision = looks[n].decision(claim.confidence)
     n = max(looks, default=0)
     return Verdict(
@@ -153,7 +148,7 @@ def verdict(claim: Claim, trainings: pa.Table, sizes: Sequence[int]) -> Verdict:
     )
 
 
-def together(evidence: Sequence[Evidence]) -> Evidence:
+def combined(evidence: Sequence[Evidence]) -> Evidence:
     """For a claim the smallest e-value of its statements, against it their mean."""
     contra = np.array([statement.contra for statement in evidence])
     mean = float(contra.max() + np.log(np.mean(np.exp(contra - contra.max()))))
@@ -161,31 +156,33 @@ def together(evidence: Sequence[Evidence]) -> Evidence:
 
 
 def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evidence:
-    """The evidence for one statement and against it, of the first `n` trainings of each group."""
+    """Of the first `n` trainings of each group."""
     sides = [(side, rows[side.group][:n]) for side in statement.quantities]
 
     def weigh(is_pro: bool) -> Evidence:
-        # Soonest steps make a rate the largest and a median the smallest that it may be.
+        # Where steps are known up to an interval, each side takes the ends that weaken this evidence: soonest steps
+        # make a rate the largest and a median the smallest that it may be.
         is_lower_soonest = (statement.kind == "rate") == is_pro
         samples = [sample(side, of, soonest=(side is statement.lower) == is_lower_soonest) for side, of in sides]
         if len(samples) == 1:
             return _against_number(statement, samples[0])
-        (lower, upper), (lower_end, upper_end) = samples, [end(side, of) for side, of in sides]
-        return _in_order(statement, lower, upper, lower_end, upper_end)
+        (lower, upper), (lower_last, upper_last) = samples, [last_step(side, of) for side, of in sides]
+        return _in_order(statement, lower, upper, lower_last, upper_last)
 
     return Evidence(weigh(True).pro, weigh(False).contra)
 
 
-def _in_order(statement: Statement, lower: Sample, upper: Sample, lower_end: float, upper_end: float) -> Evidence:
+def _in_order(statement: Statement, lower: Sample, upper: Sample, lower_last: float, upper_last: float) -> Evidence:
     """For a statement that compares the rates or medians of two groups."""
-    of_lower, of_upper = statement.lower_factor, statement.upper_factor
+    lower_factor, upper_factor = statement.lower_factor, statement.upper_factor
     if statement.kind == "rate":
         n = min(lower.size, upper.size)
-        k, other, factor = int(lower[:n].sum()), int(upper[:n].sum()), of_upper / of_lower
-        return Evidence(ordered(k, other, n, factor), ordered(other, k, n, 1 / factor))
-    lower, upper = of_lower * lower, of_upper * upper
+        k_lower, k_upper, factor = int(lower[:n].sum()), int(upper[:n].sum()), upper_factor / lower_factor
+        return Evidence(ordered(k_lower, k_upper, n, factor), ordered(k_upper, k_lower, n, 1 / factor))
+    lower, upper = lower_factor * lower, upper_factor * upper
     return Evidence(
-        medians_ordered(lower, upper, of_upper * upper_end), medians_not_ordered(lower, upper, of_lower * lower_end)
+        medians_ordered(lower, upper, upper_factor * upper_last),
+        medians_not_ordered(lower, upper, lower_factor * lower_last),
     )
 
 
@@ -193,7 +190,7 @@ def _against_number(statement: Statement, sample: Sample) -> Evidence:
     """For a statement that compares one rate or median with a number."""
     bound, is_above = statement.bound, statement.upper is not None
     assert bound is not None
-    if statement.kind == "median":
+    if statement.kind == "median":  # is below the bound if more than half of the trainings are
         sample, bound, is_above = sample <= bound if is_above else sample < bound, 0.5, not is_above
     k, n = int(sample.sum()), sample.size
     higher, lower = float(above(k, n, bound)), float(below(k, n, bound))
@@ -206,16 +203,15 @@ def _stated(statement: Statement, rows: Mapping[str, list[Row]], n: int, confide
 
 
 def _measured(quantity: Quantity, rows: Sequence[Row], confidence: float) -> Measured:
-    of, soonest = (sample(quantity, rows, soonest=each) for each in (False, True))
-    n = of.size
+    latest, soonest = (sample(quantity, rows, soonest=each) for each in (False, True))
+    n = latest.size
     if quantity.kind == "rate":
-        k = int(of.sum())
-        low, high = (sequential_interval(int(each.sum()), n, 1 - confidence) for each in (of, soonest))
-        return Measured(quantity.group, k / max(n, 1), low[0], high[1], n)
+        low, high = (sequential_interval(int(each.sum()), n, 1 - confidence) for each in (latest, soonest))
+        return Measured(quantity.group, int(latest.sum()) / max(n, 1), low[0], high[1], n)
     is_value = quantity.what == "value"
-    low, high = (median_interval(each, confidence, -np.inf if is_value else 0.0) for each in (soonest, of))
-    least, most = low[0], high[1]
-    return Measured(quantity.group, float(np.sort(of)[(n - 1) // 2]) if n else np.inf, least, most, n, is_value)
+    low, high = (median_interval(each, confidence, -np.inf if is_value else 0.0) for each in (soonest, latest))
+    median = float(np.sort(latest)[(n - 1) // 2]) if n else np.inf
+    return Measured(quantity.group, median, low[0], high[1], n, is_value)
 
 
 def _short(value: float) -> str:

@@ -18,25 +18,21 @@ from attnsweep.workloads.vocabulary import UNJUDGED_OUTCOMES
 
 Row: TypeAlias = Mapping[str, Any]
 Sample: TypeAlias = NDArray[Any]
-"""One entry for each training of a group that counts, in order. For a rate, whether the training has the property
-(bool). For a median, the step at which the training reached the goal, or the value of its metric (float); infinite if
-it did not reach the goal, or has no value."""
+"""One entry for each judged training of a group, in order. For a rate, whether it has the property (bool). For a
+median, the step at which it reached the goal, or the value of its metric (float); infinite without either."""
 
-_LATEST = float(2**62)
-"""A number above every step of a training."""
+_ABOVE_ALL_STEPS = float(2**62)
 _UNTIL = " until"
-"""The end of a column's name. For trainings in which a role did not emerge, this column has the last step at which it
-could have been confirmed."""
+"""Ends the name of a column with the last step at which a role could have been confirmed, where it did not emerge."""
 _LAST_VALUES = """
 select trial, replicate, arg_max(value, step) from curves join trainings using (trial, replicate)
 where metric = ? and step >= n_steps group by all
 """
-"""Selects the value of a metric at the end of each training. `curves` has finite values only, so a training that
-diverged has no such value."""
+"""A metric at the end of each training; none where it was not finite."""
 
 
 def read_rows(ledger: Ledger, claim: Claim) -> pa.Table:
-    """One for each training, with the columns that roles and metrics of the claim add."""
+    """The trainings, with columns for the claim's roles and metrics."""
     rows = ledger.trainings()
     if not rows.num_rows:
         return rows
@@ -51,7 +47,7 @@ def quantities(claim: Claim) -> list[Quantity]:
 
 
 def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
-    """Sorted by replicate, up to the first training that has not ended."""
+    """The trainings of each group by replicate, up to the first that has not ended."""
     group_of = {tuple(values[name] for name in claim.parameters): group for group, values in claim.groups.items()}
     found: dict[str, dict[int, Row]] = {group: {} for group in claim.groups}
     for row in trainings.to_pylist():
@@ -66,15 +62,11 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
 
 
 def is_judged(row: Row) -> bool:
-    """All but failed and pruned ones."""
     return row["outcome"] not in UNJUDGED_OUTCOMES
 
 
 def sample(quantity: Quantity, rows: Sequence[Row], *, soonest: bool = False) -> Sample:
-    """The data of a rate or a median, one entry for each training.
-
-    A step is known up to the interval between two probes: `soonest` takes its first step, else its last.
-    """
+    """A step is known up to the interval between two probes: `soonest` takes its first step, else its last."""
     judged = [row for row in rows if is_judged(row)]
     if quantity.what == "value":
         values = np.array([row[_column(quantity)] for row in judged], np.float64)
@@ -86,12 +78,11 @@ def sample(quantity: Quantity, rows: Sequence[Row], *, soonest: bool = False) ->
         return steps
     if quantity.before is not None:
         return steps < np.array([_or_infinite(row[f"event_{quantity.before}"]) for row in judged])
-    return steps <= (_LATEST if quantity.by is None else quantity.by)
+    return steps <= (_ABOVE_ALL_STEPS if quantity.by is None else quantity.by)
 
 
-def end(quantity: Quantity, rows: Sequence[Row]) -> float:
-    """The last step at which any training could have reached the statement's goal; infinite for a metric, which has
-    none."""
+def last_step(quantity: Quantity, rows: Sequence[Row]) -> float:
+    """At which any training could have reached the statement's goal; infinite for a metric."""
     if quantity.what == "value":
         return np.inf
     until = (row[_column(quantity) + _UNTIL] for row in rows) if quantity.what == "role" else ()
@@ -157,16 +148,16 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """When a role emerged, by training."""
-    came: _Places = {}
+    """The columns of a role: the step of its emergence, that of the probe before, and where it did not emerge."""
+    emerged: _Places = {}
     before: _Places = {}
     until: _Places = {}
     for history in role_histories(connection, any_layer=layer is None):
         if (history.layer, history.role) == (layer, quantity.name):
             places = zip(history.trial.tolist(), history.replicate.tolist(), strict=True)
             ends = history.emerged, history.step.tolist(), history.before.tolist()
-            for place, has_come, step, step_before in zip(places, *ends, strict=True):
-                (came if has_come else until)[place] = float(step)
+            for place, has_emerged, step, step_before in zip(places, *ends, strict=True):
+                (emerged if has_emerged else until)[place] = float(step)
                 before[place] = float(step_before)
     column = _column(quantity)
-    return {column: came, f"before_{column}": before, column + _UNTIL: until}
+    return {column: emerged, f"before_{column}": before, column + _UNTIL: until}

@@ -11,12 +11,12 @@ from attnsweep.orchestrator.training.messages import Rows
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.3}
 """The largest difference at which two losses agree, by floating-point type, relative to the larger of the losses and
-the solved level.
+the solved level, below which losses are rounding noise.
 
 On machines of one type, with one version of PyTorch, replays are equal to the last bit. Another processor, a GPU or
-another version rounds differently, and a saddle amplifies the difference: by at most 2e-12 in float64 and 6e-4 in
+another version rounds differently, and a saddle amplifies the difference: to at most 2e-12 in float64 and 6e-4 in
 float32 between AVX-512 and plain instructions, over 31 trainings of `quickstart`. The tolerances allow for that, but
-hardly for another initialization, batch or step. Below the solved level losses are rounding noise.
+hardly for another initialization, batch or step.
 """
 
 _LOSSES = ("final_loss", "eval_loss")
@@ -34,8 +34,8 @@ class Deviation:
     Attributes:
         recorded, replayed: Rows of `trainings`.
         differences: For each `kind` of numbers, such as `curves`, how many were measured both times (`n`) and only once
-            (`n_once`), the largest `absolute` and `relative` difference, |a - b| and |a - b| / max(|a|, |b|), and where
-            the absolute one is largest.
+            (`n_once`), the largest difference, `absolute` and `relative` to the larger number, and `where` the absolute
+            one is largest.
     """
 
     recorded: Mapping[str, Any]
@@ -56,8 +56,8 @@ class Deviation:
 
     @property
     def of_losses(self) -> float:
-        """Relative, of the training and the evaluation loss; infinite where one side lacks a loss."""
-        return max(self._apart(name) for name in _LOSSES)
+        """The larger relative difference of the training and the evaluation loss; infinite where one side lacks one."""
+        return max(self._distance(name) for name in _LOSSES)
 
     @property
     def agrees(self) -> bool:
@@ -65,15 +65,15 @@ class Deviation:
 
     @property
     def disagreements(self) -> list[str]:
-        """The columns in which the ends differ: outcome, detail, steps, losses beyond the tolerance, kind of error."""
+        """Among outcome, detail, steps, losses beyond the tolerance, and kind of error."""
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: self.recorded[name] == self.replayed[name] for name in names}
-        same |= {name: self._apart(name) <= self.tolerance for name in _LOSSES}
+        same |= {name: self._distance(name) <= self.tolerance for name in _LOSSES}
         # Messages may contain memory addresses and sizes.
         same["error"] = _kind(self.recorded) == _kind(self.replayed)
         return [name for name, is_same in same.items() if not is_same]
 
-    def _apart(self, name: str) -> float:
+    def _distance(self, name: str) -> float:
         a, b = self.recorded[name], self.replayed[name]
         if a is None or b is None:
             return 0.0 if a is b else math.inf
@@ -81,7 +81,7 @@ class Deviation:
 
 
 def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Deviation:
-    """If the recorded curves are `thinned`, only the remaining probes are compared."""
+    """If the recorded curves were `thinned`, only the probes that they keep are compared."""
     (before,), (after,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
     numbers, others = _numbers(before, recorded), _numbers(after, replayed)
     if thinned:

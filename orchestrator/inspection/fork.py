@@ -1,9 +1,9 @@
 """Continues a recorded training from a step many times, with other random numbers or a small change of weights, and
 counts how it ends: the chance of each outcome given the training's state there (the committor).
 
-All continuations share the training's state at the step: parameters, buffers, the optimizer's averages, records, the
-task and the held-out data. They differ in the random numbers drawn after the step, or in the kick (noise added once to
-the parameters). Continuation 0 is the training itself, which must end as recorded.
+All continuations share this state (parameters, buffers, the optimizer's averages, records), the task and the held-out
+data. They differ in the random numbers drawn after the step, or in the kick: noise added once to the parameters.
+Continuation 0 is the training itself, which must end as recorded.
 """
 
 import platform
@@ -51,23 +51,23 @@ from attnsweep.workloads.update_rules import UPDATE_RULES
 Change: TypeAlias = Literal["data", "noise", "kick"]
 
 _DRAWS: Mapping[Change, str] = {"data": "other data", "noise": "other dropout masks", "kick": "a kick"}
-_AT_ONCE = 512
-"""The most continuations in one pack on a CPU. On a GPU, packs have the size of the pack that trained the row."""
+_MAX_LANES = 512
+"""On a CPU. On a GPU, packs are as large as the one that trained the row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """The outcomes of many continuations of one training from a step.
+    """How many continuations of one training from a step ended.
 
     Attributes:
         origin: The recorded training's row of `trainings`.
-        size: The size of the kick, relative to the root mean square of each parameter tensor; `None` without a kick.
-        shares: How often they ended with each outcome, with Wilson's 95% interval; the most frequent first.
+        size: Of the kick, relative to the root mean square of each parameter tensor; `None` without a kick.
+        shares: Of each outcome, with Wilson's 95% interval; the most frequent first.
         difference: How the training itself, continued with its own draws, ends otherwise than recorded; else empty.
         notes: Why its last digits may differ on this machine from those recorded.
         trainings: The continuations as rows of a ledger's `trainings`. `replicate` is the continuation's number, from
-            1; `predicted_escape_step` is predicted from the kicked weights, null without a kick or without a formula
-            for it.
+            1; `predicted_escape_step` is predicted from the kicked weights, null without a kick or a formula.
+        curves: Of the same, as rows of `curves`.
     """
 
     origin: Mapping[str, Any]
@@ -96,7 +96,7 @@ class Fork:
             console.print(f"continued with its own draws it {self.difference}", soft_wrap=True, markup=False)
 
     def to_json(self) -> str:
-        """One line, for scripts."""
+        """One line."""
         names = ("sweep", "training_id", "trial", "replicate", "n_steps")
         return to_json(
             {name: self.origin[name] for name in names}
@@ -115,7 +115,7 @@ def fork(
     size: float = 0.01,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fork:
-    """As `OpenedSweep.fork`. `say` gets a line of progress before the work begins, with an estimate of its time."""
+    """As `OpenedSweep.fork`. `say` gets a line with an estimate of the time."""
     if n < 1:
         raise UserError("--n", given=n, expected="a number of continuations from 1 on", fix="write for example --n 256")
     if not 0 < size < float("inf"):
@@ -173,8 +173,8 @@ class Source:
 
     def continued(self, state: Checkpoint, step: int, numbers: range) -> Rows:
         """A row of `trainings` for each number, its `replicate`; number 0 is the training itself."""
-        at_once = self._setting.width or _AT_ONCE
-        parts = [numbers[first : first + at_once] for first in range(0, len(numbers), at_once)]
+        n_lanes = self._setting.width or _MAX_LANES
+        parts = [numbers[first : first + n_lanes] for first in range(0, len(numbers), n_lanes)]
         with self._trained_again():
             return joined([self._pack(state, step, part) for part in parts])
 
@@ -227,7 +227,7 @@ class Source:
     def _draws_anew(self, step: int) -> bool:
         redraw, n_steps = self._redraw(step, [1]), self._training.parameters.n_steps
         store = LaneStore(self._workload, [self._training], "cpu", None, None, redraw)
-        # In the middle of a pass over the data nothing is drawn; the order of the pass of the last batch may be.
+        # At this step, or at the last: within a pass over the data nothing is drawn, but a later pass has a new order.
         for batch_step in (step, n_steps - 1):
             store.batch_at(batch_step)
         return bool(redraw.found)

@@ -24,7 +24,7 @@ from attnsweep.workloads.lenses import head_maps, lenses_of
 from attnsweep.workloads.user_code import users_code
 from attnsweep.workloads.vocabulary import ROLES
 
-_FEWEST_TOKENS = 3
+_MIN_TOKENS = 3
 """With two tokens every map is near to all structures."""
 _NEARER_THAN_CHANCE = -2.0
 _FIX = "see attnsweep.check_workload"
@@ -44,8 +44,8 @@ class Structure:
         family: `S1` (identity), `S2` (band) or `S3` (blocks), see docs/heads.md; `none` if no family is nearer than
             chance.
         window, num_pos: The width w and the number p of blocks for which the distances are computed.
-        distance, z: By family: the exact distance per token; how far it is from the mean of the shuffles, in their
-            standard deviations.
+        distance: The exact one per token, by family.
+        z: How far that is from the mean over shuffled rows, in their standard deviations, by family.
         starts: The first rows of the blocks of the nearest member of S3, which are also the columns they attend.
     """
 
@@ -58,7 +58,7 @@ class Structure:
 
     @property
     def label(self) -> str:
-        """The family with its sizes."""
+        """Such as `S3(4, 2)`."""
         arguments = {"S2": f"({self.window})", "S3": f"({self.window}, {self.num_pos})"}
         return self.family + arguments.get(self.family, "")
 
@@ -69,8 +69,8 @@ class Head:
 
     Attributes:
         role: At the last probe; `None` if heads were not scored.
-        scores: At the last probe, by name, without those that the layer does not have.
-        structure: The nearest structure; `None` if the map is not a square matrix of shares.
+        scores: At the last probe, by name.
+        structure: The nearest; `None` if the map is not a square matrix of shares, or of fewer than three tokens.
     """
 
     layer: int
@@ -86,8 +86,8 @@ class Heads:
     """All heads of one training at its end.
 
     Attributes:
-        row: The training's row of `trainings`.
-        layer_names: By the layers' numbers.
+        row: Of `trainings`.
+        layer_names: By number.
         note: Empty, or why the maps may not be those of the recorded training.
     """
 
@@ -131,7 +131,7 @@ class Heads:
         console.print(_LEGEND, soft_wrap=True, markup=False, highlight=False)
 
     def to_json(self) -> str:
-        """One line, for scripts."""
+        """One line."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail")
         layers = [
             {
@@ -154,7 +154,7 @@ class Heads:
 
 
 def trained_heads(directory: PlaceName, training: str, sentence: int | None = None) -> Heads:
-    """Returns the heads of a training at its end, which is trained again where its weights were not kept.
+    """The heads of a training at its end. It is trained again if its weights were not kept.
 
     Args:
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
@@ -172,7 +172,7 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
         with training_settings(), users_code(workload.name, "a workload whose heads can be looked at", _FIX):
             return head_maps(workload, training, state, sentence)
 
-    # First without trained weights: a model without heads, or a sentence that does not exist, is refused at once.
+    # First without trained weights, to refuse a model without heads or a sentence that does not exist.
     maps_with({})
     (end,) = ends_of(directory, [row["training_id"]])
     maps = maps_with(end.state)
@@ -191,7 +191,7 @@ def heads_of(directory: SweepDirectory, name: str, sentence: int | None = None) 
 
 
 def _heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[Head]:
-    """`scored` has rows of `heads` at the last probe, by layer and head; a head without a row was not scored."""
+    """`scored`: rows of `heads` at the last probe, by layer and head."""
     structures = _structures(layer)
     heads = []
     for index, weights_QK in enumerate(layer.weights_HQK):
@@ -213,7 +213,7 @@ def _heads_of_layer(layer: LayerMaps, scored: Mapping[tuple[int, int], Mapping[s
 def _structures(layer: LayerMaps) -> list[Structure | None]:
     weights_HQK = layer.weights_HQK
     is_share = bool((weights_HQK >= 0).all())
-    if not layer.is_square or not is_share or len(layer.keys) < _FEWEST_TOKENS:
+    if not layer.is_square or not is_share or len(layer.keys) < _MIN_TOKENS:
         return [None] * len(weights_HQK)
     is_causal = not bool(weights_HQK.triu(1).any())
     scored = score_matrices(weights_HQK, is_causal=is_causal)

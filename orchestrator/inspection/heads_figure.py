@@ -23,7 +23,7 @@ _THIN = 0.8
 
 
 def check_format(out: Path) -> None:
-    """Raises a UserError if the file's name does not end in .png or .svg."""
+    """Raises UserError if the file's name does not end in .png or .svg."""
     if out.suffix.lower() not in (".png", ".svg"):
         expected = "a file name that ends in .png or .svg"
         raise UserError("--out", given=str(out), expected=expected, fix="write for example --out heads.png")
@@ -34,22 +34,22 @@ def heads_figure(heads: Heads) -> Figure:
     """A row for each layer, or several if it has more than eight heads."""
     layers = heads.maps.layers
     by_layer = [(layer, heads.of_layer(layer)) for layer in layers]
-    firsts = [(layer, of, at) for layer, of in by_layer for at in range(0, len(of), _MAX_COLUMNS)]
-    rows = [(layer, of[at : at + _MAX_COLUMNS]) for layer, of, at in firsts]
+    starts = [(layer, of, at) for layer, of in by_layer for at in range(0, len(of), _MAX_COLUMNS)]
+    rows = [(layer, of[at : at + _MAX_COLUMNS]) for layer, of, at in starts]
     n_columns = max(len(row) for _, row in rows)
     longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
     room = _LETTER * min(longest, _MAX_LETTERS)
     heights = [min(max(_PANEL * len(layer.queries) / len(layer.keys), 0.3), _TALLEST) for layer, _ in rows]
     figure = Figure(figsize=(_PANEL * n_columns + room + 1.1, sum(height + room + 0.45 for height in heights) + 0.5))
     grid = figure.subplots(len(rows), n_columns, squeeze=False)
-    top = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
+    largest = max(float(layer.weights_HQK.abs().max()) for layer in layers) or 1.0
     is_signed = any(bool((layer.weights_HQK < 0).any()) for layer in layers)
     roles = [head.role for head in heads.heads if head.role]
     for panels, (layer, row) in zip(grid, rows, strict=True):
         for panel in panels[len(row) :]:
             panel.set_visible(False)
         for panel, head in zip(panels, row, strict=False):
-            image = _draw(panel, layer, head, top, is_signed=is_signed)
+            image = _draw(panel, layer, head, largest, is_signed=is_signed)
             panel.set_title(_title(head), color=role_colour(head.role, roles) if head.role else GREY, fontsize=7)
         _name(panels[0], "y", layer.queries)
         panels[0].set_ylabel(figure_text(f"{heads.layer_names[layer.number]}: query"), fontsize=8)
@@ -66,10 +66,10 @@ def save_figure(figure: Figure, path: Path, suffix: str) -> None:
     figure.savefig(path, format=form, metadata=metadata)
 
 
-def _draw(panel: Axes, layer: LayerMaps, head: Head, top: float, *, is_signed: bool) -> AxesImage:
+def _draw(panel: Axes, layer: LayerMaps, head: Head, largest: float, *, is_signed: bool) -> AxesImage:
     weights_QK = head.weights_QK.numpy()
-    low, colours = (-top, "RdBu_r") if is_signed else (0.0, "Greys")
-    image = panel.imshow(weights_QK, vmin=low, vmax=top, cmap=colours, aspect="auto", interpolation="nearest")
+    low, colours = (-largest, "RdBu_r") if is_signed else (0.0, "Greys")
+    image = panel.imshow(weights_QK, vmin=low, vmax=largest, cmap=colours, aspect="auto", interpolation="nearest")
     panel.spines[:].set_visible(True)
     _name(panel, "x", layer.keys)
     panel.set_yticks([])

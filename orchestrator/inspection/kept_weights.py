@@ -1,8 +1,7 @@
-"""The final weights of trainings, stored on request ("kept") or used as the start of other trainings (a "base").
+"""The final weights of trainings, stored on request, else from training them again.
 
-`weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes. A
-training whose weights are not kept is repeated, with the same bits on the same type of machine. If the repeated
-training ends otherwise than recorded, its weights are not kept.
+`weights/<training_id>-<digest>.parquet` has one row for each parameter and buffer: its name, type, shape and bytes. The
+weights of a repeated training that ends otherwise than recorded are not stored.
 """
 
 import logging
@@ -30,7 +29,7 @@ from attnsweep.workloads.errors import UserError
 _log = logging.getLogger(__name__)
 
 FOLDER = "weights"
-_AT_ONCE = 256
+_MAX_IN_MEMORY = 256
 _SCHEMA = pa.schema(
     [("name", pa.string()), ("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.large_binary())]
 )
@@ -38,15 +37,15 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class End:
-    """A training's parameters and buffers by name; `difference` says how its end differs from the recorded one."""
+    """A training's parameters and buffers by name; `difference`: how its end differs from the recorded one."""
 
     state: State
     difference: str = ""
 
 
 def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callable[[str], None]) -> None:
-    """Stores the final weights of these trials' trainings, which are trained again where needed. Raises a SweepError
-    if some then end otherwise than recorded; the weights of the others are kept."""
+    """Stores the final weights of these trials' trainings, after training them again. Raises SweepError if some then
+    end otherwise than recorded; the weights of the others are kept."""
     kept = _kept(directory)
     rows = Ledger(directory.place).trainings(
         columns=["training_id"], filter=pc.field("trial").isin(list(trials)) & (pc.field("outcome") != "failed")
@@ -55,8 +54,8 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
     wrong = []
     if missing:
         say(f"training {len(missing)} trainings again, to keep their weights ...")
-    for first in range(0, len(missing), _AT_ONCE):
-        some = missing[first : first + _AT_ONCE]
+    for first in range(0, len(missing), _MAX_IN_MEMORY):
+        some = missing[first : first + _MAX_IN_MEMORY]
         for training_id, again in zip(some, retrain(directory, some), strict=True):
             if again.state is None or again.difference:
                 wrong.append(f"{again.name}: {again.difference}")
@@ -68,7 +67,7 @@ def keep_weights(directory: SweepDirectory, trials: Collection[int], say: Callab
 
 
 def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]:
-    """In the given order. Trainings whose weights were not kept are trained again."""
+    """In this order. Trainings whose weights were not kept are trained again."""
     kept = _kept(directory)
     missing = [training_id for training_id in training_ids if training_id not in kept]
     retrained = dict(zip(missing, retrain(directory, missing), strict=True)) if missing else {}
@@ -81,9 +80,8 @@ def ends_of(directory: SweepDirectory, training_ids: Sequence[str]) -> list[End]
 
 
 def ended_lanes(directory: SweepDirectory, training_ids: Sequence[str]) -> tuple[Lanes[Any], State]:
-    """Trains recorded trainings of one shape again, and returns them as one batch with their final state. Warns of
-    each that ends otherwise than recorded.
-    """
+    """Trains recorded trainings of one shape again; returns them as one batch with their final state. Warns of each
+    that ends otherwise than recorded."""
     retrained = retrain(directory, training_ids)
     for again in retrained:
         if again.difference:

@@ -1,4 +1,4 @@
-"""A sweep that was opened for analysis, whose trainings can be loaded as modules and continued from a step."""
+"""An opened sweep whose trainings can be loaded as modules and continued from a step."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class OpenedSweep(SweepData):
-    """A sweep that was opened for analysis: its tables and statistics, and the modules of its trainings."""
+    """A sweep that was opened for analysis: its tables and statistics, and its trainings as modules."""
 
     def module(self, training: str, *, step: int | None = None) -> "nn.Module":
-        """Returns the trained module of one training: in eval mode, on the CPU, with its parameters and buffers.
+        """The module of one training, in eval mode, on the CPU.
 
-        It has the weights that `attnsweep run --keep-weights` kept; otherwise the training is repeated to its end,
-        which takes as long as it took. A warning is logged if it then ends otherwise than recorded.
+        It has the weights that `attnsweep run --keep-weights` kept. Without them, or with a `step`, the training is
+        repeated to its end, which takes as long as it took; a warning is logged if it ends otherwise than recorded.
 
         Args:
             training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
-            step: The number of steps after which to take the weights, at most those that it took; by default its end.
+            step: The number of steps after which to take the weights; by default all.
         """
         from attnsweep.orchestrator.inspection.trained_module import trained_module
 
@@ -45,10 +45,9 @@ class OpenedSweep(SweepData):
         Args:
             training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
             at: The step, before the training's end.
-            n: The number of continuations.
-            redraw: What differs in them: `data`, the data drawn after the step; `noise`, the dropout masks; `kick`,
-                normal noise that is added once to the parameters, for problems that draw nothing.
-            size: The size of the kick, relative to the root mean square of each parameter tensor.
+            redraw: What differs in the `n` continuations: `data`, the data drawn after the step; `noise`, the dropout
+                masks; `kick`, normal noise that is added once to the parameters, for problems that draw nothing.
+            size: Of the kick, relative to the root mean square of each parameter tensor, or of all if that is zero.
         """
         from attnsweep.orchestrator.inspection.fork import fork
 
@@ -56,7 +55,7 @@ class OpenedSweep(SweepData):
         return fork(directory, name, step=at, redraw=redraw, n=n, size=size)
 
     def _at_home(self, training: str) -> "tuple[SweepDirectory, str]":
-        """Finds a training in the opened sweeps."""
+        """The sweep of a training, and its name there."""
         last = len(self.directories) - 1
         trial, slash, replicate = training.partition("/")
         if last and slash and trial.isdecimal():

@@ -18,11 +18,10 @@ from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.errors import UserError
 
 Place: TypeAlias = tuple[int, int]
-"""The numbers of a trial and of a replicate."""
+"""Trial and replicate."""
 
-_REPLAYED_SHARE, _FEWEST_REPLAYED, _MAX_REPLAYED = 0.01, 2, 1_000
-"""The share of a sweep's trainings that `to_replay` chooses, and the least and the largest number. If 1,000 random
-trainings end as recorded, then with 95% confidence at most 0.3% of the sweep's trainings would not."""
+_REPLAYED_SHARE, _MIN_REPLAYED, _MAX_REPLAYED = 0.01, 2, 1_000
+"""If 1,000 random trainings end as recorded, then with 95% confidence at most 0.3% of the sweep's would not."""
 _MAX_HINTS = 3
 
 
@@ -50,9 +49,10 @@ def recorded_rows(ledger: Ledger, training_ids: Sequence[str]) -> Rows:
     trainings = ledger.trainings(filter=is_wanted)
     if missing := {*training_ids} - {*trainings["training_id"].to_pylist()}:
         raise _unknown(ledger, min(missing))
-    # By trial, Arrow skips the row groups that contain none of them; for a list of ids it would copy it for each group.
-    near = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
-    return Rows(trainings, ledger.curves(filter=near).filter(is_wanted), ledger.heads(filter=near).filter(is_wanted))
+    # By trial first: Arrow skips row groups without these, and would copy the list of ids for each group.
+    in_trials = pc.field("trial").isin(trainings["trial"].unique().to_pylist())
+    curves, heads = ledger.curves(filter=in_trials), ledger.heads(filter=in_trials)
+    return Rows(trainings, curves.filter(is_wanted), heads.filter(is_wanted))
 
 
 def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
@@ -68,7 +68,7 @@ def recorded_tasks(workload: Workload[Any], trainings: pa.Table) -> list[Task]:
 
 
 def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tuple[Mapping[str, Any], Rows, Task]:
-    """Returns its row of `trainings`, its rows of all tables, and its task. `name`: as `find_training`."""
+    """Its row of `trainings`, its rows of all tables, and its task. `name`: as for `find_training`."""
     rows = recorded_rows(ledger, [find_training(ledger, name)])
     (row,), (task,) = rows.trainings.to_pylist(), recorded_tasks(workload, rows.trainings)
     return row, rows, task
@@ -77,7 +77,7 @@ def recorded_training(ledger: Ledger, workload: Workload[Any], name: str) -> tup
 def ended_training(
     directory: SweepDirectory, workload: Workload[Any], name: str, query: str
 ) -> tuple[Mapping[str, Any], Rows, Training[Any]]:
-    """Finds one training that ended with finite weights. The error shows `query`, which finds others."""
+    """As `recorded_training`. Raises UserError, which shows the SQL `query`, if the last weights are not finite."""
     row, rows, task = recorded_training(Ledger(directory.place), workload, name)
     # A training may have diverged before it was pruned, which its outcome does not show.
     if row["outcome"] in ("failed", "diverged") or row["diverged_step"] is not None:
@@ -88,8 +88,6 @@ def ended_training(
 
 
 def by_training(rows: Rows) -> dict[Place, Rows]:
-    """By (trial, replicate)."""
-
     def at(table: pa.Table, trial: int, replicate: int) -> pa.Table:
         return table.filter((pc.field("trial") == trial) & (pc.field("replicate") == replicate))
 
@@ -101,12 +99,10 @@ def by_training(rows: Rows) -> dict[Place, Rows]:
 
 
 def to_replay(trainings: pa.Table, sweep_seed: int) -> list[str]:
-    """The ids that the self-check repeats: 1% of those that did not fail, at least 2 and at most 1,000.
-
-    They depend on the seed and the trainings alone.
-    """
+    """The ids that the self-check repeats: 1% of those that did not fail, at least 2 and at most 1,000, at random but
+    always the same."""
     ids = trainings.filter(pc.field("outcome") != "failed")["training_id"].to_pylist()
-    n_chosen = min(max(math.ceil(_REPLAYED_SHARE * len(ids)), _FEWEST_REPLAYED), _MAX_REPLAYED)
+    n_chosen = min(max(math.ceil(_REPLAYED_SHARE * len(ids)), _MIN_REPLAYED), _MAX_REPLAYED)
     return sorted(ids, key=lambda name: hashlib.blake2b(f"{sweep_seed}/{name}".encode()).digest())[:n_chosen]
 
 
@@ -116,8 +112,8 @@ def _ids(ledger: Ledger) -> list[str]:
 
 
 def _unknown(ledger: Ledger, name: str) -> UserError:
-    near = difflib.get_close_matches(name, _ids(ledger), n=_MAX_HINTS)
+    similar = difflib.get_close_matches(name, _ids(ledger), n=_MAX_HINTS)
     expected = f"a training of {ledger.place}, by its id or TRIAL/REPLICATE"
     query = 'see: attnsweep query DIR "select training_id, trial, replicate from trainings"'
-    fix = f"did you mean {' or '.join(near)}?" if near else query
+    fix = f"did you mean {' or '.join(similar)}?" if similar else query
     return UserError("TRAINING_ID", given=name, expected=expected, fix=fix)

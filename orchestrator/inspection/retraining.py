@@ -1,8 +1,8 @@
 """Trains recorded trainings again, and compares each with its rows.
 
 A training is a function of its parameters and seed, so it ends as recorded: to the last bit with the engine that its
-environment names, on the kind of device that it ran on, and on a GPU in a pack of the same size. If this machine has no
-such device or compiler, the next best is used, and a note says so. A note also tells if the type of machine differs.
+environment names, on the type of machine that it ran on, and on a GPU in a pack of the same size. If this machine has
+no such device or compiler, the next best is used, and a note says so, as of any other type of machine.
 """
 
 import platform
@@ -42,8 +42,7 @@ class Retrained:
 
     Attributes:
         notes: Why the last digits may differ: another device, engine, type of machine or version of PyTorch.
-        state: The parameters and buffers at its end, or at the requested step, by name, on the CPU; `None` if it
-            raised.
+        state: The parameters and buffers at its end or the requested step, by name, on the CPU; `None` if it raised.
     """
 
     training: Training[Any]
@@ -81,7 +80,7 @@ def unrepeatable(name: str, error: str) -> UserError:
 
 @dataclass(frozen=True)
 class Setting:
-    """What recorded trainings must have in common to be repeated exactly in one pack; `width` is of the batch."""
+    """What recorded trainings must have in common to be repeated exactly in one pack; `width`: its lanes on a GPU."""
 
     shape: Shape
     device: str
@@ -90,13 +89,14 @@ class Setting:
 
 
 def retrain(directory: SweepDirectory, training_ids: Sequence[str], at_step: int | None = None) -> list[Retrained]:
-    """Trains trainings again to their end; returns them in the given order.
+    """Trains trainings again to their end; returns them in the same order.
 
     Args:
-        at_step: The step whose state is returned; by default the end. It can be given for a single training only,
-            because others in its pack could run ahead of it.
+        at_step: The step whose state is returned, of a single training, because others in its pack could run ahead of
+            it; by default the end.
 
-    Raises a PoolError if this machine cannot compile what trained them.
+    Raises:
+        PoolError: If this machine cannot compile their steps.
     """
     workload, ledger = load_workload_of(directory), Ledger(directory.place)
     rows, every = recorded_rows(ledger, training_ids), ledger.curves_every()
@@ -134,7 +134,7 @@ def _trained(
     context: PackContext,
     at_step: int | None,
 ) -> Mapping[Place, tuple[Rows, State | None]]:
-    """Whatever a training raises becomes its outcome, as in a trainer."""
+    """Whatever a training raises becomes its row, as in a trainer."""
     steps = [] if at_step is None else [at_step]
     trainings, prune_at = [task.training for task in tasks], [task.pruned_step for task in tasks]
     try:
@@ -167,7 +167,7 @@ def _state(pack: Pack[Any], n_lanes: int) -> State:
 
 
 def setting_of(directory: SweepDirectory, row: Mapping[str, Any], task: Task) -> Setting:
-    """How a recorded training is repeated on this machine."""
+    """On this machine."""
     device = "cuda" if row["device"] == "cuda" and torch.cuda.is_available() else "cpu"
     engine = directory.environment_of(row["environment"]).engine
     try:

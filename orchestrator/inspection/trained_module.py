@@ -35,12 +35,7 @@ _OTHERS = "select trial, replicate, outcome from trainings where outcome not in 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModule:
-    """A trained module with its training.
-
-    Attributes:
-        step: The step whose weights the module has.
-        module: The module in eval mode, on the CPU, in the types that it was trained in.
-    """
+    """The `module` is in eval mode, on the CPU, in the types that it was trained in, with its weights at `step`."""
 
     workload: Workload[Any]
     training: Training[Any]
@@ -50,11 +45,7 @@ class TrainedModule:
 
 
 def trained_module(directory: SweepDirectory, name: str, step: int | None = None) -> TrainedModule:
-    """At the training's end or after a number of steps.
-
-    If the weights were not kept, or if a step is given, the training is trained again to its end. A warning is logged
-    if the training then ends otherwise than recorded.
-    """
+    """As `OpenedSweep.module`."""
     workload = load_workload_of(directory)
     if step is None:
         row, _, training = ended_training(directory, workload, name, _OTHERS)
@@ -71,7 +62,7 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
 
 
 def load(module: nn.Module, state: State) -> None:
-    """The module's tensors get the dtypes of the loaded ones, and tied parameters stay tied."""
+    """The module's tensors get the dtypes of the loaded ones; tied parameters stay tied."""
     hold_as(module, state)
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
@@ -93,12 +84,11 @@ _TORCH_FILE, _WEIGHTS_FILE = "model.pt", "model.safetensors"
 
 
 def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int | None = None) -> str:
-    """Writes a trained module to a folder for another library; returns a line of Python that loads it.
+    """Writes a trained module to a new or empty folder; returns a line of Python that loads it.
 
     Args:
         to: `pt`, `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`.
-        out: A new or an empty folder.
-        step: The number of steps after which to take the weights; by default the training's end.
+        step: The number of steps after which to take the weights; by default all.
     """
     write, library, extra = _TARGETS[to]
     if library is not None and importlib.util.find_spec(library) is None:
@@ -141,7 +131,7 @@ def _write_pt(trained: TrainedModule, folder: Path) -> str:
 def _write_safetensors(trained: TrainedModule, folder: Path) -> str:
     from safetensors.torch import save_file
 
-    # safetensors refuses tensors that share memory. So tied weights are copied, once for each of their names.
+    # safetensors refuses tensors that share memory, so tied weights are copied.
     state = {name: value.detach().clone().contiguous() for name, value in trained.module.state_dict().items()}
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in _about(trained).items()}
     save_file(state, folder / _WEIGHTS_FILE, texts)
@@ -167,4 +157,4 @@ _TARGETS: dict[str, tuple[Callable[[TrainedModule, Path], str], str | None, str]
     "safetensors": (_write_safetensors, "safetensors", "safetensors"),
     "hf": (_write_hugging_face, "transformers", "hf"),
 }
-"""For each target its writer, and the module that it needs with the extra of attnsweep that installs it."""
+"""The writer, the library that it needs, and the extra of attnsweep that installs this."""

@@ -40,15 +40,15 @@ class Why:
     """A training at its end, in float64, on the batch of its first step.
 
     Attributes:
-        difference: Empty, or how the end of the repeated training differs from the recorded one: all else is then about
-            the repeated one.
-        weights, gradients: The norms of its weights and of the loss's gradients by them, by name.
+        difference: Empty, or how the repeated training's end differs from the recorded one; all else is then about the
+            repeated one.
+        weights, gradients: The norms of its weights, and of the loss's gradients by them, by name.
         saddle: `None` where the loss has no second derivatives.
         loss, kicked: The held-out loss, before and after the last kick that was tried and L-BFGS.
         freed_by: The smallest kick, relative to the weights, after which the loss falls by 5%; `None` if none did.
         curve: `eval_loss` at its probes, as (step, value).
-        predicted_escape: The step at which it leaves its start, by a formula for starts of this kind; `None` without
-            such a formula, infinite if it never leaves.
+        predicted_escape: The step at which it leaves its start, by the law of such starts; `None` without a law,
+            infinite if it never leaves.
     """
 
     sweep: str
@@ -121,8 +121,8 @@ class Why:
         change = f"loss {self.loss:.4g} to {self.kicked:.4g}"
         if self.freed_by is None:
             return f"not even noise as large as the weights frees it ({change})"
-        told = "" if self.is_freed else ", which is a new start and tells nothing"
-        return f"noise of {self.freed_by:.0%} of the weights frees it{told} ({change})"
+        reservation = "" if self.is_freed else ", which is a new start and tells nothing"
+        return f"noise of {self.freed_by:.0%} of the weights frees it{reservation} ({change})"
 
     def _forecast(self) -> str:
         n_steps = self.row["n_steps"]
@@ -139,11 +139,11 @@ class Why:
     def _certificate(self) -> str:
         if self.row["certified"] is None:
             return "the label was not tested"
-        told = "confirms" if self.row["certified"] else "does not confirm"
-        return f"{self.row['certificate']} {told} {self.row['outcome']}"
+        verb = "confirms" if self.row["certified"] else "does not confirm"
+        return f"{self.row['certificate']} {verb} {self.row['outcome']}"
 
     def to_json(self) -> str:
-        """One line, for scripts. Numbers that are not finite become null."""
+        """One line; numbers that are not finite become null."""
         names = ("training_id", "trial", "replicate", "outcome", "outcome_detail", "certificate", "certified")
         return to_json(
             {name: self.row[name] for name in names}
@@ -161,10 +161,8 @@ class Why:
 
 
 def why(directory: SweepDirectory, name: str, shown: str) -> Why:
-    """Examines a training at its end. If its weights were not kept, it is trained again.
-
-    `shown` is the directory as the user named it.
-    """
+    """Examines a training, which is trained again if its weights were not kept. `shown`: the directory as the user
+    named it."""
     workload = load_workload_of(directory)
     query = "select trial, replicate from trainings where stuck"
     row, rows, training = ended_training(directory, workload, name, query)
@@ -196,6 +194,7 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
 
 
 def _objectives(workload: Workload[Any], training: Training[Any], state: State) -> tuple[Objective, Objective, State]:
+    """The loss on the first batch, the held-out loss, and the parameters, all in float64."""
     module = workload.build(training.parameters).double()
     promoted = {name: value.to(torch.float64) if value.is_floating_point() else value for name, value in state.items()}
     hold_as(module, promoted)

@@ -31,7 +31,7 @@ class Axis:
     scale: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.asarray
 
     def at(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Between 0 and 1; what lies beyond is drawn at the axis's end."""
+        """From 0 to 1; what lies beyond is drawn at the axis's end."""
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = self.scale(np.array([self.low, self.high]))
             share = (self.scale(np.asarray(values, dtype=np.float64)) - low) / ((high - low) or 1.0)
@@ -75,7 +75,7 @@ def share_axis(label: str = "") -> Axis:
 
 
 def places_axis(names: Sequence[str], label: str = "", *, edges: Sequence[str] = ()) -> Axis:
-    """Places 0, 1, ... in a row. `edges`, one more than places, are labels between them."""
+    """Places 0, 1, ... in a row. `edges`: labels between them, one more than places."""
     shown, first = (edges, -0.5) if edges else (names, 0.0)
     every = math.ceil(len(shown) / _MAX_PLACES)
     return Axis(-0.5, len(names) - 0.5, [(at + first, shown[at]) for at in range(0, len(shown), every)], label)
@@ -133,7 +133,7 @@ class Chart:
         self.parts.append(_tag("rect", title, x=f"{left:.1f}", y=f"{top:.1f}", **size, fill=colour, stroke=stroke))
 
     def interval(self, x: tuple[float, float], y: tuple[float, float, float], colour: str, title: str = "") -> None:
-        """A share with its bounds, at the middle of the range `x`, which is drawn too."""
+        """A share with its bounds at the middle of the range `x`, which is drawn as a line."""
         (left, right), _ = self._place(x, [0, 0])
         _, (share, low, high) = self._place([0] * 3, y)
         middle = (left + right) / 2
@@ -142,7 +142,7 @@ class Chart:
         self.parts.append(_tag("g", title, _tag("path", d=path, stroke=colour, stroke_width=1.6) + dot))
 
     def note(self, x: float, y: float, text: str, *, colour: str = "", dx: float = 0, dy: float = 4) -> None:
-        """`colour`: one for all pages; default the page's own. With `dx` it begins there."""
+        """Centred at `x`, or with `dx` beginning there. `colour`: by default the page's own."""
         at, up = self._place([x], [y])
         look = {"style": f"fill:{colour}"} if colour else {"class_": "soft"}
         self.parts.append(_text(at[0] + dx, up[0] + dy, text, "start" if dx else "middle", **look))
@@ -179,8 +179,8 @@ class Chart:
         return _tag("svg", "", "".join(frame + self.parts), viewBox=box, role="img", aria_label=clipped(alt, 1000))
 
 
-def alone(svg: str) -> str:
-    """The same as a file of its own."""
+def as_file(svg: str) -> str:
+    """A chart with the style that pages have."""
     head, rest = svg.split(">", 1)
     return f'{head} xmlns="http://www.w3.org/2000/svg" style="background:#fff"><style>{STYLE}</style>{rest}'
 

@@ -16,11 +16,11 @@ from attnsweep.workloads.vocabulary import Outcome
 UNKNOWN = Outcome("", GREY)
 """Stands for an outcome that neither this version of attnsweep nor the ledger describes."""
 OF_EVERY_WORKLOAD = ("loss", "eval_loss", "grad_norm", "param_norm")
-"""The metrics that the engine measures in each workload."""
+"""The metrics that the engine itself measures."""
 _MAX_METRICS = 6
-"""The most metrics with a figure."""
+"""With a figure."""
 MAX_ERRORS, _MAX_CHARACTERS = 20, 20_000
-"""The most kinds of error that a report shows, and the most characters of one traceback."""
+"""Kinds of error that a report shows, and characters of one traceback."""
 _FAILURES = f"""
 with failed as (
     select (trial, replicate) as place, trial, replicate, coalesce(error, '') as error,
@@ -34,7 +34,7 @@ from failed group by line order by n desc, line limit {MAX_ERRORS}
 
 
 def outcome_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> list[Row]:
-    """`details`: these trainings by `outcome_detail`; `example`: the id of the first of them."""
+    """The rate of each outcome, its `details` (numbers by `outcome_detail`), and as `example` the id of the first."""
     known = outcomes_of(connection)
     details: dict[str, dict[str, int]] = {}
     for outcome, detail, n in connection.execute(
@@ -62,14 +62,14 @@ def metric_curves(connection: duckdb.DuckDBPyConnection) -> list[Row]:
     return [{"metric": name, "curves": rows} for name, rows in curves.items() if rows]
 
 
-def events(connection: duckdb.DuckDBPyConnection, once: bool) -> list[Row]:
+def events(connection: duckdb.DuckDBPyConnection, once_per_trial: bool) -> list[Row]:
     """When events happen, and then the delay from each to the next."""
     names, rows = names_with(connection, "event_"), []
     pairs = [(name, None) for name in names] + [(then, first) for first, then in itertools.pairwise(names)]
     for name, after in pairs:
         times = event_times(connection, name, after)
         label = name if after is None else f"{name} after {after}"
-        onset = onset_table(times, (), [()] * len(times.trial), once).to_pylist()
+        onset = onset_table(times, (), [()] * len(times.trial), once_per_trial).to_pylist()
         rows += [{"event": label, "is_delay": after is not None, **row} for row in onset]
     return rows
 
@@ -87,7 +87,7 @@ def certificate_shares(connection: duckdb.DuckDBPyConnection, pool: Pooling) -> 
 
 
 def reference_levels(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """Those with a value of some training."""
+    """Those that some training has."""
     columns = {"solved": "loss_level"} | {name: f"level_{name}" for name in names_with(connection, "level_")}
     levels: list[Row] = []
     for name, column in columns.items():
@@ -113,7 +113,7 @@ def pack_costs(connection: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def totals(connection: duckdb.DuckDBPyConnection) -> Row:
-    """`first` and `last`: when a training finished; null without any. Machines by (host, device)."""
+    """`first` and `last` say when a training finished; `machines` has (host, device, number of trainings)."""
     [row] = _rows(
         connection,
         "select min(finished_at)::timestamp as first, max(finished_at)::timestamp as last,"
@@ -127,7 +127,7 @@ def totals(connection: duckdb.DuckDBPyConnection) -> Row:
 
 
 def failures(connection: duckdb.DuckDBPyConnection) -> list[Row]:
-    """By the last line of their traceback."""
+    """By the last line of the traceback, with the first training of each."""
     return _rows(connection, _FAILURES)
 
 

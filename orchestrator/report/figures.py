@@ -41,14 +41,20 @@ Section = Literal["phase", "rates", "curves", "metrics", "events", "heads"]
 _STUCK_COLOUR = "#6a51a3"
 _LINE_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MAX_WRITTEN = 60
-"""Up to this many cells have their share written in."""
+"""Up to so many cells have their share written in."""
 _MAX_COUNTED = 10
-_HIGHEST, _BEYOND_LEVELS, _LEVELS_APART, _DECADES, _MANYFOLD = 1e30, 30, 0.06, 1.3, 100.0
+"""Up to so many bins have their number of trials written in."""
+_MAX_VALUE = 1e30
+"""Larger losses, infinite ones too, are drawn there."""
+_LEVEL_ROOM, _LEVEL_DISTANCE = 30, 0.06
+"""A loss axis ends at this factor beyond the outer levels; closer levels (in parts of the axis) share a label."""
+_LOSS_LOG_RATIO, _METRIC_LOG_RATIO = 10**1.3, 100.0
+"""An axis of positive values is logarithmic from this ratio of the largest to the smallest on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`name` is that of its file."""
+    """`name`: of its file."""
 
     section: Section
     name: str
@@ -56,7 +62,7 @@ class Picture:
 
 
 def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
-    """Each has a file name of its own, which begins with `prefix`."""
+    """Each with a file name of its own, which begins with `prefix`."""
     pictures: dict[str, Picture] = {}
     for picture in _drawn(report):
         name = prefix + re.sub(r"[^A-Za-z0-9]+", "_", picture.name).strip("_")[:60]
@@ -177,8 +183,8 @@ def _rates(title: str, rows: Sequence[Row], ending: Ending, colour: str) -> str:
     chart = Chart(axis, share_axis(ending.share_label))
     for (low, high), row in zip(ends, rows, strict=True):
         if (rate := Rate.of(row)).interval is not None:
-            told = f"{row['bin']}, {row['n_trials']} trials: {rate_label(rate)} trainings"
-            chart.interval((low, high), rate.interval, colour, told)
+            hint = f"{row['bin']}, {row['n_trials']} trials: {rate_label(rate)} trainings"
+            chart.interval((low, high), rate.interval, colour, hint)
         if row["n_trials"] and len(rows) <= _MAX_COUNTED:
             middle = math.sqrt(low * high) if scale == "log" else (low + high) / 2
             chart.note(middle, 1, f"{row['n_trials']:,}", dy=-5)
@@ -186,14 +192,14 @@ def _rates(title: str, rows: Sequence[Row], ending: Ending, colour: str) -> str:
     return chart.svg(f"{ending.share_label} by {title}: {numbers}")
 
 
-def _value_axis(points: Sequence[Row], label: str, manyfold: float, levels: Sequence[float] = ()) -> Axis:
-    """Logarithmic if the values, all positive, span the factor; not far beyond the levels."""
+def _value_axis(points: Sequence[Row], label: str, log_ratio: float, levels: Sequence[float] = ()) -> Axis:
+    """For points and levels; logarithmic if all are positive and span `log_ratio`."""
     values = [*levels, *(point[end] for point in points for end in ("low", "high"))]
-    finite = [min(value, _HIGHEST) for value in values if math.isfinite(value)]
+    finite = [min(value, _MAX_VALUE) for value in values if math.isfinite(value)]
     low, high = min(finite), max(finite)
     if known := [level for level in levels if level > 0]:
-        low, high = max(low, min(known) / _BEYOND_LEVELS), min(high, max(known) * _BEYOND_LEVELS)
-    if low > 0 and high >= manyfold * low:
+        low, high = max(low, min(known) / _LEVEL_ROOM), min(high, max(known) * _LEVEL_ROOM)
+    if low > 0 and high >= log_ratio * low:
         return log_axis(low / (room := (high / low) ** 0.04), high * room, label)
     room = 0.05 * (high - low)
     return linear_axis(low - room, high + room, label)
@@ -202,21 +208,21 @@ def _value_axis(points: Sequence[Row], label: str, manyfold: float, levels: Sequ
 def _learning(row: Row, rows: Sequence[Row], levels: Sequence[Row], colours: Mapping[str, str]) -> str:
     outcome, curve = row["outcome"], row["curve"]
     is_diverged = outcome == "diverged"
-    together = [row] if is_diverged else [each for each in rows if each["outcome"] != "diverged"]
-    points = [point for each in together for point in each["curve"]]
+    on_same_axes = [row] if is_diverged else [each for each in rows if each["outcome"] != "diverged"]
+    points = [point for each in on_same_axes for point in each["curve"]]
     shown = [] if is_diverged else sorted(level["median"] for level in levels if math.isfinite(level["median"]))
-    y = _value_axis(points, "evaluation loss", 10**_DECADES, shown)
+    y = _value_axis(points, "evaluation loss", _LOSS_LOG_RATIO, shown)
     n = max(point["n"] for point in curve)
     title = f"{outcome.replace('_', ' ')}, {n:,} training{'s' * (n != 1)}"
     chart = Chart(step_axis(max(point["step"] for point in points)), y, title, right=84)
-    near: list[tuple[float, str]] = []
+    labelled: list[tuple[float, str]] = []
     for median in dict.fromkeys(shown):
         name = ", ".join(level["name"].replace("_", " ") for level in levels if level["median"] == median)
-        if near and y.at(median) - y.at(near[-1][0]) < _LEVELS_APART:
-            near[-1] = (near[-1][0], f"{near[-1][1]}, {name}")
+        if labelled and y.at(median) - y.at(labelled[-1][0]) < _LEVEL_DISTANCE:
+            labelled[-1] = (labelled[-1][0], f"{labelled[-1][1]}, {name}")
         elif y.low <= median <= y.high:
-            near.append((median, name))
-    for median, names in near:
+            labelled.append((median, name))
+    for median, names in labelled:
         chart.level(median, names)
     _quartiles(chart, curve, colours.get(outcome, GREY))
     return chart.svg(f"Median and quartiles of eval_loss by step, of the trainings that end as {outcome}")
@@ -224,14 +230,14 @@ def _learning(row: Row, rows: Sequence[Row], levels: Sequence[Row], colours: Map
 
 def _quartiles(chart: Chart, curve: Sequence[Row], colour: str) -> None:
     steps = [point["step"] for point in curve]
-    low, median, high = np.minimum([(each["low"], each["median"], each["high"]) for each in curve], _HIGHEST).T
+    low, median, high = np.minimum([(each["low"], each["median"], each["high"]) for each in curve], _MAX_VALUE).T
     chart.band(steps, low, high, colour)
     chart.line(steps, median, colour)
 
 
 def _metric(metric: str, rows: Sequence[Row], colours: Mapping[str, str]) -> str:
     points = [point for row in rows for point in row["curve"]]
-    y = _value_axis(points, "", _MANYFOLD)
+    y = _value_axis(points, "", _METRIC_LOG_RATIO)
     chart = Chart(step_axis(max(point["step"] for point in points)), y, metric.replace("_", " "))
     legend = {row["outcome"]: colours.get(row["outcome"], GREY) for row in rows}
     for row in rows:

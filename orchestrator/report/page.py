@@ -21,7 +21,7 @@ from attnsweep.orchestrator.analysis.labels import parameter_label, value_label
 from attnsweep.orchestrator.analysis.rates.outcomes import pruned_note
 from attnsweep.orchestrator.analysis.results import stuck_or_slow_sentence
 from attnsweep.orchestrator.analysis.role_emergence import step_label
-from attnsweep.orchestrator.report.charts import STYLE, alone
+from attnsweep.orchestrator.report.charts import STYLE, as_file
 from attnsweep.orchestrator.report.figures import Picture, Section, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.orchestrator.report.templating import page_templates
@@ -51,7 +51,6 @@ class Shown:
 
     @property
     def spec_json(self) -> str:
-        """Indented."""
         return json.dumps(json.loads(self.report.directory.spec.to_json()), indent=2, ensure_ascii=False)
 
 
@@ -61,14 +60,14 @@ class Page:
     pictures: Sequence[Picture]
 
     def write(self, out: Path) -> None:
-        """The page and, in the folder beside it, the figures."""
+        """With the figures in a folder beside it."""
         folder = _figures_folder(out)
         is_new = not folder.exists()
         make_folder(folder, "--out")
         try:
             for picture in self.pictures:
-                _put(folder / f"{picture.name}.svg", alone(picture.svg).encode())
-            # Characters that UTF-8 cannot represent are replaced: a path may have some.
+                _put(folder / f"{picture.name}.svg", as_file(picture.svg).encode())
+            # A path may have characters that UTF-8 cannot represent.
             _put(out, self.text.encode("utf-8", errors="replace"))
         except (OSError, UserError):
             if is_new:
@@ -87,9 +86,9 @@ def write_report(
     """Writes the report on one or several sweeps as an HTML file.
 
     Args:
-        out: The file; `None` means `report/report.html` in the directory of the one sweep.
-        outcome: The outcome whose rate the report is about; by default that of each sweep's objective.
-        bins: Equal parts of each range; default by the number of trials.
+        out: `None` for `report/report.html` in the directory of the one sweep.
+        outcome: Whose rate the report is about; by default that of each sweep's objective.
+        bins: Equal parts of each range; by default the more, the more trials.
     """
     if out is None:
         if len(directories) > 1:
@@ -104,7 +103,7 @@ def _no_out(expected: str) -> UserError:
 
 
 def make_report(directories: Sequence[PlaceName], outcome: str | None = None, bins: int | None = None) -> Page:
-    """Writes no file. Arguments and errors are those of `write_report`."""
+    """As `write_report`, but writes no file."""
     sweeps = [SweepDirectory.open(name) for name in directories]
     if are_parts(sweeps):
         return draw_page([read_sweep_report(sweeps[0], outcome, sweeps, bins)])

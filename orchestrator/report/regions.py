@@ -17,13 +17,13 @@ from attnsweep.orchestrator.analysis.rates.outcomes import tallies
 from attnsweep.search_spaces.dimensions import Float, Scalar
 from attnsweep.search_spaces.sweep import Sweep
 
-_FEWEST_TRIALS = 2
-"""A cell with fewer trials than this is never the best one, and of fewer than two such cells none is."""
+_MIN_TRIALS = 2
+"""Of cells among which the best one is chosen; it takes two such cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`ends` of the bins; empty but for ranges of real numbers."""
+    """`ends`: those of the bins; empty except for ranges of real numbers."""
 
     parameter: str
     labels: tuple[str, ...]
@@ -47,13 +47,13 @@ class Regions:
     """The two parameters on which a rate depends most, the rate in each cell, and the best cell.
 
     Attributes:
-        explained: In falling order, by parameter that varies unconditionally, epsilon squared: the part of the variance
-            between trials that lies between bins, chance taken off.
-        measure: The ending whose spread is explained: `solved` if the rate that was asked is the same in all trials.
+        explained: Epsilon squared of each parameter that varies unconditionally, in falling order: the part of the
+            variance between trials that lies between bins, chance taken off.
+        measure: The ending whose variance that is: `solved` if the rate in question is the same in all trials.
         axes: The first two of `explained`, the one with fewer bins first; one axis if only one varies.
         cells: One for each pair of bins; the bins of the second axis vary fastest.
-        best: Of the cells with several trials the one with the highest lower bound of the rate that is sought, or the
-            lowest upper bound of one to avoid. `None` if fewer than two have several trials, or none the sought ending.
+        best: The one with the highest lower bound of the rate that is sought, or the lowest upper bound of one to
+            avoid, among those with several trials. `None` if these are fewer than two, or none has the sought ending.
     """
 
     explained: dict[str, float]
@@ -74,7 +74,6 @@ class Regions:
 
     @property
     def best_by(self) -> str:
-        """The criterion for the best cell."""
         bound = "highest lower" if self.question.wants_more else "lowest upper"
         return f"the {bound} bound of the {self.question.best_by.share_label}"
 
@@ -101,7 +100,7 @@ def read_regions(
     measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
     varied = spec.varied()
     explained = {name: _epsilon_squared(share, fine_bins(varied[name], of).place(of)) for name, of in values.items()}
-    # The sort is stable: parameters that explain nothing keep the order of the search space.
+    # Stable: parameters that explain nothing keep the order of the search space.
     explained = dict(sorted(explained.items(), key=lambda entry: -entry[1]))
     binning = equal_bins(bins, cell_bins if len(explained) > 1 else fine_bins)
     chosen = sorted(
@@ -118,25 +117,26 @@ def read_regions(
 
 
 def _axis(name: str, bins: Bins) -> Axis:
-    # Choices, and whole numbers with a bin each, are places and no range.
+    # Choices, and whole numbers with a bin each, are no range.
     is_range = any(low != high for _, low, high in bins.ranges())
     edges = bins.edges if isinstance(bins.dimension, Float) else ()
     return Axis(name, tuple(label for label, _, _ in bins.ranges()), edges, is_range)
 
 
-def _epsilon_squared(share: NDArray[np.float64], place: NDArray[np.int64]) -> float:
-    total = float(np.square(share - share.mean()).sum()) if len(share) else 0.0
-    present, inverse = np.unique(place, return_inverse=True)
-    n_left = len(share) - len(present)
-    if total == 0.0 or n_left <= 0:
+def _epsilon_squared(share_T: NDArray[np.float64], bin_T: NDArray[np.int64]) -> float:
+    total = float(np.square(share_T - share_T.mean()).sum()) if len(share_T) else 0.0
+    used, used_T = np.unique(bin_T, return_inverse=True)
+    degrees_of_freedom = len(share_T) - len(used)
+    if total == 0.0 or degrees_of_freedom <= 0:
         return 0.0
-    means = np.bincount(inverse, share) / np.bincount(inverse)
-    within = float(np.square(share - means[inverse]).sum())
-    return max((total - within - (len(present) - 1) * within / n_left) / total, 0.0)
+    means = np.bincount(used_T, share_T) / np.bincount(used_T)
+    within = float(np.square(share_T - means[used_T]).sum())
+    by_chance = (len(used) - 1) * within / degrees_of_freedom
+    return max((total - within - by_chance) / total, 0.0)
 
 
 def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
-    several = [cell for cell in cells if cell.n_trials >= _FEWEST_TRIALS]
+    several = [cell for cell in cells if cell.n_trials >= _MIN_TRIALS]
     rated = [(cell, cell.solved if question.best_by == SOLVED else cell.asked) for cell in several]
     if question.wants_more:
         sought = [(cell, rate) for cell, rate in rated if rate.k]
@@ -147,8 +147,7 @@ def _best(cells: Sequence[Cell], question: Question) -> Cell | None:
 
 
 def read_diagram(connection: duckdb.DuckDBPyConnection, spec: Sweep, regions: Regions | None) -> PhaseDiagram | None:
-    """Over the axes of `regions`; `None` unless these are two ranges of numbers: choices and few whole numbers have
-    cells alone."""
+    """Over the axes of `regions`; `None` unless these are two ranges of numbers."""
     if regions is None or len(regions.axes) < 2 or not all(axis.is_range for axis in regions.axes):
         return None
     if not any(cell.n_trials for cell in regions.cells):

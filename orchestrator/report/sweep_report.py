@@ -39,12 +39,13 @@ class SweepReport:
     """Everything that the report on one sweep shows.
 
     Attributes:
-        parts: All its directories, if several drivers trained its shards; else the same one.
+        parts: The directories of all its shards, or its one directory.
         asked: The rate that the report is about.
-        rates: The bins of each parameter, by its title; those with a figure are `drawn`: the eight that account for
-            most of the spread between trials.
+        rates: The bins of each parameter, by its title; the eight `drawn` ones account for most of the spread between
+            trials.
         tables: The rows of the other sections: `outcomes`, `curves`, `levels`, `metrics`, `events`,
             `roles`, `interventions`, `certificates`, `costs` and `failures`.
+        notes: `asked`, the outcome that the reader named or empty; `stuck`, the outcomes that count as stuck.
     """
 
     directory: SweepDirectory
@@ -70,7 +71,7 @@ class SweepReport:
 
     @property
     def of_many(self) -> str:
-        """How many trainings are chosen at random for the quartiles of curves; empty if all are used."""
+        """A clause on how many trainings are drawn for the quartiles of curves; empty if all are used."""
         if max(self.results.outcomes.values(), default=0) <= MAX_TRAININGS:
             return ""
         return f"; of an outcome with more than {MAX_TRAININGS:,} trainings, {MAX_TRAININGS:,} are drawn at random"
@@ -87,15 +88,15 @@ class SweepReport:
 
     @property
     def seconds_spent(self) -> float:
-        """The wall-clock seconds of all runs together; shards run at the same time."""
+        """Wall time of all runs; shards run at the same time."""
         return max(part.progress.seconds for part in self.parts)
 
     @property
     def planned(self) -> str:
-        """As text, such as `1,000`."""
+        """The number of trainings, such as `1,000` or `at most 1,000`."""
         spec = self.directory.spec
-        most = f"{sum(part.own_spec.trials for part in self.parts) * most_wanted(spec.replicates):,}"
-        return most if isinstance(spec.replicates, int) else f"at most {most}"
+        number = f"{sum(part.own_spec.trials for part in self.parts) * most_wanted(spec.replicates):,}"
+        return number if isinstance(spec.replicates, int) else f"at most {number}"
 
     @property
     def is_local(self) -> bool:
@@ -104,7 +105,7 @@ class SweepReport:
     def commands(self) -> list[tuple[str, str]]:
         """(purpose, command)."""
         places = [_argument(part) for part in self.parts]
-        together, is_one = " ".join(places), len(places) == 1
+        arguments, is_one = " ".join(places), len(places) == 1
         commands = [
             ("Continue the sweep", f"attnsweep resume {place}")
             for part, place in zip(self.parts, places, strict=True)
@@ -119,16 +120,16 @@ class SweepReport:
             queries["The curves of one training"] = curve
         if self.results.outcomes.get("failed"):
             queries["The errors"] = "select trial, replicate, error from trainings where outcome = 'failed'"
-        commands += [(purpose, f"attnsweep query {together} {shlex.quote(sql)}") for purpose, sql in queries.items()]
+        commands += [(purpose, f"attnsweep query {arguments} {shlex.quote(sql)}") for purpose, sql in queries.items()]
         if example and is_one:
-            name = f"{together} {shlex.quote(example['example'])}"
+            name = f"{arguments} {shlex.quote(example['example'])}"
             why = [("Why a training is stuck", f"attnsweep why {name}")] if example["kind"].is_stuck else []
             commands += [*why, ("Replay one training alone", f"attnsweep replay {name}")]
         return commands
 
 
 def _argument(directory: SweepDirectory) -> str:
-    """Without parent folders, because reports are read on other machines."""
+    """Without parent folders, because reports are read elsewhere."""
     place = directory.place
     return as_argument(place if is_copy(place) else place.resolve().name)
 
@@ -139,13 +140,8 @@ def read_sweep_report(
     parts: Sequence[SweepDirectory] = (),
     bins: int | None = None,
 ) -> SweepReport:
-    """Reads a sweep as it is now, also while it runs.
-
-    Args:
-        outcome: The outcome whose rate the report is about; by default that of the sweep's objective.
-        parts: All shards of the sweep; by default the directory is the whole sweep.
-        bins: Equal parts of each range; default by the number of trials.
-    """
+    """Of a sweep as it is now, also while it runs. `outcome` and `bins` as for `write_report`; `parts`: all shards of
+    the sweep, if it has some."""
     spec = directory.spec
     parts = tuple(parts) or (directory,)
     with SweepData.open(*(part.place for part in parts)).reading() as connection:

@@ -1,4 +1,4 @@
-"""What HTML pages are made from: Jinja templates."""
+"""Jinja templates of HTML pages."""
 
 import re
 
@@ -9,7 +9,7 @@ from attnsweep.orchestrator.analysis.rates.intervals import Rate, share_label
 from attnsweep.orchestrator.analysis.tables import Row
 
 _FOLDERS = re.compile(r"(?:(?<=:///)|(?<![^\s\"'`(\[{<=,;|]))/(?:[^\s/\"'`<>|:,;]+/)+(?=[^\s/])")
-"""Matches the folders of an absolute path: at the start of a word, in quotes, or after the `:///` of a URI."""
+"""The folders of an absolute path: at the start of a word, in quotes, or after the `:///` of a URI."""
 
 
 def page_templates() -> Environment:
@@ -20,8 +20,7 @@ def page_templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Only plain texts are changed. A `Markup`, such as a drawing of the report itself, is a subclass of `str` and
-        # stays as it is.
+        # `Markup`, such as a drawing of ours, is a subclass of `str` and stays as it is.
         finalize=lambda value: without_folders(value) if type(value) is str else value,
     )
     environment.filters |= {"clip": clipped, "interval": _interval, "n": "{:,}".format}
@@ -33,8 +32,5 @@ def _interval(rate: Rate | Row) -> str:
 
 
 def without_folders(text: str) -> str:
-    """`/home/me/sweeps/mine.py:Mine` becomes `.../mine.py:Mine`.
-
-    A page may be read on another machine, where the folders of this machine mean nothing.
-    """
+    """`/home/me/sweeps/mine.py:Mine` becomes `.../mine.py:Mine`: pages are read on other machines."""
     return _FOLDERS.sub(".../", text)

@@ -17,7 +17,8 @@ from attnsweep.search_spaces.dimensions import Categorical, Float, Int
 from attnsweep.search_spaces.sweep import Sweep
 
 MAX_TRIALS = 5000
-_MAX_STEPS, _MAX_REPLICATES, _MAX_NUMBERS = 32, 8, 320_000
+_MAX_STEPS, _MAX_REPLICATES, _MAX_LOSSES = 32, 8, 320_000
+"""Of curves: steps of each, replicates of each trial, and losses on the page."""
 
 
 def read_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> dict[str, Any] | None:
@@ -29,7 +30,7 @@ def read_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> dict[str,
     ).fetchall()
     if not rows:
         return None
-    ((of,),) = connection.execute("select count(*) from trials").fetchall()
+    ((n_trials,),) = connection.execute("select count(*) from trials").fetchall()
     trials, losses, *values = zip(*rows, strict=True)
     connection.execute("create or replace temp table shown as select unnest(?::int[]) as trial", [list(trials)])
     place = {trial: at for at, trial in enumerate(trials)}
@@ -45,7 +46,7 @@ def read_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> dict[str,
     finite = np.array([np.nan if loss is None else loss for loss in losses])
     axes.append({"label": "median loss", "log": bool(np.nanmin(finite, initial=1) > 0), "values": _packed(finite)})
     return {
-        "of": of,
+        "of": n_trials,
         "trials": trials,
         "axes": axes,
         "outcomes": [[name, known[name].colour if name in known else GREY] for name in outcomes],
@@ -74,10 +75,11 @@ def _curves(connection: duckdb.DuckDBPyConnection, place: dict[int, int], outcom
     steps = connection.execute(f"select distinct step from {probed} order by step").fetchnumpy()["step"]
     if len(steps) > _MAX_STEPS:
         steps = steps[np.unique(np.geomspace(1, len(steps), _MAX_STEPS).round().astype(int) - 1)]
-    most = int(np.clip(_MAX_NUMBERS // (len(place) * max(len(steps), 1)), 1, _MAX_REPLICATES))
+    n_replicates = int(np.clip(_MAX_LOSSES // (len(place) * max(len(steps), 1)), 1, _MAX_REPLICATES))
     rows = connection.execute(
         "select trial, replicate, outcome from trainings semi join shown using (trial)"
-        f" qualify row_number() over (partition by trial order by replicate) <= {most} order by trial, replicate"
+        f" qualify row_number() over (partition by trial order by replicate) <= {n_replicates}"
+        " order by trial, replicate"
     ).fetchall()
     at = {(trial, replicate): row for row, (trial, replicate, _) in enumerate(rows)}
     losses = np.full((len(rows), len(steps)), np.nan)
@@ -88,15 +90,16 @@ def _curves(connection: duckdb.DuckDBPyConnection, place: dict[int, int], outcom
     for trial, replicate, step, value in zip(*(found[name].tolist() for name in found), strict=True):
         if (row := at.get((trial, replicate))) is not None and value is not None:
             losses[row, column[step]] = value
-    told = [(place[trial], replicate, outcomes.index(outcome)) for trial, replicate, outcome in rows]
-    return {"steps": steps.tolist(), "rows": _packed(told), "losses": _packed(losses)}
+    ends = [(place[trial], replicate, outcomes.index(outcome)) for trial, replicate, outcome in rows]
+    return {"steps": steps.tolist(), "rows": _packed(ends), "losses": _packed(losses)}
 
 
 def _packed(numbers: ArrayLike) -> str:
+    """float32 in base64."""
     with np.errstate(over="ignore"):
         return base64.b64encode(np.ascontiguousarray(numbers, "<f4").tobytes()).decode()
 
 
 def as_script(data: dict[str, Any]) -> str:
-    """JSON that cannot end its element."""
+    """JSON that cannot end its `script` element."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -19,7 +19,6 @@ def write_verdict(directory: SweepDirectory, verdict: Verdict) -> None:
             verdict=verdict,
             claim=verdict.claim,
             directory=directory,
-            # The page shows the versions of the libraries with which the claim's latest trainings ran.
             versions=", ".join(f"{name} {number}" for each in latest for name, number in each.versions.items()),
             e_value=e_value,
             value=value_label,

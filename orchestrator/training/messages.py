@@ -20,8 +20,7 @@ class RunContext:
     """What a run gives to its trainers.
 
     Attributes:
-        files: Absolute paths on the driver's machine, and names of the earlier trainings whose weights trainings start
-            from.
+        files: Absolute paths on the driver's machine, which trainings read.
         curves_every: k, where curves keep the first, every k-th and the last probe.
     """
 

@@ -27,7 +27,7 @@ class Shipment:
     pickled later can name their class, as those of an installed workload.
 
     Args:
-        files: Those of `RunContext`, as `given_file` finds them.
+        files: Those of `RunContext`.
     """
 
     def __init__(self, workload: Workload[Any], files: Sequence[str] = ()) -> None:

@@ -21,15 +21,16 @@ from attnsweep.search_spaces.surface import Floats, fit_logit
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
-_FEWEST_TRIALS = 4
+_MIN_TRIALS = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PhaseDiagram:
-    """The probability of an ending as a smooth function of the parameters `x` and `y`.
+    """The probability of an ending as a smooth function of two parameters.
 
     Attributes:
-        surface: The model; `None` if there is nothing to fit; `note` then says why.
+        surface: The model; `None` if there is nothing to fit.
+        note: What was fitted, or why nothing was.
     """
 
     x: PlaneAxis
@@ -85,6 +86,7 @@ def read_phase_diagram(
 def fit_phase_diagram(
     x: PlaneAxis, y: PlaneAxis, trials: TrialCounts, weight: Floats, ending: Ending = STUCK
 ) -> PhaseDiagram:
+    """`weight`: (T,) of each trial in the fit."""
     return PhaseDiagram(x, y, trials, *_fitted(x, y, trials, weight, ending), ending)
 
 
@@ -101,10 +103,10 @@ def _fitted(
     if x.low == x.high or y.low == y.high:
         same = x.name if x.low == x.high else y.name
         return None, f"{same} is the same in {counted}: there is no plane to fit"
-    places = np.column_stack([x.scaled(trials.x), y.scaled(trials.y)])
-    if n_trials < _FEWEST_TRIALS or np.linalg.matrix_rank(np.column_stack([np.ones(n_trials), places])) < 3:
+    points_T2 = np.column_stack([x.scaled(trials.x), y.scaled(trials.y)])
+    if n_trials < _MIN_TRIALS or np.linalg.matrix_rank(np.column_stack([np.ones(n_trials), points_T2])) < 3:
         return None, f"too few for a model ({counted} in too few places of the plane)"
-    logit = fit_logit(places, trials.n, trials.k, weight)
+    logit = fit_logit(points_T2, trials.n, trials.k, weight)
     quantile = float(special.stdtrit(max(n_trials - logit.n_effective, 1.0), 0.975))
     surface = Surface(x, y, logit, quantile, binned_residuals(trials, logit.held_out_T, weight))
     terms = f"{logit.n_effective:.0f} effective terms, chosen by held-out trials"

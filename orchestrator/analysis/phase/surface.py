@@ -6,9 +6,9 @@ depends on how trainings ended. The band is pointwise.
 
 The residuals test the surface. A trial's expected share is predicted from trials at other places. The plane is divided
 into cells of about equally many trials: 4 x 4 up to 300 trials, and 1.2 T^(1/4) along each axis beyond. The surface
-fails if in any cell the observed and expected shares differ by more than 0.05 beyond chance; then no line is drawn.
-Chance is Student's t of the spread between the cell's trials, at least that of independent trainings; any false alarm
-has a probability of 0.01 (Bonferroni).
+does not fit if in any cell the observed and expected shares differ by more than 0.05 beyond chance; then no line is
+drawn. Chance is Student's t of the spread between the cell's trials, at least that of independent trainings; a false
+alarm in any cell has a probability of 0.01 (Bonferroni).
 
 Axes: T trial, G grid.
 Source: Gelman et al. 2000 (binned residuals).
@@ -37,8 +37,7 @@ class PlaneAxis:
     def scaled(self, values: Floats) -> Floats:
         """The range tried becomes -1..1, linearly."""
         if self.log:
-            # A value of 0 has no place on a logarithmic axis, so its coordinate is -inf.
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore"):  # 0 becomes -inf
                 return np.asarray(2 * np.log(values / self.low) / np.log(self.high / self.low) - 1)
         return np.asarray(2 * (values - self.low) / (self.high - self.low) - 1)
 
@@ -60,7 +59,7 @@ class TrialCounts:
     k: Floats
 
 
-_FEWEST_CELLS, _CELLS, _OFF, _FALSE_ALARM = 4, 1.2, 0.05, 0.01
+_MIN_CELLS, _CELLS, _TOLERANCE, _FALSE_ALARM = 4, 1.2, 0.05, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +85,13 @@ class ResidualBin:
 
     @property
     def is_off(self) -> bool:
-        return self.off > _OFF
+        return self.off > _TOLERANCE
 
 
 def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> tuple[ResidualBin, ...]:
     from scipy import special
 
-    n_bins = max(_FEWEST_CELLS, int(_CELLS * len(trials.x) ** 0.25))
+    n_bins = max(_MIN_CELLS, int(_CELLS * len(trials.x) ** 0.25))
     cells = []
     for x_low, x_high, in_column in _ranges(trials.x, n_bins):
         for y_low, y_high, in_row in _ranges(trials.y[in_column], n_bins):
@@ -105,8 +104,8 @@ def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> t
         spread = float(np.sqrt(max(between, (np.square(w) / n * share * (1 - share)).sum())))
         z, off = None, 0.0
         if size > 1 and spread > 0:
-            most = float(special.stdtrit(size - 1, 1 - _FALSE_ALARM / len(cells) / 2))
-            z, off = float(residual.sum() / spread), float((abs(residual.sum()) - most * spread) / w.sum())
+            by_chance = float(special.stdtrit(size - 1, 1 - _FALSE_ALARM / len(cells) / 2)) * spread
+            z, off = float(residual.sum() / spread), float((abs(residual.sum()) - by_chance) / w.sum())
         counts = size, int(n.sum()), int(k.sum()), float((n * share).sum())
         bins.append(ResidualBin(*ends, *counts, z, max(off, 0.0)))
     return tuple(bins)
@@ -126,11 +125,7 @@ _GRID = 101
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """The fitted probability of an ending as a smooth function of `x` and `y`.
-
-    Attributes:
-        quantile: The 97.5% quantile of Student's t, for 95% intervals.
-    """
+    """`quantile`: 97.5% of Student's t, for 95% intervals."""
 
     x: PlaneAxis
     y: PlaneAxis
@@ -140,8 +135,8 @@ class Surface:
 
     @property
     def dispersion(self) -> float:
-        """The trials' scatter over that of independent trainings. Above 1, trainings of a trial depend on each other
-        or the fit is poor."""
+        """The trials' scatter over that of independent trainings. Above 1, trainings of a trial end alike, or the fit
+        is poor."""
         return self.logit.dispersion
 
     @property
@@ -162,7 +157,7 @@ class Surface:
 
     @cached_property
     def grid(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """On G values of each parameter."""
+        """x and y, (G,) each; the probability and the ends of its band, (G, G) each, y first."""
         axis = np.linspace(-1, 1, _GRID)
         x, y = self.x.values(axis), self.y.values(axis)
         return x, y, *self.at(x[None, :], y[:, None])
@@ -170,8 +165,8 @@ class Surface:
     def border_depth(self) -> Floats:
         """How far 1/2 lies inside the 95% band at each point of the grid, from the nearer end; negative outside.
 
-        Where all trials end alike the band may contain 1/2 far from any border, since the logit of a share near 0 is
-        hardly known. So only the parts of the band that a border crosses count as inside.
+        Where all trials end alike, the band may contain 1/2 far from any border, since the logit of a share near 0 is
+        hardly known. So only parts that a border crosses count as inside.
         """
         from scipy import ndimage
 

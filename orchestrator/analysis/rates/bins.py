@@ -1,16 +1,15 @@
 """Bins of a parameter's values, and groups of trials by the bins of parameters.
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
-choice. Rates have *fine* bins: each coarse one is divided into 2, 4, 8 ... equal parts on the scale of the axis. If T
-trials have a value, they would be spread evenly over no more bins than leave each at least 25 trials, and at least
+choice. Rates have *fine* bins: each coarse one is divided into 2, 4, 8 ... equal parts on the scale of the axis, as
+long as T evenly spread trials would put into each bin 25, and at least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
 - T^(3/4) / sqrt(2) on each axis for the cells of two parameters: about sqrt(T) / 2 trials in a cell, and an interval of
   at most +- 1.4 T^(-1/4).
 
-With these powers the interval of a bin and the width of the bin shrink together, which is the best that averages over
-bins can do for a rate that changes smoothly (Stone 1982). The bins depend on the trials' parameters, never on how they
-ended, so intervals keep their coverage.
+So the interval of a bin and its width shrink together, which is the best that averages over bins can do for a rate that
+changes smoothly. Bins depend on the trials' parameters, never on how they ended, so intervals keep their coverage.
 
 Source: Stone 1982, The Annals of Statistics 10 (the rates of convergence).
 """
@@ -32,12 +31,12 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.errors import UserError
 
 _MAX_LINEAR_BINS = 5
-_FEWEST_TRIALS = 25
-"""The interval of a bin's rate is then at most +- 0.2."""
+_MIN_TRIALS = 25
+"""In a fine bin; the interval of its rate is then at most +- 0.2."""
 _MAX_VALUES = 8
 """Up to this many distinct numbers get a bin each."""
-_MANYFOLD = 10.0
-"""An axis of positive numbers is logarithmic if the largest is at least this many times the smallest."""
+_LOG_RATIO = 10.0
+"""Undeclared positive numbers are on a logarithmic axis from this ratio of the largest to the smallest on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,11 @@ class Bins:
 
 
 Binning: TypeAlias = Callable[[Varied, Sequence[object]], Bins]
-"""Makes bins from a parameter and its values in the trials: `coarse_bins`, `fine_bins` or `cell_bins`."""
+"""From a parameter and its values in the trials: `coarse_bins`, `fine_bins` or `cell_bins`."""
 
 
 def has_bin(dimension: Varied, value: object) -> bool:
-    """Whether a value has a bin: null, which also marks trials that do not use the parameter, only as a choice."""
+    """Null, which also marks trials that do not use the parameter, has a bin only as a choice."""
     return value is not None or (isinstance(dimension, Categorical) and None in dimension.choices)
 
 
@@ -108,9 +107,9 @@ def equal_bins(n: int | None, otherwise: Binning) -> Binning:
     return otherwise if n is None else lambda dimension, _: _divided(dimension, n)
 
 
-def _finer(dimension: Varied, values: Sequence[object], fewest: float) -> Bins:
+def _finer(dimension: Varied, values: Sequence[object], trials_per_bin: float) -> Bins:
     coarse = coarse_bins(dimension)
-    n_parts = len(values) / (max(fewest, _FEWEST_TRIALS) * len(coarse))
+    n_parts = len(values) / (max(trials_per_bin, _MIN_TRIALS) * len(coarse))
     # Finer bins than values, as on a grid, would be empty.
     return _divided(dimension, min(2 ** int(math.log2(max(n_parts, 1))), -(-len(set(values)) // len(coarse))), coarse)
 
@@ -138,7 +137,7 @@ def _power_label(edge: float) -> str:
 
 
 def values_of(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, dict[int, Scalar]]:
-    """Of each parameter by trial. Raises a `UserError` if there is no column for one."""
+    """By parameter and trial. Raises UserError if there is no column for a parameter."""
     for name in names:
         fix = "use its name in the search space"
         check_known("parameter", name, names_with(connection, "param_"), "a ledger with parameters", fix)
@@ -150,10 +149,8 @@ def values_of(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> di
 def dimension_of(
     specs: Sequence[Sweep], name: str, values: Mapping[int, Scalar]
 ) -> tuple[Varied | None, dict[int, Scalar]]:
-    """A parameter's range or choices, and its value in each trial that has one.
-
-    The former is taken from the specs if they agree, else from the values, and is `None` if there are no trials.
-    """
+    """A parameter's range or choices, and its value in each trial that has one. The former is the specs' if they agree,
+    else made from the values; `None` if there are no trials."""
     declared = specs[0].varied().get(name)
     if declared is not None and all(spec.varied().get(name) == declared for spec in specs):
         return declared, {trial: value for trial, value in values.items() if has_bin(declared, value)}
@@ -177,7 +174,7 @@ def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) 
     declared = [spec.parameters().get(name) for spec in specs]
     parts = [(each.then, each.otherwise) if isinstance(each, Conditional) else (each,) for each in declared]
     ranges = [part for each in parts for part in each if isinstance(part, Float | Int)]
-    return all(part.log for part in ranges) if ranges else max(numbers) / min(numbers) >= _MANYFOLD
+    return all(part.log for part in ranges) if ranges else max(numbers) / min(numbers) >= _LOG_RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +182,8 @@ class Groups:
     """Trials by the bins of up to two parameters; without parameters, all are one group.
 
     Attributes:
-        labels: Of the bins of each parameter. Trials without a value have a bin `null`.
-        places: For each trial the numbers of its bins.
+        labels: Of each parameter's bins; the first is `null` if trials lack a value.
+        places: The numbers of each trial's bins.
     """
 
     names: tuple[str, ...]
@@ -194,11 +191,11 @@ class Groups:
     places: Mapping[int, tuple[int, ...]]
 
     def label(self, place: tuple[int, ...]) -> dict[str, str]:
-        """The label of each parameter's bin, by its name."""
+        """Of its bins, by parameter."""
         return {name: labels[at] for name, labels, at in zip(self.names, self.labels, place, strict=True)}
 
     def cells(self) -> dict[tuple[int, ...], list[int]]:
-        """The trials of each group that has some, in the order of its bins."""
+        """The trials of each group that has some, in the order of bins."""
         cells: dict[tuple[int, ...], list[int]] = {}
         for trial in sorted(self.places):
             cells.setdefault(self.places[trial], []).append(trial)
@@ -211,7 +208,7 @@ def group_trials(
     trials: Collection[int],
     binning: Binning = coarse_bins,
 ) -> Groups:
-    """`values`: those of each parameter, by trial."""
+    """`values`: by parameter and trial."""
     labels, axes = [], []
     for name, of_trial in values.items():
         dimension, kept = dimension_of(specs, name, of_trial)
@@ -234,7 +231,7 @@ def read_groups(
 
 
 def names_of(by: str | Sequence[str] | None, subject: str = "by") -> tuple[str, ...]:
-    """One name, several, or some separated by commas. Raises a `UserError` for more than two, or one twice."""
+    """`by`: a name, several, or some separated by commas. Raises UserError for more than two, or one twice."""
     given = () if by is None else by.split(",") if isinstance(by, str) else by
     names = tuple(name.strip() for name in given)
     if len(names) > 2 or len(set(names)) < len(names):

@@ -25,7 +25,7 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 MAX_PARAMETERS = 8
-"""Parameters that a summary or a report shows each with its rates."""
+"""Parameters whose rates a summary or a report shows."""
 _STUCK = "stuck"
 
 
@@ -37,12 +37,11 @@ class Ending:
 
     @property
     def condition(self) -> str:
-        """The SQL condition that selects these trainings."""
+        """In SQL."""
         return _STUCK if self == STUCK else f"outcome = {literal(self.outcome)}"
 
     @property
     def label(self) -> str:
-        """Without underscores."""
         return self.outcome.replace("_", " ")
 
     @property
@@ -62,7 +61,7 @@ SOLVED = Ending("solved")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The rate that a report is about."""
+    """The rate that a report is about; `is_sought`: whether a high rate of `ending` is good."""
 
     ending: Ending = STUCK
     is_sought: bool = False
@@ -74,6 +73,7 @@ class Question:
 
     @property
     def wants_more(self) -> bool:
+        """Of `best_by`."""
         return self.ending == STUCK or self.is_sought
 
 
@@ -93,7 +93,7 @@ def read_question(connection: duckdb.DuckDBPyConnection, spec: Sweep, outcome: s
 
 def read_ending(connection: duckdb.DuckDBPyConnection, outcome: str = _STUCK) -> Ending:
     seen = connection.execute(f"select distinct outcome from trainings where {IS_JUDGED}").fetchall()
-    judged = {label for label, outcome_type in outcomes_of(connection).items() if outcome_type.is_judged}
+    judged = {label for label, declared in outcomes_of(connection).items() if declared.is_judged}
     known = sorted({*judged, *(label for (label,) in seen)}, key=outcome_order)
     check_known("outcome", outcome, [_STUCK, *known], "", "see docs/outcomes.md")
     return Ending(outcome)
@@ -105,8 +105,7 @@ def rate_of(connection: duckdb.DuckDBPyConnection, ending: Ending, *specs: Sweep
 
 
 def loss_median(connection: duckdb.DuckDBPyConnection) -> float | None:
-    """The median of each trial's median loss. A loss that is not finite counts as infinite, and an infinite result is
-    `None`."""
+    """The median over trials of their median loss. Losses that are not finite count as infinite; `None` if infinite."""
     ((median,),) = connection.execute(
         "select quantile_cont(coalesce(loss_median, 'inf'), 0.5) from trials where n_judged > 0"
     ).fetchall()
@@ -128,7 +127,7 @@ def rates_by(
     names: Sequence[str] | None = None,
 ) -> pa.Table:
     """A row for each bin of each parameter, also without trials: the rate over the trainings that neither failed nor
-    were pruned. By default of the parameters that a sweep varies, or in which the sweeps differ.
+    were pruned. `names`: by default the parameters that `differing` gives.
 
     A conditional parameter has two sets of bins, told apart by `condition`. `scale` is `log`, `linear` or `whole`; of a
     choice it is null, and so are the ends of a bin.
@@ -151,7 +150,7 @@ def differing(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep]) -> 
 def read_values(
     connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep], names: Sequence[str]
 ) -> dict[str, dict[int, Scalar]]:
-    """Of each parameter by trial. Before its first training, a ledger lacks columns of the search space."""
+    """By parameter and trial; of one that the ledger has no column for yet, none."""
     known, declared = names_with(connection, "param_"), specs[0].parameters()
     found = values_of(connection, [name for name in names if name in known or name not in declared])
     return {name: found.get(name, {}) for name in names}
@@ -160,8 +159,8 @@ def read_values(
 def counts_by_trial(
     connection: duckdb.DuckDBPyConnection, names: Sequence[str] = (), ending: Ending = STUCK
 ) -> list[tuple[Any, ...]]:
-    """For each trial its number, how many trainings neither failed nor were pruned, how many of those have the ending,
-    and its values of `names`."""
+    """For each trial its number, how many trainings neither failed nor were pruned, how many of these have the ending,
+    and its values of the parameters `names`."""
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     return connection.execute(
         f"select trial, count(*) filter ({IS_JUDGED}), count(*) filter ({IS_JUDGED} and {ending.condition}){columns}"
@@ -197,7 +196,7 @@ def binned_rates(
 
 
 def by_title(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The bins of each parameter, by its name with its condition, if any, in parentheses."""
+    """The bins of each parameter, by its name with a condition in parentheses."""
     titles: dict[str, list[Row]] = {}
     for row in rows:
         condition = f" ({row['condition']})" if row["condition"] else ""

@@ -11,7 +11,7 @@ Wilson's interval for an *effective* number of trainings, `n / deff`:
 - If fewer than 8 trials, and at most half of all, differ from the unanimous rest, `deff` rests on those few, and is too
   small if by chance the most extreme trials were not drawn. The effective number is then the number of trials, and the
   interval is the exact binomial one (Clopper & Pearson), which keeps its coverage near a share of 0.
-- A single trial has the plain Wilson interval, which is an interval for this one configuration.
+- A single trial has the plain Wilson interval, for this one configuration.
 
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
 the rate is the mean of the trials' shares, with Wilson's interval for the effective number that follows from their
@@ -45,17 +45,16 @@ from attnsweep.search_spaces.sweep import Sweep
 
 _Z = NormalDist().inv_cdf(0.975)
 _NARROW = 0.02
-"""An interval narrower than this is shown with a third decimal."""
-_FEW = 8
-"""If fewer trials than this differ from the others, which all agree, the spread between trials is not estimated."""
+"""A narrower interval is shown with a third decimal."""
+_MIN_UNLIKE = 8
+"""The spread between trials is estimated if at least this many differ from the others, which all agree."""
 
 
 Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
-"""For each of several trials `(n, k)`: the trainings that count, and those with the property."""
+"""`(n, k)` of each trial: the trainings that count, and those with the property."""
 
 
 RATE_COLUMNS: Mapping[str, type] = MappingProxyType({"n": int, "k": int, "share": float, "low": float, "high": float})
-"""The columns of a rate in tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Rate:
     """A share of trainings with the 95% interval of the true rate.
 
     Attributes:
-        n, k: The number of trainings counted, and of those with the property.
+        n, k: Trainings counted, and those with the property.
         share: `k / n` or the mean of the trials' shares; `None` if nothing was counted.
     """
 
@@ -75,18 +74,16 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The share and the bounds of its interval; `None` if nothing was counted."""
+        """The share and its bounds; `None` if nothing was counted."""
         if self.share is None or self.low is None or self.high is None:
             return None
         return self.share, self.low, self.high
 
     def columns(self) -> dict[str, Any]:
-        """Those of `RATE_COLUMNS`."""
         return asdict(self)
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """From a table's row with these columns."""
         return cls(*(row[name] for name in RATE_COLUMNS))
 
 
@@ -128,16 +125,16 @@ def _counted(counts: Counts) -> NDArray[np.float64]:
 
 
 Pooling: TypeAlias = Callable[[Counts], Rate]
-"""Combines the `(n, k)` of several trials into one rate: `pooled_rate` or `mean_rate`."""
+"""`pooled_rate` or `mean_rate`."""
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """`mean_rate` if all trials have to count equally, else `pooled_rate`."""
+    """`mean_rate` if `trials_count_once`, else `pooled_rate`."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
 def trials_count_once(*specs: Sweep) -> bool:
-    """Whether all trials have equal weight in rates."""
+    """Whether trials must have equal weight in rates: where their numbers of trainings depend on how these end."""
     return any(isinstance(spec.replicates, Sequential) for spec in specs)
 
 
@@ -145,8 +142,8 @@ def weights_of_trainings(trial: NDArray[np.int64], *, once_per_trial: bool) -> N
     """1 for each training or, with `once_per_trial`, weights of the same sum in every trial."""
     if not once_per_trial:
         return np.ones(len(trial))
-    trials, place, n = np.unique(trial, return_inverse=True, return_counts=True)
-    return len(trial) / (len(trials) * n[place])
+    trials, trial_R, n_of_trial = np.unique(trial, return_inverse=True, return_counts=True)
+    return len(trial) / (len(trials) * n_of_trial[trial_R])
 
 
 def rate_label(rate: Rate) -> str:
@@ -167,7 +164,7 @@ def share_label(rate: Rate) -> str:
 
 
 def spread_of_estimate(n_trials: int) -> float:
-    """(z / t)^2, below 1, which widens an interval because the variance is estimated from `n_trials` trials."""
+    """(z / t)^2, below 1: it widens an interval whose variance is estimated from so many trials."""
     from scipy import special
 
     return float((_Z / special.stdtrit(n_trials - 1, 0.975)) ** 2)
@@ -181,23 +178,27 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
 
 
 def rate_interval(
-    share: float, n: float, trials_T2: NDArray[np.float64], n_once: float | None = None
+    share: float, n_effective: float, trials_T2: NDArray[np.float64], n_once_per_trial: float | None = None
 ) -> tuple[float, float]:
-    """The 95% interval of a share over several trials with these (n, k), for an effective number `n` of trainings;
-    `n_once`: that number if each trial counts once, by default the number of trials."""
+    """The 95% interval of a share over several trials with these (n, k).
+
+    Args:
+        n_effective: Independent trainings that would say as much.
+        n_once_per_trial: The same if a trial counted as one training; by default the number of trials.
+    """
     n_of_trial, k_of_trial = trials_T2.T
     n_unlike = min((k_of_trial > 0).sum(), (k_of_trial < n_of_trial).sum())
     is_estimated = 0 < share < 1 and n_of_trial.max() > 1
-    if is_estimated and n_unlike < _FEW and 2 * n_unlike <= len(trials_T2):
-        return _exact(share, len(trials_T2) if n_once is None else n_once)
-    return wilson(share, n)
+    if is_estimated and n_unlike < _MIN_UNLIKE and 2 * n_unlike <= len(trials_T2):
+        return _exact(share, len(trials_T2) if n_once_per_trial is None else n_once_per_trial)
+    return wilson(share, n_effective)
 
 
 def exact_interval(k: int, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's of a share `k / n`; one-sided if `k` is 0 or `n`."""
+    """Clopper and Pearson's of a share `k / n`."""
     low, high = _exact(k / n, n) if 0 < k < n else (0.0, 1.0)
-    last = NormalDist().cdf(-_Z) ** (1 / n)
-    return (last if k == n else low, 1 - last if k == 0 else high)
+    bound_of_all = NormalDist().cdf(-_Z) ** (1 / n)  # where `_exact` is not defined, as a limit
+    return (bound_of_all if k == n else low, 1 - bound_of_all if k == 0 else high)
 
 
 def _exact(share: float, n: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""How trainings ended: counts, the rate of each outcome in groups of trials, and what is in no rate."""
+"""How trainings ended: counts, rates of outcomes in groups of trials, and what is in no rate."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ def outcome_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
 
 
 def tallies(connection: duckdb.DuckDBPyConnection, condition: str = IS_JUDGED) -> dict[int, dict[str, int]]:
-    """The number of each trial's trainings by outcome; by default without failed and pruned ones."""
+    """By trial and outcome the number of trainings; by default without failed and pruned ones."""
     found: dict[int, dict[str, int]] = {}
     query = f"select trial, outcome, count(*) from trainings where {condition} group by all order by all"
     for trial, outcome, n in connection.execute(query).fetchall():
@@ -41,7 +41,7 @@ def outcome_rates(connection: duckdb.DuckDBPyConnection, specs: Sequence[Sweep],
 
 
 def commonest_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """The commonest last line of errors, with its count: `4 of 18: ValueError: ...`; `None` if none failed."""
+    """The commonest last line of an error, such as `4 of 18: ValueError: ...`; `None` if none failed."""
     row = connection.execute(
         r"""
         select count(*), sum(count(*)) over (), string_split(rtrim(error, E' \n'), E'\n')[-1] as line from trainings
@@ -52,7 +52,7 @@ def commonest_failure(connection: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def pruned_note(outcomes: Mapping[str, int]) -> str | None:
-    """How many trainings were pruned and so are not counted; `None` if none were."""
+    """A sentence; `None` if no training was pruned."""
     if not (n_pruned := outcomes.get(PRUNED, 0)):
         return None
     return (

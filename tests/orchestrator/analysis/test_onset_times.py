@@ -40,17 +40,17 @@ def test_a_training_without_the_event_is_censored_or_never_has_it(connection: du
     # The one that diverged at step 50 stays without it to the last step; failed and pruned ones are left out.
     assert times.trial.tolist() == [0, 1, 2, 3, 4, 7, 8]
     assert times.step.tolist() == [10, 20, 30, 100, 100, 0, 10]
-    assert times.came.tolist() == [True, True, True, False, False, True, True]
-    assert times.before[times.came].tolist() == [5, 10, 25, -1, 5]
+    assert times.reached.tolist() == [True, True, True, False, False, True, True]
+    assert times.before[times.reached].tolist() == [5, 10, 25, -1, 5]
 
 
 def test_a_delay_counts_from_the_first_event(connection: duckdb.DuckDBPyConnection) -> None:
     times = event_times(connection, "b", after="a")
     assert times.trial.tolist() == [0, 1, 2, 7, 8]
     # a between 6 and 10 and b between 31 and 40 are 21 to 34 apart; both between 6 and 10 are 0 to 4 apart.
-    assert times.before[times.came].tolist() == [20, -1, 5, -1]
+    assert times.before[times.reached].tolist() == [20, -1, 5, -1]
     assert times.step.tolist() == [34, 80, 0, 10, 4]
-    assert times.came.tolist() == [True, False, True, True, True]
+    assert times.reached.tolist() == [True, False, True, True, True]
 
 
 Z = stats.norm.ppf(0.975)

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from attnsweep.orchestrator.analysis.verdict import Evidence, read_verdict, together, verdict
-from attnsweep.orchestrator.analysis.verdict_rows import by_group, end, read_rows, sample
+from attnsweep.orchestrator.analysis.verdict import Evidence, combined, read_verdict, verdict
+from attnsweep.orchestrator.analysis.verdict_rows import by_group, last_step, read_rows, sample
 from attnsweep.orchestrator.ledger.reader import Ledger
 from attnsweep.orchestrator.ledger.schema import heads_schema
 from attnsweep.orchestrator.ledger.writer import LedgerWriter
@@ -81,11 +81,11 @@ def test_a_role_counts_as_not_come_after_the_last_probe_that_a_later_one_confirm
     one = stating("median(role positional, small) < 5")
     rows = by_group(one, read_rows(Ledger(on_disk(tmp_path / "s", one).place), one))["small"]
     (quantity,) = one.statements[0].quantities
-    assert end(quantity, rows) == 4
+    assert last_step(quantity, rows) == 4
     (event,) = stating("median(solved, small) < 5").statements[0].quantities
-    assert end(event, rows) == 8
+    assert last_step(event, rows) == 8
     (value,) = stating("median(value eval_loss, small) < 5").statements[0].quantities
-    assert end(value, rows) == float("inf")
+    assert last_step(value, rows) == float("inf")
 
 
 SIZES = (16, 32, 48)
@@ -137,10 +137,10 @@ def test_failed_trainings_count_as_if_they_had_not_been_drawn() -> None:
 
 
 def test_all_statements_must_be_supported_and_evidence_against_any_refutes() -> None:
-    found = together([Evidence(math.log(100), math.log(0.01)), Evidence(math.log(5), math.log(0.2))])
+    found = combined([Evidence(math.log(100), math.log(0.01)), Evidence(math.log(5), math.log(0.2))])
     assert found.decision(0.95) == "undecided"
     # The mean of the two e-values against: 0.5 (0.01 + 41).
-    refuted = together([Evidence(math.log(100), math.log(0.01)), Evidence(math.log(0.02), math.log(41))])
+    refuted = combined([Evidence(math.log(100), math.log(0.01)), Evidence(math.log(0.02), math.log(41))])
     assert refuted.contra == pytest.approx(math.log(0.5 * 41.01))
     assert refuted.decision(0.95) == "refuted"
     assert refuted.decision(0.99) == "undecided"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnsweep.orchestrator.report.charts import alone
+from attnsweep.orchestrator.report.charts import as_file
 from attnsweep.orchestrator.report.figures import Section, draw_sweep
 from attnsweep.orchestrator.report.sweep_report import SweepReport, read_sweep_report
 from attnsweep.search_spaces import Categorical, Int
@@ -59,7 +59,7 @@ def test_each_figure_is_a_file_of_its_own_with_finite_numbers(reports: tuple[Swe
     pictures = [*draw_sweep(reports[0]), *draw_sweep(reports[1])]
     assert {each.section for each in pictures} == {"phase", "rates", "curves", "heads"}
     for each in pictures:
-        root = ElementTree.fromstring(alone(each.svg))
+        root = ElementTree.fromstring(as_file(each.svg))
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert not re.search(r'="[^"]*\b(nan|inf)\b', each.svg)
 
