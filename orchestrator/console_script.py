@@ -6,7 +6,6 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line."""
     gc.set_threshold(50_000)  # scanning imported objects would take a seventh of a first run
     try:
         from attnsweep.orchestrator import cli

@@ -8,11 +8,11 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that affect a terminal or the direction of writing, except tab and newline, and lone surrogates."""
+"""Lone surrogates, and characters that affect a terminal or the direction of writing, except tab and newline."""
 
 
 def plain(text: str) -> str:
-    r"""Escapes the control characters of a text: an escape character becomes the four characters `\x1b`."""
+    r"""Escapes control characters: an escape character becomes the four characters `\x1b`."""
     return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -27,7 +27,6 @@ class PlainConsole(Console):
         )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Escapes control characters in the text that Rich prints. Rich's colours and live bars still work, because
-        Rich keeps their control codes apart from the text."""
+        # Rich keeps the control codes of its colours and live bars apart from the text.
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain(segment.text), segment.style)

@@ -20,7 +20,7 @@ _stdout: TextIO | None = None
 
 
 def running_users_code(command: Callable[..., None]) -> Callable[..., None]:
-    """All that prints, such as the user's code, prints to stderr, but for `answer`, `tell` and `console`."""
+    """All that prints, such as the user's code, prints to stderr, except `answer`, `tell` and `console`."""
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> None:
@@ -50,21 +50,21 @@ def answer(
 
 
 def say(line: str) -> None:
-    """On stderr, without control characters."""
+    """On stderr, with control characters escaped."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(plain(line), err=True)
 
 
 def console(*, stderr: bool) -> "Console":
-    """Removes control characters, because printed texts may come from untrusted files."""
+    """Escapes control characters, because texts may come from untrusted files."""
     from attnsweep.orchestrator.terminal import PlainConsole
 
     return PlainConsole(file=None if stderr else _stdout, stderr=stderr)
 
 
 def listing(*columns: str) -> "Table":
-    """A table without ruled lines, suited to names and long texts."""
+    """A table without ruled lines, for names and long texts."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, checks of arguments, and the sweeps and user code that arguments name."""
+"""Arguments that several commands take, their checks, and the sweeps and user code that they name."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -15,11 +15,10 @@ from attnsweep.workloads.errors import UserError
 if TYPE_CHECKING:
     from attnsweep.workloads.parameters import Parameter, Value
 
-_MOST = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 _LONGEST = 24
 """The default limit on the length of a pair's sentences, in words."""
 Unit: TypeAlias = Literal["characters", "words"]
-"""The kind of token into which a text is split."""
 
 
 def workload_names() -> list[str]:
@@ -87,12 +86,15 @@ def prepare_corpus(
         str | None, Option(metavar="COLUMN", help="Column of target sentences; default: the second column of text.")
     ] = None,
     min_frequency: Annotated[
-        int, Option(min=1, max=_MOST, help="Words that are rarer than this in the training part become unknown words.")
+        int,
+        Option(min=1, max=_MAX_INT32, help="Words that are rarer than this in the training part become unknown words."),
     ] = 2,
     longest: Annotated[
         int | None,
         Option(
-            min=1, max=_MOST, help="Drop rows with more words or characters than this; default: 24 words for pairs."
+            min=1,
+            max=_MAX_INT32,
+            help="Drop rows with more words or characters than this; default: 24 words for pairs.",
         ),
     ] = None,
     held_out: Annotated[

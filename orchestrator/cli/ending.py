@@ -47,8 +47,9 @@ def conclude(
     report: bool,
     as_json: bool,
 ) -> None:
-    """Prints the summary, calls the user's shell commands, keeps weights, draws the report, and exits. `began`: by the
-    monotonic clock."""
+    """Prints the summary, calls the user's shell commands, keeps weights, draws the report, and exits.
+
+    `began`: by the monotonic clock."""
     summary.print(console(stderr=True), report=report)
     try:
         _finish(replace(summary, seconds=time.monotonic() - began), keep_weights, on_finish, on_failure, report=report)
@@ -82,7 +83,7 @@ def _finish(
 
 
 def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | None:
-    """Once the sweep is finished."""
+    """Returns an error's text; `None` if all is well."""
     if not trials:
         return None
     from attnsweep.orchestrator.inspection.kept_weights import keep_weights
@@ -100,7 +101,7 @@ def _keep_weights(sweep: "SweepDirectory", trials: Collection[int]) -> str | Non
 
 
 def _draw_report(summary: "Summary") -> None:
-    """If it is missing or does not show the latest rows."""
+    """Unless the present one shows the latest rows."""
     from attnsweep.orchestrator.report.page import make_report
     from attnsweep.orchestrator.storage.sweep_directory import REPORT_FILE
 
@@ -116,9 +117,9 @@ def _draw_report(summary: "Summary") -> None:
 
 
 def call(command: str, content: str) -> None:
-    """Gives a shell command this standard input. If it fails, only a warning is shown."""
+    """Gives a shell command this standard input; warns if it fails."""
     named = f"attnsweep: {without_credentials(command)!r}"
-    # Its stdout goes to stderr, whose number is 2, so that it does not mix with our own.
+    # Its stdout goes to stderr (2), to keep it apart from ours.
     settings: dict[str, Any] = {"shell": True, "text": True, "stdout": 2, "timeout": _MAX_SECONDS, "check": False}
     try:
         done = subprocess.run(command, input=content + "\n", **settings)
@@ -131,7 +132,7 @@ def call(command: str, content: str) -> None:
 
 @contextmanager
 def telling_faults(command: str | None) -> Iterator[None]:
-    """If an error of the machine, such as a full disk, ends the block, calls the user's shell command and re-raises."""
+    """Calls the user's shell command if an error of the machine, such as a full disk, ends the block."""
     try:
         yield
     except (SweepError, PoolError) as fault:
@@ -140,6 +141,6 @@ def telling_faults(command: str | None) -> Iterator[None]:
 
 
 def tell_fault(command: str | None, directory: str | None, fault: str) -> None:
-    """The command's standard input is the JSON object `{"directory": ..., "error": ...}`."""
+    """With the JSON object `{"directory": ..., "error": ...}` as the command's standard input."""
     if command is not None:
         call(command, json.dumps({"directory": directory, "error": without_credentials(fault)}))

@@ -24,7 +24,7 @@ class Outcome(Protocol):
 
 
 class Reproduction(Protocol):
-    """What the command needs of `attnsweep.Reproduction`, which says what each is."""
+    """What the command needs of `attnsweep.Reproduction`."""
 
     name: str
     title: str
@@ -66,7 +66,7 @@ def reproduce(
 
 
 def reproductions() -> dict[str, Reproduction]:
-    """By name. Ours come first, so that no other package replaces one; a package that can't be imported is said."""
+    """By name. Ours come first, so that no other package replaces one; a package that can't be imported is named."""
     found: dict[str, Reproduction] = {}
     entries = entry_points(group="attnsweep.reproductions")
     for entry in sorted(entries, key=lambda each: (not each.value.startswith("attnsweep."), each.value)):

@@ -21,18 +21,16 @@ from attnsweep.orchestrator.storage.user_state import name_unknown_user
 from attnsweep.workloads.errors import UserError
 
 _TYPED_CHARACTERS = 400
-"""The length at which Typer's messages are cut, because they repeat what the user typed."""
+"""Of Typer's messages, which repeat what the user typed."""
 
 
 def main() -> None:
     if sys.stdout is None:
-        # If stdout is closed, the next opened file would get its file descriptor, 1, and prints would go to that file.
-        # Therefore `os.devnull` takes the descriptor.
+        # The next opened file would get the descriptor 1 of a closed stdout, and prints would go to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout = os.fdopen(1, "w")
     name_unknown_user()
-    # Matplotlib warns if it cannot store its cache in the home directory. It works without a cache, so the warning is
-    # hidden.
+    # Matplotlib warns if it cannot store its cache in the home directory, which does no harm.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         with signals_as_ctrl_c():
@@ -53,15 +51,14 @@ def main() -> None:
         _complain(str(fault))
         sys.exit(EXIT_FAULT)
     except TyperException as mistake:
-        # If the command was called without arguments, Typer has already printed the help, and the message is empty.
+        # Empty if Typer has printed the help, for a command without arguments.
         if message := mistake.format_message().rstrip("."):
             if assignment := re.search(r"extra argument.*?\((\w+=[^\s)]+)", message):
                 message += f"; to fix a parameter write --set {assignment[1]}"
             _complain(f"{message[:_TYPED_CHARACTERS]}; see attnsweep --help")
         sys.exit(EXIT_MISTAKE)
     except (KeyboardInterrupt, typer.Abort):
-        # From here on, a second Ctrl-C ends the process at once. Otherwise it would print a traceback while Python
-        # exits.
+        # Otherwise a second Ctrl-C would print a traceback while Python exits.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(EXIT_INTERRUPTED)
     except OSError as fault:
@@ -71,14 +68,13 @@ def main() -> None:
         # An error about stdout has no file name.
         if fault.errno != errno.ENOSPC:
             raise
-        # stdout is replaced, because Python would try to write the rest of the output again at exit, and fail again.
+        # Python would try to write the rest of the output again at exit, and fail again.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         _complain(f"cannot write the output: {fault.strerror}")
         sys.exit(EXIT_FAULT)
 
 
 def _flush() -> None:
-    """Unless stdout is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""`attnsweep docs`: the pages of the documentation in the terminal. The package contains them."""
+"""`attnsweep docs`: the pages of the documentation, which the package contains, in the terminal."""
 
 import re
 from pathlib import Path
@@ -50,7 +50,7 @@ def _sections_about(topic: str, pages: dict[str, str]) -> list[str]:
     """Those whose heading contains the topic, each under its page's name."""
     sections = []
     for name, text in pages.items():
-        # In a code block, a comment looks like a heading.
+        # Without code blocks, in which a comment looks like a heading.
         code = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
         prose = code.sub(lambda block: " " * len(block[0]), text)
         starts = [(each.start(), len(each[1]), each[2]) for each in re.finditer(r"^(#+) (.+)$", prose, re.MULTILINE)]

@@ -30,7 +30,7 @@ from attnsweep.orchestrator.storage.place_names import new_directory
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.workloads.errors import UserError
 
-_THIS_MACHINE = Resources()
+_DEFAULT_RESOURCES = Resources()
 _EXITS = {"supported": 0, "refuted": EXIT_REFUTED, "undecided": EXIT_UNDECIDED}
 _what = partial(Option, rich_help_panel="What")
 _where = partial(Option, rich_help_panel="Where")
@@ -84,7 +84,7 @@ def run(
         ),
     ] = False,
     of_shard: on.OfShard = "0/1",
-    resources: Resources = _THIS_MACHINE,
+    resources: Resources = _DEFAULT_RESOURCES,
     note: Annotated[str, _note(help="A note, stored with the sweep.")] = "",
     tags: Annotated[
         list[str] | None, _note("--tag", metavar="NAME=VALUE", help="A tag, stored with the sweep; may be repeated.")
@@ -130,7 +130,7 @@ def run(
 @on.with_resources("engine")
 def resume(
     directory: SweepDir,
-    resources: Resources = _THIS_MACHINE,
+    resources: Resources = _DEFAULT_RESOURCES,
     trials: Annotated[
         str | None, Option(metavar="+N", help="Add this many trials to the sweep, finished or not.")
     ] = None,
@@ -195,7 +195,7 @@ def verify(
     ] = None,
     budget: Annotated[int | None, Option(min=1, help="The most trainings, in place of the claim's.")] = None,
     seed: Annotated[int | None, Option(min=0, help="Seed of all trainings, in place of the claim's.")] = None,
-    resources: Resources = _THIS_MACHINE,
+    resources: Resources = _DEFAULT_RESOURCES,
     as_json: AsJson = False,
 ) -> None:
     """Decide a claim: draw seeds until it is supported (exit code 0), refuted (5) or undecided at its budget (6)."""

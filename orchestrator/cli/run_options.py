@@ -62,11 +62,11 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
         None,
     ),
 }
-"""Type and default of each option, by its name in `Resources`."""
+"""The type and default of each option, by its name in `Resources`, where `trainers` is `n_trainers`."""
 
 
 def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command these options, `without` some, in place of its parameter `resources`."""
+    """Replaces a command's parameter `resources` by `_OPTIONS`, except those named in `without`."""
     options = {name: option for name, option in _OPTIONS.items() if name not in without}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -102,9 +102,9 @@ def parse_trainers(text: str | None) -> int | tuple[int, int] | None:
     """N or MIN..MAX; `None` stays `None`."""
     if text is None:
         return None
-    least, dots, most = text.partition("..")
+    low, dots, high = text.partition("..")
     try:
-        bounds = int(least), int(most if dots else least)
+        bounds = int(low), int(high if dots else low)
     except ValueError:
         bounds = 0, 0
     if not 1 <= bounds[0] <= bounds[1]:

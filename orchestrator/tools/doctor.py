@@ -39,12 +39,12 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """What a node says of itself, or the `error` for which it says nothing.
+    """What a node reports, or the `error` that kept it from reporting.
 
     Attributes:
         environment: Fields of an `Environment`.
         n_gpus: Those that Ray counts, or without Ray NVIDIA's driver; PyTorch sees `n_torch_gpus`.
-        packs: By device, the error of a tiny pack that was trained on it; empty if there was none.
+        packs: The error of a tiny pack that was trained on each device, or empty, by device.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Node:
 
 
 def examine(address: str | None, directory: Path | None) -> Iterator[Finding]:
-    """In the order in which a user fixes the faults: this machine, without Ray, or each node of a cluster."""
+    """Checks this machine or, with an address, each node of a cluster, in the order in which a user mends faults."""
     versions = [f"{name} {version(name)}" for name in ("attnsweep", "ray", "torch")]
     yield Finding("versions", ", ".join([*versions, f"Python {platform.python_version()}"]))
     yield check_token(address)
@@ -111,7 +111,7 @@ def _lets_strangers_in(address: str) -> bool:
 
 
 def check_nodes(nodes: Sequence[Node]) -> list[Finding]:
-    """One finding for each kind of check. If no node answers, nothing else is checked."""
+    """One finding for each check. If no node answers, nothing else is checked."""
 
     def check(name: str, fault_of: Callable[[Node], str], fine: str, fix: str, among: Sequence[Node]) -> Finding:
         faults = [f"{node.name}: {fault}" for node in among if (fault := fault_of(node))]
@@ -151,7 +151,7 @@ def check_nodes(nodes: Sequence[Node]) -> list[Finding]:
 
 
 def facts() -> dict[str, Any]:
-    """Of the machine that calls it, as `Node` takes them. Takes seconds."""
+    """Of the machine that calls it, as fields of `Node`. Takes seconds."""
     import torch
 
     n_seen, shm = torch.cuda.device_count(), os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -164,7 +164,7 @@ def facts() -> dict[str, Any]:
 
 
 def _trained(device: str, index: int = -1) -> str:
-    """The error of a tiny pack, or nothing. For a negative index, `torch.cuda.device` does nothing."""
+    """The error of a tiny pack, or nothing."""
     import torch
 
     from attnsweep.workloads.engine.contract import Training
@@ -175,7 +175,7 @@ def _trained(device: str, index: int = -1) -> str:
     workload = load_workload("category_pairs")
     try:
         check_rounding()
-        with torch.cuda.device(index):
+        with torch.cuda.device(index):  # which does nothing for a negative index
             trainings = [Training(workload.parameters.resolve(_TINY), seed) for seed in range(2)]
             Pack(workload, trainings, device).train_to_end()
     except Exception as error:  # noqa: BLE001  # a broken PyTorch or GPU raises anything
@@ -203,13 +203,13 @@ def nodes_of_cluster() -> list[Node]:
         try:
             nodes.append(Node(name=name, n_gpus=n_gpus, **ray.get(answer, timeout=0)))
         except RayError as error:
-            said = str(error).strip().splitlines() or [f"no answer in {_SECONDS_OF_A_NODE:g} s"]
-            nodes.append(Node(name=name, error=said[-1]))
+            lines = str(error).strip().splitlines() or [f"no answer in {_SECONDS_OF_A_NODE:g} s"]
+            nodes.append(Node(name=name, error=lines[-1]))
     return nodes
 
 
 def check_mlflow() -> Finding:
-    """MLflow's store must answer, or a database that does not exist yet must be creatable."""
+    """The store must answer, or a database that does not exist yet must be creatable."""
     try:
         uri = tracking_uri()
     except UserError as mistake:

@@ -16,7 +16,6 @@ _VALID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def write_workload(name: str, folder: Path) -> Path:
-    """Writes the example to `name`.py in the folder."""
     _check_name(name)
     path = folder / f"{name}.py"
     content = _TEMPLATE.read_text(encoding="utf-8").replace(_TEMPLATE.stem, name)

@@ -1,5 +1,5 @@
 """MLflow, as a projection of the ledger: an experiment per workload, a parent run per sweep, a child run per trial.
 
-A run of a sweep starts `attnsweep mlflow-sync DIR --follow` (`following`), a process that copies the ledger (`sync`).
-MLflow itself is imported on first use.
+A run starts `attnsweep mlflow-sync DIR --follow` (`following`), a process that copies the ledger (`sync`). MLflow is
+imported on first use.
 """

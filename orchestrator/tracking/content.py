@@ -21,12 +21,11 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces.sweep import Sweep
 
 MAX_CURVE_STEPS = 16
-"""The largest number of points of a curve. In MLflow each point costs a database row."""
+"""Of a curve: in MLflow each point costs a database row."""
 MAX_RUNS = 500
-"""The largest sweep whose trials have runs of their own in MLflow: each takes its client 10 ms of a core."""
+"""Trials of a larger sweep have no runs of their own: each would take MLflow's client 10 ms of a core."""
 _MAX_PARAMETER_CHARACTERS, _MAX_NAME_CHARACTERS, _MAX_NOTE_CHARACTERS = 6_000, 250, 8_000
-"""The characters that MLflow keeps of a parameter and of a note, and those that its databases have room for in a run's
-name."""
+"""What MLflow keeps of a parameter and of a note, and its databases of a run's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,10 @@ class TrialContent:
     """The run of one trial.
 
     Attributes:
-        params: As texts.
         metrics: Aggregates over the trial's trainings; only finite ones.
         curve: Median loss by step; only finite values.
-        started, ended: Milliseconds since the epoch. The run ends at the trial's last `finished_at`, and starts earlier
-            by the seconds that were spent on training the trial.
+        started, ended: Milliseconds since the epoch: `ended` is the trial's last `finished_at`, `started` is earlier by
+            the seconds that were spent on training it.
     """
 
     trial: int
@@ -56,7 +54,7 @@ def has_runs_of_trials(spec: Sweep) -> bool:
 
 
 def table_of_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> str:
-    """As CSV: the view `trials` without parameters that do not vary."""
+    """The view `trials` without parameters that do not vary, as CSV."""
     names = [name for name in connection.table("trials").columns if name.removeprefix("param_") not in spec.fixed()]
     rows = connection.sql(f"select {', '.join(map(identifier, names))} from trials order by trial").to_arrow_table()
     text = pa.BufferOutputStream()
@@ -67,7 +65,7 @@ def table_of_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> str:
 def trial_contents(
     connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, trials: Sequence[int]
 ) -> list[TrialContent]:
-    """For complete trials."""
+    """`trials` must be complete."""
     condition = f"trial in ({', '.join(map(str, trials)) or 'null'})"
     reported = _reported(connection, directory.spec, condition)
     curves = quartile_curves(connection, "trial", where=condition).to_pylist()
@@ -132,7 +130,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, condition: str) -> list[dict[st
 
 
 def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str) -> dict[int, dict[str, float]]:
-    """Objectives and constraints by trial, where there is more than one objective."""
+    """By trial the objectives, and whether the constraints are met; nothing for one objective without constraints."""
     if len(spec.objectives) == 1 and not spec.constraints:
         return {}
     metrics = {}
@@ -169,7 +167,7 @@ def _params(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _name(spec: Sweep, row: Mapping[str, Any]) -> str:
-    """The trial's number comes first, because tables cut off the ends of long names."""
+    """With the trial's number first, because tables cut off the ends of long names."""
     swept = {name: row.get(f"param_{name}") for name in spec.parameters() if name not in spec.fixed()}
     words = (f"{name}={value:.2g}" if isinstance(value, float) else f"{name}={value}" for name, value in swept.items())
     return clipped(" ".join([f"#{row['trial']}", *words]), _MAX_NAME_CHARACTERS)

@@ -12,12 +12,11 @@ from attnsweep.orchestrator.tracking.store import as_shell_word, database_of, tr
 
 _PROGRAM = "from attnsweep.orchestrator.console_script import main; main()"
 _PATIENCE_SECONDS = 60.0
-"""How long the end of a sweep waits without a word from the process: a server may accept connections and never
-answer."""
+"""How long the end of a sweep waits without output of the process: a server may accept connections and never answer."""
 
 
 class Following:
-    """It may die, be late or find no MLflow: the next `attnsweep mlflow-sync` logs what is missing.
+    """The process, which may die, be late or find no MLflow: the next `attnsweep mlflow-sync` logs what is missing.
 
     Attributes:
         problem: After `close`, in a line, why MLflow lacks something.
@@ -33,33 +32,33 @@ class Following:
         except OSError as error:
             self.problem = str(error)
             return
-        self._said = TemporaryFile()  # noqa: SIM115  # `close` closes it
-        # With `-P`, no file of the user's in the working directory stands in for a library. In a session of its own,
-        # the process does not get the driver's Ctrl-C.
+        self._output = TemporaryFile()  # noqa: SIM115  # `close` closes it
+        # With `-P`, no file in the working directory stands in for a library. In a session of its own, the process
+        # does not get the driver's Ctrl-C.
         command = [sys.executable, "-P", "-c", _PROGRAM, "mlflow-sync", str(directory.place), "--follow"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, start_new_session=True
         )
 
     def close(self, seconds: float | None) -> None:
-        """Waits until all is logged, at most some seconds, or for `None` as long as some more is logged each minute."""
+        """Waits until all is logged, at most some seconds, or for `None` as long as the process prints its progress."""
         if self._process is None:
             return
-        patience, n_said = _PATIENCE_SECONDS if seconds is None else seconds, -1
-        while self._process.poll() is None and (seconds is None or n_said < 0) and n_said != self._n_said():
-            n_said = self._n_said()
+        patience, n_bytes = _PATIENCE_SECONDS if seconds is None else seconds, -1
+        while self._process.poll() is None and (seconds is None or n_bytes < 0) and n_bytes != self._n_bytes():
+            n_bytes = self._n_bytes()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         if self._process.poll() is None:
             self._process.kill()
             self.problem = f"not done within {patience:.2g} s"
         elif self._process.returncode:
-            self._said.seek(0)
-            lines = self._said.read().decode(errors="replace").strip().splitlines()
+            self._output.seek(0)
+            lines = self._output.read().decode(errors="replace").strip().splitlines()
             self.problem = lines[-1].removeprefix("attnsweep: ") if lines else f"exit code {self._process.returncode}"
         self._process.wait()
         self._process = None
-        self._said.close()
+        self._output.close()
 
     def in_words(self) -> str:
         """After `close`: a shell command that shows the sweep in MLflow, or why MLflow lacks some of it."""
@@ -71,5 +70,5 @@ class Following:
             shown += f" (one run and the table trials.csv: more than {MAX_RUNS:,} trials have no runs of their own)"
         return shown
 
-    def _n_said(self) -> int:
-        return self._said.seek(0, 2)
+    def _n_bytes(self) -> int:
+        return self._output.seek(0, 2)

@@ -1,4 +1,4 @@
-"""The runs of one sweep in MLflow: how they are found, made and completed, all by MLflow's public client."""
+"""Finds, makes and completes the runs of one sweep in MLflow, by its public client."""
 
 import hashlib
 import re
@@ -26,7 +26,7 @@ _REPORT = "attnsweep.report_sha256"
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The MLflow run of one trial; it is `finished` if it is complete up to `ended`, milliseconds since the epoch."""
+    """The run of one trial; if `finished`, it has all trainings up to `ended`, milliseconds since the epoch."""
 
     trial: int
     run_id: str
@@ -39,7 +39,7 @@ class Logged:
     """The runs that MLflow has of a sweep.
 
     Attributes:
-        parents: By the id of each parent run, the number of trainings that it records; `None` if it has not ended.
+        parents: The number of trainings that each parent run records, by the run's id; `None` if it has not ended.
     """
 
     parents: Mapping[str, int | None]
@@ -50,7 +50,6 @@ class Logged:
         return frozenset(child.trial for child in self.children if child.finished)
 
     def runs_of(self, trial: int) -> list[str]:
-        """Finished or not."""
         return [child.run_id for child in self.children if child.trial == trial]
 
 
@@ -74,8 +73,8 @@ class SweepRuns:
     """A parent run for the sweep, made if there is none, and a child run for each trial.
 
     A child is made (RUNNING, with its tags), filled, and ended (FINISHED). One that a crash left RUNNING is filled
-    again: the same keys, values and times. A request whose answer was lost may have made a run that its repetition
-    makes again; such runs stay RUNNING and empty until `log_results` deletes them.
+    again, with the same keys, values and times. A repeated request whose first answer was lost makes a second run,
+    which stays RUNNING and empty until `log_results` deletes it.
 
     Raises:
         MlflowException: If the store cannot be reached; every method may raise it too.
@@ -93,7 +92,7 @@ class SweepRuns:
             "mlflow.source.type": "LOCAL",
         }
         parents = _search(self._client, self._experiment, directory, "sweep")
-        # Of several, that of a repeated request has no parameters.
+        # A second one, of a repeated request, has no parameters.
         self._parent = max(parents, key=lambda run: len(run.data.params), default=None) or self._make_parent(directory)
         self._id: str = self._parent.info.run_id
         if not self._parent.data.params:
@@ -102,7 +101,7 @@ class SweepRuns:
         self._children = {child.trial: child for child in sorted(children, key=lambda child: child.finished)}
 
     def has(self, trial: int, ended: int) -> bool:
-        """Whether a trial's run is complete: trainings that were added or repeated since end it later."""
+        """Whether a trial's run is complete; trainings that were added or repeated since have ended later."""
         child = self._children.get(trial)
         return child is not None and child.finished and child.ended == ended
 

@@ -21,25 +21,21 @@ DEFAULT_DATABASE = Path("sweeps/mlflow.db")
 _SCHEME = "sqlite:///"
 
 _ENVIRONMENT = {
-    # If the MLflow server is gone, MLflow's defaults (7 retries, each with a timeout of 120 s) would delay the end of a
-    # sweep for minutes.
+    # Without a server, MLflow's defaults (7 retries, each with a timeout of 120 s) would delay the end of a sweep for
+    # minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    # MLflow's messages are kept from standard output, which is reserved for the user's results and ends with one JSON
-    # object.
+    # Standard output is for results, and ends with one JSON object.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""Environment variables that are set unless the user has set them."""
+"""Set unless the user has set them."""
 
 
 def uri_of(database: Path) -> str:
-    """The URI of a local database.
-
-    `%` and `?` are escaped because SQLAlchemy decodes the path and takes the text after a question mark as options.
-    """
+    # SQLAlchemy decodes the path, and takes what follows a question mark for options.
     return _SCHEME + f"{database.absolute()}".replace("%", "%25").replace("?", "%3F")
 
 
@@ -69,8 +65,7 @@ def tracking_uri(given: str | None = None) -> str:
         fault = "" if given else "it is empty"
         if database is not None and database.is_dir():
             fault = "a directory is there"
-        # All links in this path have been followed by `Path.resolve`. If it still is a link, its links lead in a
-        # circle. Before Python 3.13, `resolve` raises an error for such links.
+        # `Path.resolve` has followed all links, except in a circle, for which it raises before Python 3.13.
         elif database is not None and database.is_symlink():
             fault = "its links lead in a circle"
     except (OSError, RuntimeError, ValueError) as error:
@@ -82,7 +77,7 @@ def tracking_uri(given: str | None = None) -> str:
 
 
 def as_shell_word(uri: str) -> str:
-    """A URI with credentials came from the environment, so its variable is named instead."""
+    """With credentials, which can only come from the environment, the name of the variable."""
     return shlex.quote(uri) if without_credentials(uri) == uri else '"$MLFLOW_TRACKING_URI"'
 
 
@@ -90,8 +85,7 @@ def set_environment() -> None:
     """Limits how long MLflow waits and how much it prints. Must be called before it is imported."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # Less important warnings are hidden: urllib3 warns about every repeated request, and matplotlib about a home
-    # directory that is not writable.
+    # urllib3 warns about every repeated request, and matplotlib about a home directory that is not writable.
     for name in ("urllib3.connectionpool", "matplotlib"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -139,7 +133,7 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """The id of the experiment, which is created if it does not exist."""
+    """Its id; it is created if it does not exist."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)

@@ -1,4 +1,4 @@
-"""Logs a ledger's complete trials, and the sweep's results, to MLflow: once, or until the run that trains them ends."""
+"""Logs a ledger's complete trials, and the sweep's results, to MLflow: once, or until the run that trains it ends."""
 
 import time
 from collections.abc import Callable
@@ -28,19 +28,19 @@ from attnsweep.orchestrator.tracking.store import failures_refused, set_environm
 LOCK_FILE = ".mlflow.lock"
 _COMMAND = "mlflow-sync"
 _BATCH = 256
-"""The number of trials that are read from the ledger at once."""
-_LOOK_SECONDS, _RETRY_SECONDS = 1.0, 5.0
-"""From one look at the ledger's files to the next, and to the next attempt after a failure."""
+"""Trials that are read from the ledger at a time."""
+_POLL_SECONDS, _RETRY_SECONDS = 1.0, 5.0
+"""Between two listings of the ledger's files, and to the next attempt after a failure."""
 _N_TRAININGS = "select count(*), epoch_ms(max(finished_at)) from trainings"
 _ENDS = "select trial, epoch_ms(max(finished_at)) from trainings group by trial"
 
 OnProgress = Callable[[int, int], object]
-"""Called with the number of trials logged and the number that were missing."""
+"""Called with the numbers of trials that were logged and that were missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """How many trials were logged, and how many MLflow already had."""
+    """Numbers of trials that were logged, and that MLflow already had."""
 
     n_logged: int
     n_present: int
@@ -52,8 +52,8 @@ def sync(
     """Idempotent: logs what MLflow lacks.
 
     Args:
-        uri: The MLflow store; for `None` see `tracking_uri`.
-        follow: Whether to go on, whatever MLflow does, while a run of the sweep is going on.
+        uri: As for `tracking_uri`.
+        follow: Go on, whatever MLflow does, while a run of the sweep is going on.
 
     Raises:
         UserError: If another process logs the sweep, MLflow does not accept the runs, or the ledger cannot be read.
@@ -61,18 +61,18 @@ def sync(
     set_environment()
     with closing(_Mirror(directory.place, tracking_uri(uri), on_progress)) as mirror:
         while follow and _is_running(directory.place):
-            time.sleep(mirror.look())
+            time.sleep(mirror.log_new())
         while True:
             try:
                 return mirror.finish()
             except TakenError:
                 if not follow:
                     raise
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 class _Mirror:
-    """All it knows is stored, so it may be killed at any time, and the next one continues."""
+    """May be killed at any time: all that it needs is stored, and the next one continues."""
 
     def __init__(self, place: Path, uri: str, on_progress: OnProgress | None) -> None:
         self._place, self._uri, self._on_progress = place, uri, on_progress
@@ -86,11 +86,11 @@ class _Mirror:
         if self._lock is not None:
             self._lock.close()
 
-    def look(self) -> float:
-        """Logs trials that have become complete, and never raises. Returns how many seconds to wait."""
+    def log_new(self) -> float:
+        """Logs trials that have become complete; never raises. Returns how many seconds to wait."""
         try:
             self._fetch()
-            # Files are listed before they are read, so that those written meanwhile count as new.
+            # Listed first, so that files that are written meanwhile count as new.
             names = fragment_names(self._place)
             if self._runs is None or names != self._seen:
                 self._log_missing()
@@ -98,7 +98,7 @@ class _Mirror:
         except Exception:  # noqa: BLE001  # MLflow raises anything, and the sweep goes on; `finish` will say it
             self._runs = None
             return _RETRY_SECONDS
-        return _LOOK_SECONDS
+        return _POLL_SECONDS
 
     def finish(self) -> SyncResult:
         """Logs what is missing, and the sweep's results."""
@@ -117,20 +117,20 @@ class _Mirror:
         return SyncResult(self._n_logged, self._n_present)
 
     def _fetch(self) -> None:
-        """What another machine has added to a sweep in an object store."""
+        """Brings the copy of a sweep in an object store up to date."""
         place_of(name_of(self._place))
 
     def _log_missing(self) -> tuple[SweepDirectory, SweepRuns]:
         if self._lock is None:
             self._lock = Lock(self._place, _COMMAND, LOCK_FILE)
         self._lock.confirm()
-        # It is opened again, because a run may have added trials or replicates.
+        # Again, because a run may have added trials or replicates.
         directory = SweepDirectory.open(self._place)
         if self._runs is None:
             self._runs = SweepRuns(directory, self._uri)
             if _is_running(self._place):
                 self._runs.begin()
-        # A ledger without rows is not read: the names of its columns would require the workload, whose import is slow.
+        # A ledger without rows is not read, because its columns would follow from the spec, whose import is slow.
         has_runs = has_runs_of_trials(directory.spec) and fragment_names(self._place)
         ends = self._ledger.ask(partial(_ends, directory=directory), ["trainings"]) if has_runs else {}
         missing = [trial for trial, ended in ends.items() if not self._runs.has(trial, ended)]

@@ -23,7 +23,7 @@ from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory, sweep
 from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.workloads.errors import UserError
 
-_WIDEST = 10_000
+_MAX_WIDTH = 10_000
 
 
 def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
@@ -42,13 +42,13 @@ def print_list(places: Sequence[PlaceName], *, as_json: bool) -> None:
         count, size = f"{row['n_trainings']:,}", decimal(row["n_bytes"])
         table.add_row(as_argument(row["place"]), row["state"], count, *rates_of, size, "; ".join(words))
     console = PlainConsole()
-    # The table may be wider than the terminal, because users cannot copy a path that is split over several lines.
-    width = max(console.width, console.measure(table, options=console.options.update_width(_WIDEST)).maximum)
+    # Wider than the terminal if need be: a path that is split over several lines cannot be copied.
+    width = max(console.width, console.measure(table, options=console.options.update_width(_MAX_WIDTH)).maximum)
     PlainConsole(width=width).print(table if rows else "no sweep there")
 
 
 def _listed(place: Path, n_bytes: int) -> dict[str, Any]:
-    """A sweep as `--json` has it, with its rates; `state` also says why it cannot be read."""
+    """A row of `--json`; its `state` also tells why a sweep cannot be read."""
     row: dict[str, Any] = {"place": name_of(place), "state": "", "n_trainings": 0, "n_bytes": n_bytes}
     row |= {"created_at": "", "stuck": NOTHING, "solved": NOTHING, "note": "", "tags": {}}
     try:

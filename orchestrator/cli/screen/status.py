@@ -20,7 +20,7 @@ from attnsweep.orchestrator.terminal import PlainConsole
 from attnsweep.search_spaces.replication import most_wanted
 
 _SHOWN_PACKS = 16
-_LOOK_SECONDS = 2.0
+_UPDATE_SECONDS = 2.0
 
 
 def print_status(where: PlaceName) -> None:
@@ -29,7 +29,7 @@ def print_status(where: PlaceName) -> None:
 
 
 def follow_status(where: PlaceName) -> None:
-    """Updates the status every two seconds, until no driver is at work."""
+    """Until no driver is at work."""
     ticks = threading.Event()
     with Live(console=PlainConsole(), auto_refresh=False) as live:
         while True:
@@ -37,7 +37,7 @@ def follow_status(where: PlaceName) -> None:
             live.update("\n".join(_lines(directory)), refresh=True)
             if not directory.progress.is_running(datetime.now(UTC)):
                 return
-            ticks.wait(_LOOK_SECONDS)
+            ticks.wait(_UPDATE_SECONDS)
 
 
 def _lines(directory: SweepDirectory) -> Iterator[str]:
@@ -65,19 +65,19 @@ def _counted(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, p
     spec, outcomes = directory.own_spec, outcome_counts(connection)
     finished = progress is not None and progress.finished
     ((n_trials, last),) = connection.sql("select count(distinct trial), max(finished_at) from trainings").fetchall()
-    most, n_trainings = spec.trials * most_wanted(spec.replicates), sum(outcomes.values())
+    n_planned, n_trainings = spec.trials * most_wanted(spec.replicates), sum(outcomes.values())
     drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress and not finished else ""
     of_trials = "" if drawn else f" of {spec.trials}"
     at_most = "" if isinstance(spec.replicates, int) else "at most "
     ended = "" if last is None else f", the last at {last.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     slow, failure = read_stuck_or_slow(connection), commonest_failure(connection)
-    told = stuck_or_slow_sentence(slow) if slow else None
-    notes = [pruned_note(outcomes), told, f"failed      {failure}" if failure else None]
-    missing = f"missing     {most - n_trainings}, refused by the workload, or lost: attnsweep audit"
-    is_missing = finished and not at_most and n_trainings < most
+    slow_note = stuck_or_slow_sentence(slow) if slow else None
+    notes = [pruned_note(outcomes), slow_note, f"failed      {failure}" if failure else None]
+    missing = f"missing     {n_planned - n_trainings}, refused by the workload, or lost: attnsweep audit"
+    is_missing = finished and not at_most and n_trainings < n_planned
     return [
         f"trials      {drawn}{n_trials}{of_trials} with trainings in the ledger",
-        f"trainings   {n_trainings} of {at_most}{most} in the ledger{ended}",
+        f"trainings   {n_trainings} of {at_most}{n_planned} in the ledger{ended}",
         *([f"{missing} {as_argument(directory.place)}"] if is_missing else []),
         *(f"  {outcome:16} {count}" for outcome, count in outcomes.items()),
         f"engine      {directory.engine_in_words}",

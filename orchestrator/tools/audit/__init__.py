@@ -1,4 +1,4 @@
-"""`attnsweep audit`: checks that study, ledger and MLflow agree, and recomputes their numbers.
+"""`attnsweep audit`: checks that study, ledger and MLflow agree, and recomputes parameters, seeds and ids.
 
-The audit writes nothing and takes no lock, so a running sweep can be audited.
+It writes nothing and takes no lock, so a running sweep can be audited.
 """

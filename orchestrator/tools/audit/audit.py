@@ -1,7 +1,7 @@
 """Audits a sweep.
 
-A running sweep commits rows to the ledger, then reports to the study, then logs to MLflow. The audit reads them in
-reverse order, so whatever is in one of them must also be in the next one that it reads, even while the sweep runs.
+A sweep commits rows to the ledger, then tells the study, then logs to MLflow. The audit reads these in reverse order,
+so that even while the sweep runs, whatever is in one of them must also be in the next.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def audit(where: PlaceName, uri: str | None = None) -> Audit:
-    """Checks that a sweep's study, ledger, files and MLflow runs agree. `uri`: as for `tracking_uri`."""
+    """`uri`: as for `tracking_uri`."""
     try:
         directory = SweepDirectory.open(where)
     except DamagedRecordError as damage:

@@ -19,7 +19,7 @@ _NAMED_BY_DIGEST = {
     CHECKPOINTS: "continue with: attnsweep resume DIR, which begins its pack again",
     WEIGHTS: "remove the file: the weights are then trained again",
 }
-"""For each folder whose Parquet files have names that end with their digests: what to do about a damaged file."""
+"""What to do about a damaged file, by folder; the names of their Parquet files end with their digests."""
 
 
 def check_files(directory: SweepDirectory, *, finished: bool) -> Check:

@@ -1,4 +1,4 @@
-"""Compares study, ledger and MLflow: every trial is trained as it was drawn, and its results are reported."""
+"""Compares study, ledger and MLflow: every trial is trained as it was drawn, and its results are told and logged."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,8 +46,8 @@ class Books:
     """Study, ledger and MLflow as read: MLflow first, the ledger last.
 
     Attributes:
-        trials: The study's trials, read before the rows, so every trial that has ended in the study has all its rows.
-            A sweep without a study has those that follow from its seed.
+        trials: The study's, read before the rows, so that every trial that has ended in it has all its rows; without a
+            study those that follow from the sweep's seed.
         logged: `None` if MLflow cannot be read.
     """
 
@@ -59,13 +59,13 @@ class Books:
     logged: Logged | None
 
     def cases(self, what: str, fix: str, sql: str) -> Iterator[Fault]:
-        """A fault for each row, named by its columns: `trial/replicate`."""
+        """A fault for each row of a query, named by its columns, such as `trial/replicate`."""
         for row in self.connection.execute(sql).fetchall():
             yield what, fix, "/".join(map(str, row))
 
     @cached_property
     def asked(self) -> list[FrozenTrial]:
-        """All except those that were not trained because the workload refuses them."""
+        """All except those that the workload refuses."""
         return [trial for trial in self.trials if trial.number in self.by_trial or not self._refuses(trial)]
 
     def _refuses(self, trial: FrozenTrial) -> bool:
@@ -158,8 +158,7 @@ def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
     wanted = range(n_wanted(directory.spec.replicates, ended.stuck))
     for replicate in sorted(ended.by_replicate.keys() - {*wanted}):
         yield "trainings beyond those that their trial needs", COPIED, f"{number}/{replicate}"
-    # A trial that has ended may still have untrained replicates: those that were added later, and failed ones that are
-    # trained again. They do not count as missing.
+    # Replicates that were added later, or are trained again, do not count as missing.
     due = wanted if books.finished or len(directory.stages) < 2 else range(directory.stages[0])
     retried = directory.retried_of(number)
     n_missing = len({*due} - ended.by_replicate.keys() - (frozenset() if books.finished else retried))
@@ -173,7 +172,7 @@ def _asked(trial: FrozenTrial, books: Books) -> Iterator[Fault]:
         yield "ended trials without all their trainings", RESUME, f"{number} ({n_missing} of {len(due)} missing)"
     elif (state == TrialState.PRUNED) != ended.is_pruned:
         yield "trials pruned in the study or in the ledger alone", _RESTORE_EITHER, f"{number}"
-    # The value that was told stays when trainings are added or repeated.
+    # A value that was told stays when trainings are added or repeated.
     elif has_study(directory.spec) and not ended.is_pruned and len(directory.stages) < 2 and not retried:
         told = None if trial.values is None else Told(tuple(trial.values), trial.constraints)
         if told != (follows := ended.told(directory.spec)):
@@ -201,6 +200,7 @@ def _pruned(books: Books) -> Iterator[Fault]:
 
 def _trainings(books: Books) -> Iterator[Fault]:
     """Rows whose parameters, seed or id do not follow from the study and the sweep's seed."""
+    # In one comparison of the table with what is expected, since there may be millions of rows.
     declared = books.workload.parameters.declared()
     stored = {*names_with(books.connection, "param_")}
     if books.by_trial and (changed := sorted(stored ^ declared.keys())):
@@ -263,8 +263,8 @@ def _logged(books: Books, logged: Logged) -> Iterator[Fault]:
         yield "trials with several runs", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
     # While a sweep adds replicates or repeats failed trainings, a trial with a run becomes incomplete again.
     is_changing = (len(directory.stages) > 1 or directory.retried) and not books.finished
-    before = {trial.number for trial in books.asked} if is_changing else set()
-    for trial in sorted(runs.keys() - trials - before):
+    may_be_incomplete = {trial.number for trial in books.asked} if is_changing else set()
+    for trial in sorted(runs.keys() - trials - may_be_incomplete):
         yield "runs of incomplete trials", _DELETE, f"{trial} ({', '.join(logged.runs_of(trial))})"
 
 

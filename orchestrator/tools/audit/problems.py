@@ -1,4 +1,4 @@
-"""The findings of an audit, printed for people and as JSON."""
+"""What an audit finds, as text and JSON."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault, or many of one kind."""
+    """One fault, or many of one kind."""
 
     what: str
     fix: str
@@ -50,7 +50,7 @@ class Check:
 
 
 def grouped(faults: Iterable[Fault]) -> list[Problem]:
-    """One problem for all faults of a kind: their number and the first few."""
+    """One problem for all faults of a kind, with their number and the first few."""
     cases: dict[tuple[str, str], list[str]] = {}
     for what, fix, case in faults:
         cases.setdefault((what, fix), []).append(case)
@@ -64,14 +64,13 @@ def grouped(faults: Iterable[Fault]) -> list[Problem]:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The results of all checks.
+    """All checks of one sweep.
 
     Attributes:
-        directory: The sweep's directory, as the user gave it.
-        sweep: The sweep's name; `None` if its record cannot be read.
-        finished: Whether the sweep's budget is spent; missing trainings are a fault only then.
-        trials: The number of trials that should be trained (asked), are trained, are reported to the study (told), and
-            are logged in MLflow, without trials that the workload refused.
+        sweep: `None` if the record cannot be read, as `finished`.
+        finished: Whether the budget is spent; missing trainings are a fault only then.
+        trials: How many should be trained (asked), are trained, are told to the study, and are logged in MLflow,
+            without those that the workload refused.
     """
 
     directory: str

@@ -1,1 +1,1 @@
-"""`attnsweep prepare-corpus`: turns real parallel text into the corpus file that translators are trained on."""
+"""`attnsweep prepare-corpus`: makes a corpus of pairs for the workload `translation`, or a text for `gpt`."""

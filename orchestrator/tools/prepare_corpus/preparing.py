@@ -1,4 +1,4 @@
-"""`attnsweep prepare-corpus`: makes a corpus of pairs for the workload `translation`, or a text for `gpt`."""
+"""Makes a corpus of pairs, or a text: reads, chooses rows, learns vocabularies, writes. Axis: N row."""
 
 import hashlib
 import shlex
@@ -33,7 +33,7 @@ _TRY_TEXT = "--set n_tokens=32 --set optimizer=adam --set learning_rate=0.01 --s
 def prepare_pairs(
     file: Path, out: Path, source: str | None, target: str | None, settings: PreparationSettings
 ) -> Prepared:
-    """`file`, `source` and `target` are as in `read_pairs`."""
+    """Arguments as for `read_pairs`."""
     _check_out(out, translation.CORPUS_FILE)
     columns = read_pairs(file, source, target)
     usable = usable_rows(columns, settings)
@@ -70,7 +70,7 @@ def prepare_pairs(
 
 
 def prepare_text(file: Path, out: Path, column: str | None, settings: PreparationSettings) -> Prepared:
-    """`file` and `column` are as in `read_rows`."""
+    """Arguments as for `read_rows`."""
     _check_out(out, gpt.TEXT_FILE)
     columns = read_rows(file, column)
     usable = usable_rows(columns, settings)
@@ -111,7 +111,7 @@ def _with_vocabulary(
     specials: Sequence[str],
     unknown: int,
 ) -> Sentences:
-    """In the vocabulary of the texts of the training part."""
+    """`sentences` in the vocabulary of `texts`, those of the training part."""
     words = learn_vocabulary(
         texts.tolist(),
         settings.unit,

@@ -32,11 +32,11 @@ class Columns:
 
 
 _File: TypeAlias = tuple[list[str], Callable[[tuple[str, ...]], Columns]]
-"""The names of a file's text columns, and a function that reads some of them."""
+"""The names of the text columns, and a function that reads some of them."""
 
 
 def read_pairs(path: Path, source: str | None, target: str | None) -> Columns:
-    """Two columns, by default the first two; the format is told by the content."""
+    """Two columns, by default the first two. The format follows from the content."""
     with _reading(path, _ACCEPTED):
         names, read = _parquet(path) if _begins(path, _PARQUET) else _tsv(path)
         if len(names) < 2:

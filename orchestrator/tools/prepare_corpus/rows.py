@@ -1,7 +1,4 @@
-"""Which rows of a text are kept, and as what numbers; and what `prepare-corpus` says of them.
-
-Axis: N row.
-"""
+"""Which rows of a text are kept, and what `prepare-corpus` prints of them. Axis: N row."""
 
 import hashlib
 import json
@@ -30,7 +27,7 @@ class PreparationSettings:
 
     Attributes:
         min_frequency: Words rarer than this in the training part become unknown words.
-        longest: The most words of a row that is kept; `None` for no limit.
+        longest: In words or characters; a longer row is dropped.
         held_out: The share of the rows held out; of pairs half for validation, half for test.
     """
 
@@ -56,15 +53,15 @@ class Prepared:
         return json.dumps(content, allow_nan=False)
 
     def print(self, console: Console) -> None:
-        said = {name: in_words(value) for name, value in self.facts.items() if name not in ("origin", "settings")}
-        said |= {"corpus": f"{self.out} (digest {self.digest})", "next": self.next_command}
-        for name, words in said.items():
+        lines = {name: in_words(value) for name, value in self.facts.items() if name not in ("origin", "settings")}
+        lines |= {"corpus": f"{self.out} (digest {self.digest})", "next": self.next_command}
+        for name, words in lines.items():
             console.print(f"{name.replace('_', ' '):14} {words}", soft_wrap=True, markup=False, highlight=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsableRows:
-    """The rows that are kept, by column as texts (N,) and as words; and how many were dropped for which reason."""
+    """By column the rows that are kept, as texts (N,) and as words; and how many were dropped, by reason."""
 
     texts: list[NDArray[np.object_]]
     sentences: list[Sentences]
@@ -108,13 +105,13 @@ def usable_rows(columns: Columns, settings: PreparationSettings) -> UsableRows:
 
 
 def shares(sentences: Sentences, seed: int) -> NDArray[np.float64]:
-    """A pseudo-random number from 0 to 1 for each sentence."""
+    """(N,) a pseudo-random number from 0 to 1 for each sentence, equal for equal ones."""
     digests = (hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest() for text in sentences.joined())
     return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])
 
 
 def in_words(facts: object) -> str:
-    """Such as `not text 3, duplicate 12`, without what was counted 0 times."""
+    """Such as `not text 3, duplicate 12`, without counts of 0."""
     if isinstance(facts, Mapping):
         words = (f"{name} {in_words(value)}" for name, value in facts.items() if value != 0 or type(value) is float)
         return ", ".join(words).replace("_", " ") or "none"

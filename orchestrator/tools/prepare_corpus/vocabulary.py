@@ -22,7 +22,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 Unit: TypeAlias = Literal["words", "characters"]
 
 _CHUNK_ROWS = 10_000
-"""The number of rows encoded at once: an encoding takes kilobytes, of which only a few bytes of numbers are kept."""
+"""Encoded at a time: an encoding takes kilobytes, of which only a few bytes of numbers are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ class Sentences:
 
 def split(texts: Sequence[str], unit: Unit, *, lowercase: bool) -> Sentences:
     """After Unicode NFC."""
-    # No special tokens are given, so that an <eos> that occurs in a text is treated like any other text.
+    # Without special tokens, so that an <eos> in a text is text.
     tokenizer = _trained(texts, unit, lowercase=lowercase)
     chunks = [pa.array([], pa.list_(pa.int32()))]
     for start in range(0, len(texts), _CHUNK_ROWS):
@@ -80,7 +80,7 @@ def _trained(
     tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase()] * lowercase + [normalizers.NFC()])
     by_unit = {"words": pre_tokenizers.Whitespace(), "characters": pre_tokenizers.Split(Regex("."), "isolated")}
     tokenizer.pre_tokenizer = by_unit[unit]
-    # Without `vocab_size`, the trainer would keep only the 30,000 most frequent words.
+    # By default the trainer would keep only the 30,000 most frequent words.
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 - 1, min_frequency=min_frequency, show_progress=False, special_tokens=list(specials)
     )
