@@ -21,7 +21,7 @@ _GROWTH = 4
 
 
 class Claim(SpecModel):
-    """A claim about rates or medians of groups of trainings, which `attnsweep verify` tests (docs/verify.md).
+    """A claim about rates or medians of groups of trainings, which `attnsweep verify` tests (docs/claims.md).
 
     Attributes:
         claim: A sentence.

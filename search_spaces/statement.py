@@ -126,7 +126,7 @@ def _check(statement: Statement) -> None:
 
 def _refused(text: str) -> SpecError:
     expected = (
-        "A < B or A > B of numbers, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT, GROUP): docs/verify.md"
+        "A < B or A > B of numbers, [NUMBER *] rate(WHAT, GROUP) or [NUMBER *] median(WHAT, GROUP): docs/claims.md"
     )
     fix = "write for example: rate(stuck, small) > 2 * rate(stuck, large)"
     return SpecError("states", given=text, expected=expected, fix=fix)

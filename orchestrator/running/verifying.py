@@ -84,7 +84,7 @@ def decide(
 def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
     stored = directory.claim
     if stored is None:
-        expected, fix = "a directory that `attnsweep verify` has made, or the file of a claim", "see docs/verify.md"
+        expected, fix = "a directory that `attnsweep verify` has made, or the file of a claim", "see docs/claims.md"
         raise UserError(
             "CLAIM", given=f"{name_of(directory.place)}, a sweep without a claim", expected=expected, fix=fix
         )
