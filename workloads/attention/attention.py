@@ -1,5 +1,4 @@
-"""Multi-head attention for the model of one training, which also returns its weights: masks, scales of the logits,
-interventions on heads.
+"""Multi-head attention, which also returns its weights: masks, scales of the logits, interventions on heads.
 
 Axes of one training: B sequence (1 if all sequences have the same mask), T token, Q query token, K key token, D model,
 H head, C channel of a query and a key, E = D / H channel of a value.
@@ -22,10 +21,10 @@ ATTENTION_SCALES = ("inv_sqrt_d", "one", "log_n_inv_sqrt_d")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """An attention mask: which keys each query of an attention layer may see, and how many.
+    """An attention mask.
 
     Attributes:
-        bias_BQK: The bias to add to the logits: 0, or -infinity where a key is not seen. Every query sees some key.
+        bias_BQK: Added to the logits: 0, or -infinity where a key is not seen. Every query sees some key.
         log_n_BQ: The logarithm of the number of keys that a query sees.
     """
 
@@ -34,13 +33,13 @@ class Sight:
 
     @classmethod
     def of(cls, seen_BQK: Tensor, dtype: torch.dtype) -> "Sight":
-        """The mask that is true where a query sees a key. It must see one: the softmax over no key is NaN."""
+        """From a mask, true where a query sees a key. Each must see one: the softmax over no key is NaN."""
         bias_BQK = torch.zeros_like(seen_BQK, dtype=dtype).masked_fill(~seen_BQK, -torch.inf)
         return cls(bias_BQK, seen_BQK.sum(-1).to(dtype).log())
 
     @classmethod
     def causal(cls, like: Tensor) -> "Sight":
-        """Makes the mask with which a token of `like` (n_sequences, n_tokens, d_model) sees no later ones."""
+        """A token of `like` (n_sequences, n_tokens, d_model) sees no later ones."""
         return cls.of(_all(like).tril(), like.dtype)
 
     @classmethod
@@ -53,8 +52,8 @@ def _all(like: Tensor) -> Tensor:
 
 
 def logit_scale(attention_scale: str | float, d_head: int) -> dict[str, Tensor]:
-    """The buffers from which `logit_factor` computes the factor of the logits: a number is in units of 1 / sqrt(d), a
-    name is one of `ATTENTION_SCALES`; d is the number of key channels of a head."""
+    """The buffers that `logit_factor` takes. A number is in units of 1 / sqrt(d_head), a name one of
+    `ATTENTION_SCALES`."""
     factor = 1.0 if isinstance(attention_scale, str) else attention_scale
     scale = 1.0 if attention_scale == "one" else factor * d_head**-0.5
     has_log_n = attention_scale == "log_n_inv_sqrt_d"
@@ -68,15 +67,15 @@ def logit_factor(scale: Tensor, has_log_n: Tensor, log_n: Tensor) -> Tensor:
 
 
 class HoldableHeads(nn.Module):
-    """An attention layer whose heads can be clamped to fixed patterns, or have their logits scaled. It multiplies its
-    queries by `scaled`, and takes its weights from `attended` or `clamped`.
+    """An attention layer whose heads can be clamped to fixed patterns, or have their logits scaled: it passes its
+    queries through `scaled`, and takes its weights from `attended` or `clamped`.
 
     Args:
         patterns: The names among `PATTERNS` that its heads can be clamped to.
 
     Attributes:
-        clamp_H: Each head's `pattern_number`, or 0; `None` where no training of a program clamps a head of this layer.
-        logit_factor_H: The factor of each head's logits; `None` where no training of a program scales a head of it.
+        clamp_H: Each head's `pattern_number`, or 0; `None` if no training of the pack clamps a head of this layer.
+        logit_factor_H: The factor of each head's logits; `None` if no training of the pack scales one.
     """
 
     clamp_H: Tensor | None
@@ -90,20 +89,19 @@ class HoldableHeads(nn.Module):
         self.register_buffer(LOGIT_FACTOR, None)
 
     def scaled(self, query_BHQC: Tensor) -> Tensor:
-        """The queries times their heads' logit factors, if any."""
         if self.logit_factor_H is None:
             return query_BHQC
         return query_BHQC * self.logit_factor_H.view(-1, 1, 1)
 
 
 def clamped(weight_BHQK: Tensor, bias_BHQK: Tensor, clamp_H: Tensor | None, n_keys: int | None = None) -> Tensor:
-    """Replaces the attention weights of clamped heads, if any, by their fixed patterns.
+    """Replaces the attention weights of clamped heads by their fixed patterns.
 
     Args:
         bias_BHQK: What was added to the logits: -infinity where a key is not seen. It broadcasts.
-        clamp_H: For each head the number of its pattern, or 0; `None` if no head is clamped.
-        n_keys: The number of keys that are tokens; those behind them fill up a vector. Default: all. The queries are
-            the last of these tokens.
+        clamp_H: See `HoldableHeads`.
+        n_keys: The number of keys that are tokens, of which the queries are the last; those behind them fill up a
+            vector. `None` for all.
     """
     if clamp_H is None:
         return weight_BHQK
@@ -129,15 +127,15 @@ def attended(
     clamp_H: Tensor | None = None,
     n_keys: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mixes values by softmax(Q K^t + bias), or by the patterns of clamped heads. Returns (n_sequences, n_queries,
-    d_model), the heads side by side; and the weights (n_sequences, n_heads, n_queries, n_keys)."""
+    """Mixes values by softmax(Q K^t + bias), or by the patterns of clamped heads: (B, Q, D), the heads side by side;
+    and the weights, (B, H, Q, K)."""
     weight_BHQK = torch.softmax(query_BHQC @ key_BHKC.mT + bias_BHQK, dim=-1)
     weight_BHQK = clamped(weight_BHQK, bias_BHQK, clamp_H, n_keys)
     return side_by_side(weight_BHQK @ value_BHKE), weight_BHQK
 
 
 def by_head(x_BTX: Tensor, n_heads: int) -> Tensor:
-    """Splits the channels by head: returns (n_sequences, n_heads, n_tokens, channels per head)."""
+    """Splits the channels: (B, H, T, channels per head)."""
     heads_BTHX: Tensor = x_BTX.unflatten(-1, (n_heads, -1))
     return heads_BTHX.transpose(1, 2)
 
@@ -147,8 +145,8 @@ def side_by_side(x_BHTC: Tensor) -> Tensor:
 
 
 class Attention(HoldableHeads):
-    """Multi-head attention: softmax(s Q K^t + mask) V in each head, with a scale s; the heads' outputs are concatenated
-    and pass through a linear layer.
+    """Multi-head attention: softmax(s Q K^t + mask) V in each head; the heads' outputs, side by side, pass through a
+    linear layer.
 
     With `factored`, Q = x W_q^t + b_q and K = x W_k^t + b_k have C = `qk_rank` channels per head. With `merged`, the
     product of the two matrices is one parameter: Q = x W^t + c has C = D channels per head, and the keys are the tokens
@@ -161,10 +159,10 @@ class Attention(HoldableHeads):
         qk: The form of the logits, one of `QK_FORMS`.
         qk_rank: The channels C of a head's queries and keys, for `factored`; `None` = D / H.
         kind: `softmax`, or `linear`: weights s Q K^t, divided by the number of keys that a query sees.
-        attention_scale: The factor s of the logits, or its name: see `logit_scale`. Its d is C with `factored`, and D /
-            H with `merged`. Trainings of one program may differ in it.
+        attention_scale: The factor s of the logits, or its name: see `logit_scale`, with d = C for `factored`, D / H
+            for `merged`. It may differ within a pack.
 
-    Source: Vaswani et al. 2017, section 3.2. The mask is minus infinity before the softmax.
+    Source: Vaswani et al. 2017, section 3.2.
     """
 
     scale: Tensor
@@ -192,7 +190,7 @@ class Attention(HoldableHeads):
             self.register_buffer(name, value)
 
     def forward(self, x_BTD: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
-        """Returns the output (n_sequences, n_tokens, d_model) of self-attention, and the weights (see `attend`)."""
+        """Self-attention: the output (n_sequences, n_tokens, d_model), and the weights (see `attend`)."""
         return self.attend(x_BTD, self.keys(x_BTD), self.values(x_BTD), sight)
 
     def attend(self, asking_BQD: Tensor, key_BHKC: Tensor, value_BHKE: Tensor, sight: Sight) -> tuple[Tensor, Tensor]:
@@ -210,18 +208,18 @@ class Attention(HoldableHeads):
         return torch.softmax(query_BHQC @ key_BHKC.mT + sight.bias_BQK.unsqueeze(1), dim=-1)
 
     def queries(self, asking_BQD: Tensor, sight: Sight) -> Tensor:
-        """The queries (n_sequences, n_heads, n_queries, n_channels) with the logits' scale and their heads' factors."""
+        """(n_sequences, n_heads, n_queries, n_channels), with the logits' scale and their heads' factors."""
         factor_BQ1 = logit_factor(self.scale, self.has_log_n, sight.log_n_BQ).unsqueeze(-1)
         return self.scaled(by_head(self.query(asking_BQD) * factor_BQ1, self.n_heads))
 
     def keys(self, x_BKD: Tensor) -> Tensor:
-        """The keys (n_sequences, n_heads, n_keys, n_channels) of the attended tokens."""
+        """(n_sequences, n_heads, n_keys, n_channels), of the attended tokens."""
         if self.key is None:
             return x_BKD.unsqueeze(1).expand(-1, self.n_heads, -1, -1)
         return by_head(self.key(x_BKD), self.n_heads)
 
     def values(self, x_BKD: Tensor) -> Tensor:
-        """The values (n_sequences, n_heads, n_keys, n_value_channels) of the attended tokens."""
+        """(n_sequences, n_heads, n_keys, n_value_channels), of the attended tokens."""
         return by_head(self.value(x_BKD), self.n_heads)
 
 

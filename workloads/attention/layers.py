@@ -1,7 +1,5 @@
-"""Layers of transformers whose parameters start as zeros; the engine draws their initial values afterwards, with
-`init_sigma` null like PyTorch's. Names and orientation are PyTorch's too: a weight is (out, in).
-
-Axes of one training: ... any, D model, W feed-forward, V vocabulary, R rank, P position.
+"""Layers of transformers whose parameters start as zeros; the engine draws their initial values, with `init_sigma` null
+like PyTorch's. Names and orientation are PyTorch's too: a weight is (out, in). Axes: D model, V word, P position.
 """
 
 import functools
@@ -29,21 +27,16 @@ _VECTORS = 32
 
 
 class Linear(nn.Linear, DrawnByEngine):
-    """An `nn.Linear` whose weight and bias are zeros until the engine of the sweep draws their initial values."""
-
     def reset_parameters(self) -> None:
         for value in self.parameters():
             nn.init.zeros_(value)
 
 
 class Embedding(nn.Embedding, DrawnByEngine):
-    """An `nn.Embedding` whose weights are zeros until the engine of the sweep draws their initial values."""
-
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Looks up the embedding (..., d_model) of each index (...)."""
         # Without gradients, as in probes, the lookup itself is fast. It refuses indices out of range.
         if self.num_embeddings > _LONGEST_ONE_HOT or not torch.is_grad_enabled():
             return embedding(input, self.weight)
@@ -52,8 +45,8 @@ class Embedding(nn.Embedding, DrawnByEngine):
 
 
 def sinusoids(longest: int, D: int) -> Tensor:
-    """Sines and cosines in turns, sin(p / 10000^(2i / d_model)) and so on, for position p: float64 (n_positions,
-    d_model). Source: Vaswani et al. 2017, section 3.5."""
+    """Sines and cosines in turns, sin(p / 10000^(2i / D)) in channel 2i, for position p: float64 (P, D). Source:
+    Vaswani et al. 2017, section 3.5."""
     position_P1 = torch.arange(longest, dtype=torch.float64).unsqueeze(1)
     rate = torch.exp(torch.arange(0, D, 2, dtype=torch.float64) * (-math.log(10000.0) / D))
     encoding_PD = torch.zeros(longest, D, dtype=torch.float64)
@@ -63,14 +56,12 @@ def sinusoids(longest: int, D: int) -> Tensor:
 
 
 class LayerNorm(nn.Module):
-    """Layer normalization: (x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis.
-
-    Epsilon is a buffer, so that trainings of one program may differ in it. At epsilon 0 a constant vector gives `bias`.
+    """(x - mean) / sqrt(variance + layer_norm_eps) * gain + bias over the last axis. At epsilon 0 a constant vector
+    gives `bias`. Epsilon may differ within a pack.
 
     Args:
-        layer_norm_eps: Epsilon; `None` if it is given to `forward`, because all norms of a model share it.
-        eps_inside_root: If false, epsilon is added to the standard deviation, (x - mean) / (std + layer_norm_eps): see
-            `outside_layer_norm`.
+        layer_norm_eps: `None` if it is given to `forward`, because all norms of a model share it.
+        eps_inside_root: If false, epsilon is added to the standard deviation: see `outside_layer_norm`.
     """
 
     def __init__(self, d_model: int, layer_norm_eps: float | None = 1e-5, *, eps_inside_root: bool = True) -> None:
@@ -89,22 +80,22 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """A feed-forward network with one hidden layer of `d_ffn` channels, g(x W_1^t + b_1) W_2^t + b_2, where g is one of
-    `ACTIVATIONS`: `gelu` is x Phi(x), `gelu_tanh` its approximation."""
+    """g(x W_1^t + b_1) W_2^t + b_2 with `d_ffn` hidden channels and g among `ACTIVATIONS`: `gelu` is x Phi(x),
+    `gelu_tanh` its approximation."""
 
     def __init__(self, d_model: int, d_ffn: int, *, activation: str = "relu") -> None:
         super().__init__()
         self.first = Linear(d_model, d_ffn)
         self.second = Linear(d_ffn, d_model)
         self.activation = activation
-        self._filled = 0 if activation == "relu" else -d_ffn % _VECTORS
+        self._n_filled = 0 if activation == "relu" else -d_ffn % _VECTORS
 
     def forward(self, x: Tensor) -> Tensor:
-        fed: Tensor = self.second(self.activated(self.first(x)))
-        return fed
+        output: Tensor = self.second(self.activated(self.first(x)))
+        return output
 
     def activated(self, hidden: Tensor) -> Tensor:
         function = ACTIVATIONS[self.activation]
-        if self._filled:
-            return function(pad(hidden, (0, self._filled)))[..., : -self._filled]
+        if self._n_filled:
+            return function(pad(hidden, (0, self._n_filled)))[..., : -self._n_filled]
         return function(hidden)

@@ -1,4 +1,4 @@
-"""A transformer of one training: embeddings, blocks of attention and feed-forward parts, logits. Axes: B sequence, T
+"""A transformer: embeddings, blocks of attention and feed-forward parts, logits. Axes of one training: B sequence, T
 token, Q query token, K key token, C channel of a head, H head, D model, V word."""
 
 from typing import Any, Literal
@@ -109,11 +109,11 @@ class TransformerBlock(nn.Module):
         return self.finished(self._after(self.attention_norm, x_BTD + self.dropout(attended_BTD))), weight_BHTT
 
     def finished(self, x_BTD: Tensor) -> Tensor:
-        """Applies the feed-forward part to the residual stream (n_sequences, n_tokens, d_model) after attention."""
+        """The feed-forward part, on the residual stream (n_sequences, n_tokens, d_model) after attention."""
         if self.ffn is None:
             return x_BTD
-        fed_BTD = self.ffn(x_BTD if self.norm == "post" else self.ffn_norm(x_BTD))
-        return self._after(self.ffn_norm, x_BTD + self.dropout(fed_BTD))
+        added_BTD = self.ffn(x_BTD if self.norm == "post" else self.ffn_norm(x_BTD))
+        return self._after(self.ffn_norm, x_BTD + self.dropout(added_BTD))
 
     def _after(self, norm: nn.Module, x_BTD: Tensor) -> Tensor:
         normed_BTD: Tensor = norm(x_BTD) if self.norm == "post" else x_BTD
@@ -128,9 +128,8 @@ class Transformer(nn.Module):
         n_answers: The number of logits; `None` = `n_words`.
         n_heads, qk, qk_rank: See `Attention`.
         d_ffn, activation, norm, dropout: See `TransformerBlock`; `dropout` is that of embeddings too.
-        attention: `softmax`, or `linear`: weights that are the logits, divided by the number of keys that a query sees.
-        attention_scale: A name of `logit_scale`, or a factor in units of 1 / sqrt(d_model / n_heads). Trainings of one
-            program may differ in it, and in `layer_norm_eps`.
+        attention: The `kind` of `Attention`.
+        attention_scale: See `Attention`. It may differ within a pack, as `layer_norm_eps` may.
         positions: `learned` or `sinusoidal` embeddings, `rope` (`RotaryAttention`), `relative` (`RelativeAttention`,
             for causal softmax attention), or `none`.
         tied: Whether the logits are x W^t, without a bias, where W are the embeddings of the words.
@@ -215,11 +214,11 @@ class Transformer(nn.Module):
         return x_BTD, weights
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the attention weights of all blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
+        """The attention weights of all blocks, (n_blocks, n_sequences, n_heads, n_tokens, n_tokens)."""
         return torch.stack(self.states(token_BT)[1])
 
     def last(self, token_BT: Tensor) -> Tensor:
-        """Returns the logits at the last token, (n_sequences, n_answers), computing the last block there alone."""
+        """The logits at the last token, (n_sequences, n_answers); the last block is computed only there."""
         if self.positions == "relative":
             logits_BTV: Tensor = self(token_BT)
             return logits_BTV[:, -1]
@@ -233,7 +232,7 @@ class Transformer(nn.Module):
         return Sight.causal(x_BTD) if self.is_causal else Sight.everything(x_BTD)
 
     def embedded(self, token_BT: Tensor, first: int = 0) -> Tensor:
-        """The embeddings (n_sequences, n_tokens, d_model) of consecutive tokens from position `first` on."""
+        """The embeddings (n_sequences, n_tokens, d_model) of tokens from position `first` on."""
         x_BTD: Tensor = self.token(token_BT)
         places = slice(first, first + token_BT.shape[1])
         if self.position is not None:
@@ -244,7 +243,7 @@ class Transformer(nn.Module):
         return dropped_BTD
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Returns the logits (n_sequences, n_tokens, n_answers) of a residual stream after the last block."""
+        """The logits (n_sequences, n_tokens, n_answers) of the residual stream after the last block."""
         x_BTD = self.last_norm(x_BTD)
         return x_BTD @ self.token.weight.T if self.head is None else self.head(x_BTD)
 

@@ -1,1 +1,1 @@
-"""Turns measurements into labels: outcomes, roles of heads, and certificates, which confirm outcomes."""
+"""From tensors to labels: roles of heads, distances to structures, certificates, and escapes from plateaus."""

@@ -1,7 +1,4 @@
-"""The step at which a training leaves its initial plateau, predicted from its loss near the initial weights.
-
-Axes: L training, n weight, m node of a quadrature rule.
-"""
+"""The step at which a training leaves its initial plateau, predicted from its loss near the initial weights."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,6 +22,7 @@ from attnsweep.workloads.parameters import TrainingParameters
 _RATIO = 3.0
 """Of the two values of init_sigma at which starts are compared."""
 _ROUNDING = 1e-12
+"""The relative tolerance of proportional initial values."""
 
 
 def _in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
@@ -32,7 +30,8 @@ def _in_float64(training: Training[Any], **changed: Any) -> Training[Any]:
 
 
 class _Start:
-    """The initial weights, and the first step's loss as a function of them; `is_exact`: so is each later step's."""
+    """The initial weights, and the first step's loss as a function of them; if it `is_exact`, the second step's loss is
+    the same function."""
 
     def __init__(
         self, workload: Workload[Any], trainings: Sequence[Training[Any]], buffers: State | None = None
@@ -66,7 +65,7 @@ class _Start:
         return descent("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)
 
 
-def _scale_with_sigma(large: State, small: State) -> list[str]:
+def _proportional_to_sigma(large: State, small: State) -> list[str]:
     names = []
     for name, value in large.items():
         if torch.equal(value, small[name]):
@@ -80,33 +79,35 @@ def _scale_with_sigma(large: State, small: State) -> list[str]:
 
 
 _STRIDE = 0.5
-"""The length of a time step of gradient flow, times the relative rate at which the gradient changes."""
-_MOST_STEPS = 100
+"""A time step of gradient flow, times the relative rate at which the gradient changes."""
+_MAX_STRIDES = 100
 _NUDGE = 1e-3
-_LONGER = 3.0
-"""The largest ratio of a time step of gradient flow to the one before."""
+"""The relative change of the weights by which this rate is estimated at the start."""
+_MAX_STRIDE_RATIO = 3.0
+"""Of a time step to the one before."""
 
 Descent = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def _times_until(descent: Descent, rows: Tensor, held: Tensor, level: Tensor, needed: Tensor) -> NDArray[np.float64]:
     """The times at which gradient flow first is below `level`, by the method of Runge and Kutta; infinite where it is
-    not within `_MOST_STEPS`, or where it is not `needed`."""
+    not within `_MAX_STRIDES`. `held` is the loss of the plateau; the flow ends once all that are `needed` are known."""
     loss, gradient = descent(rows)
     nudge = _NUDGE * rows.norm(dim=1) / gradient.norm(dim=1)
     stride = _STRIDE / _rate(gradient, descent(rows - nudge[:, None] * gradient)[1], nudge)
     time, times = torch.zeros_like(loss), torch.full_like(loss, torch.inf)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STRIDES):
         rows = _stride(descent, rows, gradient, stride)
         old_loss, old_gradient = loss, gradient
         loss, gradient = descent(rows)
         has_fallen = (loss < level) & times.isinf()
-        times = torch.where(has_fallen, time + stride * _part(held - old_loss, held - level, held - loss), times)
+        share = _share_of_stride(held - old_loss, held - level, held - loss)
+        times = torch.where(has_fallen, time + stride * share, times)
         if (times.isfinite() | ~needed).all():
             break
         time = time + stride
         next_stride = _STRIDE / _rate(old_gradient, gradient, stride)
-        stride = next_stride.clamp(stride / _LONGER, stride * _LONGER)
+        stride = next_stride.clamp(stride / _MAX_STRIDE_RATIO, stride * _MAX_STRIDE_RATIO)
     return times.numpy()
 
 
@@ -124,25 +125,26 @@ def _rate(before: Tensor, after: Tensor, time: Tensor) -> Tensor:
     return rate
 
 
-def _part(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
+def _share_of_stride(before: Tensor, at: Tensor, after: Tensor) -> Tensor:
+    """When in a time step the fall below the plateau, which grows exponentially if it is positive, reaches `at`."""
     exponential = torch.log(at / before) / torch.log(after / before)
-    part: Tensor = torch.where(before > 0, exponential, at / after)
-    return part.clamp(0.0, 1.0)
+    share: Tensor = torch.where(before > 0, exponential, at / after)
+    return share.clamp(0.0, 1.0)
 
 
-_MOST_NODES = 12
-_NOTHING = 1e-6
+_MAX_NODES = 12
+_NEGLIGIBLE = 1e-6
 """A residual below this share of the Hessian's size is rounding or a nonlinear part."""
-_LONGEST = 2.0**40
+_MAX_STEPS = 2.0**40
 
 
 def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights of a Gauss quadrature by Lanczos' method: eigenvalues of the Hessian, which `product` applies
-    to one row per training, and squared components of `delta` along its eigenvectors. Source: Golub and Meurant,
-    Matrices, Moments and Quadrature, 1994."""
+    """Nodes and weights of a Gauss quadrature by Lanczos' method, (n_trainings, n_nodes): eigenvalues of the Hessian,
+    which `product` applies to a row per training, and squared components of the unit vector along `delta`. Source:
+    Golub and Meurant, Matrices, Moments and Quadrature, 1994."""
     basis, size = [delta / delta.norm(dim=1, keepdim=True)], torch.zeros(len(delta), dtype=delta.dtype)
-    matrix = delta.new_zeros(len(delta), _MOST_NODES, _MOST_NODES)
-    for node in range(_MOST_NODES):
+    matrix = delta.new_zeros(len(delta), _MAX_NODES, _MAX_NODES)
+    for node in range(_MAX_NODES):
         image = product(basis[-1])
         matrix[:, node, node] = (image * basis[-1]).sum(1)
         size = size.maximum(image.norm(dim=1))
@@ -150,8 +152,8 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
         for vector in (*basis, *basis):
             image = image - (image * vector).sum(1, keepdim=True) * vector
         length = image.norm(dim=1)
-        continues = length > _NOTHING * size
-        if node + 1 == _MOST_NODES or not continues.any():
+        continues = length > _NEGLIGIBLE * size
+        if node + 1 == _MAX_NODES or not continues.any():
             break
         matrix[:, node, node + 1] = matrix[:, node + 1, node] = length.where(continues, 0.0)
         basis.append(torch.where(continues[:, None], image / length[:, None], 0.0))
@@ -162,11 +164,11 @@ def spectrum(product: Callable[[Tensor], Tensor], delta: Tensor) -> tuple[NDArra
 def steps_until(
     fall: NDArray[np.float64], curvature: NDArray[np.float64], growth: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The first step of gradient descent at which a quadratic loss has fallen by `fall`, (n_trainings,); infinite if
-    never.
+    """The first step of gradient descent at which a quadratic loss is `fall` below that of its stationary point,
+    (n_trainings,); infinite if never. The other arguments are (n_trainings, n_nodes).
 
-    With the learning rate eta and the weight decay c, t steps from delta change the loss to 1/2 delta^t H (1 - eta (H +
-    c))^2t delta = sum_m weights curvature growth^2t / 2 over the eigenvalues of H.
+    With the learning rate eta and the weight decay c, the loss after t steps from delta is that of delta = 0 plus 1/2
+    delta^T H (1 - eta (H + c))^2t delta: the sum over the nodes of weights curvature growth^2t / 2.
     """
 
     def has_fallen(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -174,7 +176,7 @@ def steps_until(
             parts = weights * curvature * np.abs(growth) ** (2 * steps[:, None])
         return np.asarray(np.nan_to_num(parts, nan=0.0, neginf=-np.inf).sum(1) / 2 <= -fall)
 
-    low, high = np.zeros_like(fall), np.full_like(fall, _LONGEST)
+    low, high = np.zeros_like(fall), np.full_like(fall, _MAX_STEPS)
     falls = has_fallen(high)
     while (high - low).max() > 1:
         middle = np.floor((low + high) / 2)
@@ -183,10 +185,11 @@ def steps_until(
     return np.where(falls, np.where(has_fallen(low), low, high), np.inf)
 
 
-_SAME_ORDER = 0.1
-_MOST_LANES, _MOST_NUMBERS = 256, 2**20
+_ORDER_TOLERANCE = 0.1
+"""How far the power of init_sigma in the gradient may be from a whole number."""
+_MAX_LANES, _MAX_NUMBERS = 256, 2**20
 """Predicted together: trainings, and weights of all of them."""
-_CLOSER = 1e-3
+_LINEAR_SHARE = 1e-3
 """At this share of the start's distance from the point with init_sigma 0, the gradient is taken as linear."""
 
 
@@ -196,11 +199,12 @@ def predicted_escapes(
     buffers: State | None = None,
     weights: State | None = None,
 ) -> NDArray[np.float64]:
-    """The step at which each training's loss falls 1% below its start's; NaN without a law, infinite if it says never.
+    """The step at which each training's loss falls 1% below its plateau: the lower of the losses at its start and at
+    init_sigma 0. NaN without a law, infinite if it says never.
 
     The law holds for plain gradient descent on a loss that is the same at each step, from a start at which the gradient
-    is proportional to init_sigma or a higher power of it. With `weights` after some steps it counts from them; the loss
-    must still fall below the start's.
+    is proportional to init_sigma or a higher power of it. With `weights` after some steps it counts from them; the
+    plateau stays that of the start.
     """
     steps = np.full(len(trainings), np.nan)
     chosen = [lane for lane, training in enumerate(trainings) if _descends_plainly(training.parameters)]
@@ -209,9 +213,9 @@ def predicted_escapes(
     try:
         exact = [_in_float64(trainings[lane]) for lane in chosen]
         scaled, n_weights = _scaled_by_sigma(workload, exact[0])
-    except Exception:  # noqa: BLE001  # A user's code may fail in float64; the training itself must go on.
+    except Exception:  # noqa: BLE001  # a user's code may fail in float64; the training itself must go on
         return steps
-    n_at_once = max(min(_MOST_LANES, _MOST_NUMBERS // n_weights), 1)
+    n_at_once = max(min(_MAX_LANES, _MAX_NUMBERS // n_weights), 1)
     for first in range(0, len(exact), n_at_once):
         part = slice(first, first + n_at_once)
         lanes = torch.tensor(chosen[part])
@@ -242,7 +246,8 @@ def _escapes(
         held = torch.minimum(*(own.descent(each)[0] for each in (own.rows, own.scaled(scaled, 0.0))))
     level = held - AT_LEVEL * held.abs()
     order = orders.round()
-    is_near = (first <= zero + AT_LEVEL * zero.abs()).numpy() & (abs(orders - order) <= _SAME_ORDER) & start.is_exact
+    has_order = abs(orders - order) <= _ORDER_TOLERANCE
+    is_near = (first <= zero + AT_LEVEL * zero.abs()).numpy() & has_order & start.is_exact
     is_linear, flows = is_near & (order == 1), is_near & (order > 1) & (decay == 0)
     steps = np.full(len(trainings), np.nan)
     if is_linear.any():
@@ -260,13 +265,13 @@ def _linear(
     size = delta.norm(dim=1, keepdim=True)
 
     def product(vectors: Tensor) -> Tensor:
-        closer: Tensor = _CLOSER * size
-        return start.descent(origin + closer * vectors)[1] / closer
+        length: Tensor = _LINEAR_SHARE * size
+        return start.descent(origin + length * vectors)[1] / length
 
     nodes, weights = spectrum(product, delta)
     growth = 1 - rate[:, None] * (nodes + decay[:, None])
     steps = steps_until(fall, nodes, growth, weights * size.numpy() ** 2)
-    # The law holds for stable trainings: the learning rate is not too large for any positive curvature.
+    # The learning rate may not be too large for any positive curvature.
     is_stable = np.where(nodes > 0, np.abs(growth), 0.0).max(1) <= 1
     return np.asarray(np.where(is_stable, steps, np.nan))
 
@@ -285,8 +290,9 @@ def _scaled_by_sigma(workload: Workload[Any], training: Training[Any]) -> tuple[
     sigma = training.parameters.init_sigma
     large, small = (_Start(workload, [_in_float64(training, init_sigma=sigma / ratio)]) for ratio in (1, _RATIO))
     small.descent(small.rows)
-    return _scale_with_sigma(large.weights, small.weights), large.rows.shape[1]
+    return _proportional_to_sigma(large.weights, small.weights), large.rows.shape[1]
 
 
 def _orders(large: Tensor, small: Tensor) -> NDArray[np.float64]:
+    """The powers of init_sigma in gradients, from those at two of its values."""
     return np.asarray(torch.log(large.norm(dim=1) / small.norm(dim=1)) / math.log(_RATIO))

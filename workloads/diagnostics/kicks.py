@@ -1,12 +1,11 @@
-"""Adds noise to the weights of a stuck training (a kick), to test whether a basin of the loss holds it and how wide it
-is.
+"""Adds noise to a stuck training's weights (a kick), to test whether a basin of the loss holds it and how wide it is.
 
 Where attention enters the loss as a product of m > 2 weights, no Hessian shows a way out of 0. After a kick training
-continues: to a strict local minimum it comes back, unless the kick leads out of the basin; a saddle of any order it
-leaves. A kick as large as the weights is a new start and proves nothing: only those up to `MOST_TELLING` count.
+goes on: it comes back to a strict local minimum, unless the kick leads out of the basin, and leaves a saddle of any
+order. A kick as large as the weights is a new start and proves nothing: only those up to `MOST_TELLING` count.
 
 Products of small factors change the loss by less than L-BFGS's absolute tolerances and than rounding, so the loss is
-scaled, and small changes are integrated from the gradient. Use float64. Axes: L training, K selected training.
+scaled, and small changes are integrated from the gradient. Use float64.
 """
 
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
 KICKS = (0.01, 0.1, 1.0)
-"""Sizes of kicks relative to the weights, in the order in which they are tried."""
+"""Sizes relative to the weights, in the order in which they are tried."""
 MOST_TELLING = 0.1
-"""The largest size of a kick (noise), relative to the weights, after which an escape counts."""
+"""The largest size after which an escape counts."""
 KICK_STEPS = 400
 _ROUNDS = 4
 """Descents after a kick, each with the loss scaled by the gradient where the previous one ended."""
@@ -45,13 +44,12 @@ class Kicked:
 
     @property
     def escaped(self) -> Tensor:
-        """Which trainings a kick up to `MOST_TELLING` freed. A larger one is like a new start and proves nothing."""
         return self.smallest <= MOST_TELLING
 
 
 def sizes(parameters: State) -> State:
-    """The root mean square of each parameter tensor, (n_trainings, 1, ...) by name; for a tensor of zeros that of all
-    the training's weights, or 1 if they are all zero."""
+    """The root mean square of each tensor, (n_trainings, 1, ...) by name; for a tensor of zeros that of all the
+    training's weights, or 1 if they are all zero."""
     overall = norm_per_lane(parameters) / sum(value[0].numel() for value in parameters.values()) ** 0.5
     overall = torch.where(overall > 0, overall, torch.ones_like(overall))
     tensor_sizes = {}
@@ -78,7 +76,8 @@ def kick_and_train(
     n_steps: int = KICK_STEPS,
     judged_by: Objective | None = None,
 ) -> Kicked:
-    """Kicks each stuck training ever harder (`KICKS`) and trains on, until it is free."""
+    """Kicks each training ever harder (`KICKS`) and trains on, until it is free by the loss `judged_by`, by default
+    `objective`'s."""
     judge = judged_by or objective
     with torch.no_grad():
         before = judge.losses(parameters)
@@ -107,7 +106,7 @@ def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) 
 
 
 class _Scaled:
-    """The loss in units of the gradient, the weights in units of the kick: L-BFGS has absolute tolerances."""
+    """Loss in units of gradient times kick, weights in units of the kick: L-BFGS has absolute tolerances."""
 
     def __init__(self, objective: Objective, start: State, size: Tensor) -> None:
         self._objective, self._start = objective, start
@@ -119,11 +118,11 @@ class _Scaled:
     def train(self, n_steps: int) -> State:
         origin = {name: torch.zeros_like(value) for name, value in self._start.items()}
         ended = self._objective.descended(origin, self._evaluate, "lbfgs", n_steps)
-        return {name: self._start[name] + step for name, step in _times(self._size, ended).items()}
+        return {name: self._start[name] + step for name, step in _multiplied(self._size, ended).items()}
 
     def _evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:
         selected = torch.arange(self._unit.shape[0], device=self._unit.device) if lanes is None else lanes
-        steps = _times(self._size[selected], parameters)
+        steps = _multiplied(self._size[selected], parameters)
         losses, gradients = self._objective.evaluate(self._weights(steps, selected), step, selected)
         change = losses - self._loss[selected]
         is_near = change.abs() < _NEAR * self._loss[selected].abs()
@@ -131,7 +130,7 @@ class _Scaled:
             near_steps = {name: value[is_near] for name, value in steps.items()}
             change[is_near] = self._change_along(near_steps, selected[is_near])
         unit = self._unit[selected]
-        return change / unit, _times(self._size[selected] / unit, gradients)
+        return change / unit, _multiplied(self._size[selected] / unit, gradients)
 
     def _weights(self, steps: State, lanes: Tensor, share: float = 1.0) -> State:
         return {name: self._start[name][lanes] + share * value for name, value in steps.items()}
@@ -147,5 +146,5 @@ class _Scaled:
         return change
 
 
-def _times(factor: Tensor, state: State) -> State:
+def _multiplied(factor: Tensor, state: State) -> State:
     return {name: value * factor.view(-1, *[1] * (value.dim() - 1)) for name, value in state.items()}

@@ -1,9 +1,9 @@
 """Scores attention matrices by their weights alone, and tests whether they are nearer to structured matrices than their
-own shuffled versions are. Axes: H head, T token, W half-width of a band, P number of blocks.
+own shuffled versions are. Axes: H head, T token, W rows of a block, from 1, P number of blocks, from 0.
 
 Structured are the identity (Sigma_1), bands (Sigma_2), and the identity with p blocks of w rows that attend to one
 column (Sigma_3). They are nested and of different sizes, so distances to different families cannot be compared
-directly. A shuffled matrix keeps the entries of each row (and so its entropy) but loses the positions they attend to.
+directly. A shuffled matrix keeps the entries of each row (and so its entropy) but not the positions that they attend.
 """
 
 import functools
@@ -36,8 +36,8 @@ _MEASURED = ("positional_offset", "positional_share", "positional_mass", "previo
 
 @dataclass(frozen=True, slots=True)
 class PermutationTest:
-    """The `mean` and `deviation` of the distances of each matrix's shuffles, and z = (distance - mean) / deviation: far
-    below 0 means nearer than chance; NaN if shuffling changes nothing."""
+    """The `distance` of each matrix, and `mean` and `deviation` of its shuffles'. A z = (distance - mean) / deviation
+    far below 0 means nearer than chance; it is NaN if shuffling changes nothing."""
 
     distance: Tensor
     mean: Tensor
@@ -45,16 +45,16 @@ class PermutationTest:
 
     @property
     def z(self) -> Tensor:
-        least = 1e-9 * self.mean.abs().clamp_min(1.0)
-        return torch.where(self.deviation > least, (self.distance - self.mean) / self.deviation, torch.nan)
+        rounding = 1e-9 * self.mean.abs().clamp_min(1.0)
+        return torch.where(self.deviation > rounding, (self.distance - self.mean) / self.deviation, torch.nan)
 
 
 def permutation_test(
     attention: Tensor, distance: Callable[[Tensor], Tensor], *, is_causal: bool = False
 ) -> PermutationTest:
-    """Compares the distance of each matrix to a structure with those of its shuffles, by the same permutations in all
-    calls. `distance` itself chooses the nearest of several families, so that it is chosen for each shuffle too. With
-    `is_causal` the entries j <= i of row i are shuffled: moved elsewhere they would make any matrix look structured."""
+    """Compares each matrix with its shuffles, by the same permutations in all calls. `distance` itself chooses the
+    nearest of several families, so that it is chosen for each shuffle too. With `is_causal` only the entries j <= i of
+    row i are shuffled: otherwise any causal matrix would look structured."""
     T = attention.shape[-1]
     n_at_once = max(1, _ELEMENTS_AT_ONCE // attention.numel())
     distances = []
@@ -72,22 +72,21 @@ def permutation_test(
 def _places(T: int, step: int, *, is_causal: bool) -> Tensor:
     order_TT = Streams(torch.tensor([_SEED])).uniform("structure.permutation", (T, T), step)[0]
     if is_causal:
-        # By sorting numbers from 0 to 1; keys after a query, in causal attention, get increasing ones above 1.
+        # Keys after the query get increasing numbers above the random ones, so they stay where they are.
         order_TT = torch.where(torch.ones(T, T).triu(1) > 0, 1.0 + torch.arange(T), order_TT)
     return order_TT.argsort(-1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixScores:
-    """Scores of attention matrices that need no tokens.
+    """What `score_matrices` returns.
 
     Attributes:
         scores: One number per matrix, by name; NaN if not defined. The distances `sigma_1`, `sigma_2`, `sigma_3` are
-            exact, in the entrywise L1 norm; `_z` compares one with those of the matrix's shuffles.
+            exact, in the entrywise L1 norm; `<name>_z` compares one with those of the matrix's shuffles.
         is_positional: Whether the positional role holds.
-        window, num_pos: The w and p of the nearest member of Sigma_3, p blocks of w >= 2 rows; w is also the half-width
-            of `sigma_2`.
-        starts: The first rows of the blocks of the nearest member of Sigma_3; these are also the columns they attend.
+        window, num_pos: The w >= 2 and p >= 1 of the nearest member of Sigma_3; w is also the half-width of `sigma_2`.
+        starts: The first rows of its blocks, which are also the columns they attend.
     """
 
     scores: dict[str, NDArray[np.float64]]
@@ -98,7 +97,7 @@ class MatrixScores:
 
 
 def score_matrices(matrices: Tensor | NDArray[np.generic], *, is_causal: bool = False) -> MatrixScores:
-    """Computes the scores of attention matrices that need no tokens.
+    """The scores of attention matrices that need no tokens.
 
     Args:
         matrices: Weights after softmax, (n_matrices, n_tokens, n_tokens), rows are queries.
@@ -110,7 +109,7 @@ def score_matrices(matrices: Tensor | NDArray[np.generic], *, is_causal: bool = 
         raise UserError("attention", given=f"the shape {tuple(attention.shape)}", expected=expected, fix=fix)
     T = attention.shape[-1]
     blocks_HWP = distances_to_blocks(attention)
-    # Blocks have two rows at least, where two fit: blocks of one are the identity.
+    # Blocks have at least two rows, where two fit: blocks of one are the identity.
     first_row = min(1, T - 1)
     best = blocks_HWP[:, first_row:, 1:].flatten(1).argmin(1)
     window, num_pos = best // T + first_row + 1, best % T + 1

@@ -2,8 +2,8 @@
 negative curvature.
 
 Hessian-vector products are second backward passes; the Hessian is never formed. No library fits: `torch.lobpcg` needs
-the matrix, and SciPy's `eigsh` takes one training at a time, on the CPU. Axes: L training, n parameter, J iteration.
-Source: Lanczos 1950, with full re-orthogonalization.
+the matrix, and SciPy's `eigsh` takes one training at a time, on the CPU. Axes: l training, n parameter, i and j
+iteration. Source: Lanczos 1950, with full re-orthogonalization.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from attnsweep.workloads.engine.lbfgs import flattened, unflattened
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.streams import Streams
 
-_MOST_ITERATIONS = 50
+_MAX_ITERATIONS = 50
 _BREAKDOWN = 1e-12
 """Lanczos' method ends if the next direction is shorter than this share of the largest curvature: none is left."""
 
@@ -29,7 +29,7 @@ class Curvature:
 
     Attributes:
         smallest: The smallest Ritz value: an upper bound.
-        direction: Its Ritz vectors x of norm 1, (n_trainings, ...) by parameter name.
+        direction: Its Ritz vector x of norm 1, (n_trainings, ...) by parameter name.
         error: |H x - smallest x|: an eigenvalue lies within this distance of `smallest`.
         largest: The largest absolute Ritz value, the scale for comparisons.
     """
@@ -47,7 +47,7 @@ class Curvature:
 def smallest_curvature(objective: Objective, parameters: State, streams: Streams) -> Curvature:
     point = flattened(parameters)
     n_lanes, n_parameters = point.shape
-    n_iterations = min(_MOST_ITERATIONS, n_parameters)
+    n_iterations = min(_MAX_ITERATIONS, n_parameters)
     vector = streams.normal("lanczos/start", (n_parameters,)).to(point)
     basis = point.new_zeros(n_iterations, n_lanes, n_parameters)
     products = torch.zeros_like(basis)
@@ -66,7 +66,7 @@ def smallest_curvature(objective: Objective, parameters: State, streams: Streams
 
 
 def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> Tensor:
-    """Multiplies the Hessian of each training's loss with a vector: one row of `vector` per training."""
+    """The Hessian of each training's loss times its row of `vector`."""
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     values = list(leaves.values())
     losses = objective.losses(leaves)
@@ -79,7 +79,7 @@ def hessian_product(objective: Objective, parameters: State, vector: Tensor) -> 
 def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
     small = torch.einsum("iln,jln->lij", basis, products)
     small = (small + small.mT) / 2
-    # Eigenvalues of such vectors of 0 are shifted above the whole spectrum.
+    # The eigenvalues of vectors that are 0 are shifted above the spectrum.
     is_empty = basis.square().sum(2).T == 0
     bound = small.abs().amax((1, 2)) * small.shape[1] + 1.0
     small = small + torch.diag_embed(is_empty * bound.unsqueeze(1))
@@ -94,25 +94,25 @@ def _lower_end(basis: Tensor, products: Tensor, parameters: State) -> Curvature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saddle:
-    """The smallest curvature of the loss at one training's weights, for a step of norm 1; `is_negative` if below 0 by
-    more than its error. `weights` has each weight's share of the direction."""
+    """The smallest curvature of the loss at one training's weights, for a step of norm 1, and each parameter's share of
+    the squared step. It `is_negative` by `Curvature`'s test."""
 
     curvature: float
     is_negative: bool
     weights: Mapping[str, float]
 
     def steps(self, learning_rate: float) -> float:
-        """The steps of gradient descent in which a displacement grows by the factor e, if the curvature is negative."""
+        """In which gradient descent's displacement grows by the factor e, if the curvature is negative."""
         return 1 / (learning_rate * -self.curvature)
 
 
 def saddle_of(objective: Objective, parameters: State, streams: Streams) -> Saddle | None:
-    """That of a pack of one training in float64; `None` if the loss has no second derivatives."""
+    """Of one training, in float64; `None` if the loss has no second derivatives."""
     try:
         # PyTorch's fused attention has no second derivatives, MATH has.
         with sdpa_kernel(SDPBackend.MATH):
             curvatures = smallest_curvature(objective, parameters, streams)
-    except RuntimeError:  # An operation of the user's loss has none either.
+    except RuntimeError:  # an operation of the user's loss has none either
         return None
     return Saddle(
         curvature=float(curvatures.smallest[0]),

@@ -8,7 +8,7 @@ _PRIOR_SIGHTINGS = 1.0
 
 
 class CountedLaws:
-    """The probabilities of tokens, and of tokens after the token `before`, estimated from counts of pairs, int64."""
+    """The probabilities of tokens, and of tokens after another, estimated from the pairs (before[i], tokens[i])."""
 
     def __init__(self, before: NDArray[np.int64], tokens: NDArray[np.int64], n_words: int) -> None:
         self._n_words = n_words

@@ -1,5 +1,4 @@
-"""The loss of each training as a function of its parameters alone, for tests after training. Axes: L training, K
-selected training, N category."""
+"""The loss of each training as a function of its parameters alone, for tests after training."""
 
 from collections.abc import Callable
 
@@ -17,8 +16,8 @@ _CHECK_EVERY = 100
 
 
 class Objective:
-    """The loss of each training as a function of its parameters, on a fixed `batch`, (n_trainings, ...) by name; empty
-    where the loss is exact or the sample is a buffer."""
+    """`buffers` and the fixed `batch` are (n_trainings, ...) by name; the batch is empty where the loss is exact or the
+    sample is a buffer."""
 
     def __init__(
         self, module: nn.Module, loss: Callable[[nn.Module, Batch], Tensor], buffers: State, batch: Batch
@@ -33,7 +32,7 @@ class Objective:
         return Objective(self._module, self._loss, selected(self.buffers, lanes), selected(self.batch, lanes))
 
     def losses(self, parameters: State, lanes: Tensor | None = None) -> Tensor:
-        """The losses of the trainings `lanes`, by default of all. Gradients flow back to `parameters`."""
+        """Of the trainings `lanes`, by default of all. Gradients flow back to `parameters`."""
         buffers, batch = self.buffers, self.batch
         if lanes is not None:
             buffers, batch = selected(buffers, lanes), selected(batch, lanes)
@@ -41,7 +40,7 @@ class Objective:
         return result
 
     def evaluate(self, parameters: State, step: int, lanes: Tensor | None = None) -> tuple[Tensor, State]:  # noqa: ARG002
-        """Losses and gradients, as an `Evaluate` for optimizers; `step` is not used."""
+        """An `Evaluate`; `step` is not used."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = self.losses(leaves, lanes)
         return losses.detach(), gradients_of("loss", losses, leaves)
@@ -56,8 +55,8 @@ class Objective:
         return ended
 
     def falls_below(self, level: float, parameters: State, rule: str, learning_rate: Tensor, n_steps: int) -> Tensor:
-        """Whether each training's loss falls below `level` within `n_steps`, tested every 100. A later rise does not
-        matter, so that results do not depend on the other trainings, although all stop together."""
+        """Whether each training's loss falls below `level` within `n_steps`, tested every `_CHECK_EVERY`. A later rise
+        does not matter, so results do not depend on the other trainings, although all stop together."""
         trained = {name: value.detach().clone() for name, value in parameters.items()}
         optimizer = optimizer_named(rule, Settings.plain(learning_rate, n_steps))
         fell = torch.zeros_like(learning_rate, dtype=torch.bool)

@@ -1,9 +1,8 @@
 """Tests the labels of a random sample of stuck trainings; among other tests, repeats them in float64.
 
-This promotion shows whether rounding is what holds a training. It is repeated with the same seed and number of steps
-twice: from its first state, and from its final state, which is compared with a repetition in its own precision, because
-more steps alone free some trainings. A training that is stuck in float64 from both states is stuck for another reason
-than its precision, if not for ever. See docs/zeros.md, zeros of the arithmetic. Axes: L training.
+This promotion shows whether rounding holds a training. It is repeated with the same seed and number of steps from its
+first state, and goes on from its final one. If it moves on then in its own precision too, it only lacked steps, and
+rounding is not to blame. See docs/zeros.md, zeros of the arithmetic.
 """
 
 from collections.abc import Callable
@@ -25,8 +24,8 @@ from attnsweep.workloads.engine.verdicts import Verdicts
 def certify_stuck(
     workload: Workload[Any], pack: Pack[Any], shares: NDArray[np.float64], result: PackResult, verdicts: Verdicts
 ) -> list[Certificate | None]:
-    """Tests stuck trainings with `Workload.certify`, a share of them each; `None` for all others. The sample is drawn
-    from each training's own seed, so it does not depend on the pack."""
+    """By `Workload.certify`; `None` for trainings that are not stuck or not in the sample. `shares` has the probability
+    with which each is; its own seed draws, so that the sample does not depend on the pack."""
     certificates: list[Certificate | None] = [None] * len(shares)
     outcome, detail = result.at_last_probe(verdicts.outcome), result.at_last_probe(verdicts.detail)
     lanes, _ = pack.final_state(np.arange(len(shares)))
@@ -40,8 +39,8 @@ def certify_stuck(
 
 
 def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: State) -> list[Certificate | None]:
-    """The certificate `promotion` confirms a label if the training is stuck in float64 too: from its first state, and
-    when continued from its final state, unless it is free in its own precision then."""
+    """`promotion` agrees with a label if the training is stuck in float64 from its first state, and from its final one
+    too unless that frees it in its own precision."""
     stays = _ends_stuck(workload, lanes, "float64")
     freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, "float64", ended), lanes, state)
     held = _tested(freed, lambda few, ended: _ends_stuck(workload, few, few.shared.dtype, ended), lanes, state)
@@ -61,7 +60,7 @@ def _tested(
 def _ends_stuck(
     workload: Workload[Any], lanes: Lanes[Any], dtype: str, start: State | None = None
 ) -> NDArray[np.bool_]:
-    """Trains in the given precision, by default from each training's own initial weights."""
+    """Trains in this precision, by default from initial weights."""
     trainings = [Training(replace(training.parameters, dtype=dtype), training.seed) for training in lanes.trainings]
     result = Pack(workload, trainings, str(lanes.device), start=start).train_to_end()
     outcome = result.at_last_probe(judged(workload, trainings[0].parameters, result.evidence).outcome)

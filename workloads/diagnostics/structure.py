@@ -2,8 +2,8 @@
 
 The families are those of Conti 2024, section 2.2. A family has all matrices whose entries are >= 0, whose rows sum to
 1, and which are 0 outside a support: the diagonal for Sigma_1, the band |i - j| <= w for Sigma_2(w). A row whose
-entries sum to r, those on the support to s, has the distance (r - s) + |1 - s|: the entries outside are removed, and
-the sum on the support is changed to 1. So the distance needs neither sampling nor a solver.
+entries sum to r, those on the support to s, has the distance (r - s) + |1 - s|: entries outside are removed, and the
+sum on the support is changed to 1. So the distance needs neither sampling nor a solver.
 
 Sigma_3(w, p) is the identity, except for p disjoint blocks of w rows, each of which attends to the column of its first
 row. A block saves the difference g of its rows' costs, and the most that p blocks save in the first i rows is
@@ -14,7 +14,8 @@ A family plus m free entries has the matrices P + E, with at most m nonzero entr
 support of P. The cost of a row is convex in s, so the m largest gains over all rows are the exact optimum; if the
 blocks of P are not fixed, the dynamic program also decides how many of the m entries each row gets.
 
-Axes: N head, T token, W half-width, P number of blocks, S start of a block, F number of free entries used.
+Axes: N head, T token, W half-width of a band, from 0, or rows of a block, from 1; P number of blocks, from 0; S start
+of a block; F number of free entries, from 0.
 """
 
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def checked_attention(
 
 
 def row_costs(mass: Tensor, row_sum: Tensor) -> Tensor:
-    """Each row's distance to a family, by its sum and its `mass`: that of the entries where the family allows any."""
+    """Each row's distance to a family, by its sum and its `mass`, the sum on the support."""
     return (row_sum - mass) + (1.0 - mass).abs()
 
 
@@ -66,16 +67,16 @@ def distances_to_diagonal(attention: Tensor) -> Tensor:
 
 def distances_to_bands(attention: Tensor) -> Tensor:
     """Distances to Sigma_2(w), whose half-width w = 0, 1, ... is the last axis."""
-    apart_TT = _apart(attention.shape[-1], attention.device)
-    by_distance = torch.zeros_like(attention).scatter_add(-1, apart_TT.expand_as(attention), attention)
+    distance_TT = _distances(attention.shape[-1], attention.device)
+    by_distance = torch.zeros_like(attention).scatter_add(-1, distance_TT.expand_as(attention), attention)
     return row_costs(by_distance.cumsum(-1), attention.sum(-1, keepdim=True)).sum(-2)
 
 
 def band_support(n_tokens: int, window: int) -> Tensor:
-    return _apart(n_tokens, torch.device("cpu")) <= window
+    return _distances(n_tokens, torch.device("cpu")) <= window
 
 
-def _apart(T: int, device: torch.device) -> Tensor:
+def _distances(T: int, device: torch.device) -> Tensor:
     position = torch.arange(T, device=device)
     return (position.unsqueeze(0) - position.unsqueeze(1)).abs()
 
@@ -93,8 +94,8 @@ def distances_to_blocks(attention: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlacement:
-    """The nearest members of Sigma_3: their distances, and the first rows of their blocks, ascending, which are also
-    the columns that the blocks attend to."""
+    """The nearest member of Sigma_3 to each head: its distance, (N,), and the first rows of its blocks, ascending, (N,
+    num_pos), which are also the columns that the blocks attend to."""
 
     distance: Tensor
     starts: Tensor
@@ -125,22 +126,22 @@ def _check_blocks_fit(n_tokens: int, window: int, num_pos: int) -> None:
 
 
 def _saved(attention_NTT: Tensor) -> tuple[Tensor, Tensor]:
-    """The distance to the identity, and how much nearer the first i rows are if each attends to one column, [i, j]."""
+    """The distance to the identity; and, [i, j], how much nearer the matrix with the first i rows on column j is."""
     cost = row_costs(attention_NTT, attention_NTT.sum(-1, keepdim=True))
     diagonal = cost.diagonal(dim1=1, dim2=2)
     return diagonal.sum(1), pad((diagonal.unsqueeze(2) - cost).permute(1, 2, 0).cumsum(0), (0, 0, 0, 0, 1, 0))
 
 
 def _gains_of_blocks(saved_TTN: Tensor, w: int) -> Tensor:
-    """The saving (n_starts, n_heads) of each block of `w` adjacent rows."""
+    """The saving, (S, N), of a block of `w` rows."""
     n_starts = saved_TTN.shape[1] - w + 1
     return (saved_TTN.diagonal(-w) - saved_TTN.diagonal()[:, :n_starts]).T.contiguous()
 
 
-def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
+def _best(gain_SN: Tensor, w: int, max_blocks: int) -> Tensor:
     """The largest saving, indexed [i, p], by p disjoint blocks of `w` rows in the first i rows; -inf without room."""
     S, N = gain_SN.shape
-    best = gain_SN.new_full((S + w, most + 1, N), -torch.inf)
+    best = gain_SN.new_full((S + w, max_blocks + 1, N), -torch.inf)
     best[:, 0] = 0.0
     # `unbind` splits all rows in one operation. On a GPU, each view of a single row would cost as much as a sum.
     fewer, as_many, gain = best[:, :-1].unbind(), best[:, 1:].unbind(), gain_SN.unbind()
@@ -150,7 +151,7 @@ def _best(gain_SN: Tensor, w: int, most: int) -> Tensor:
 
 
 def support_with_free_entries(attention: Tensor, support_TT: Tensor, n_free: int) -> Tensor:
-    """Distances to the matrices that are zero outside `support_TT` but for 0 to `n_free` entries, the last axis."""
+    """Distances to the matrices that are 0 outside `support_TT` but for 0 to `n_free` entries, the last axis."""
     row_sum, support = attention.sum(-1, keepdim=True), support_TT.to(attention)
     mass = (attention * support).sum(-1, keepdim=True)
     outside = (attention * (1.0 - support)).sort(-1, descending=True).values
@@ -166,30 +167,30 @@ def blocks_with_free_entries(attention: Tensor, window: int, num_pos: int, n_fre
     _check_blocks_fit(T, window, num_pos)
     eye_TT = torch.eye(T).to(attention)
     infinite_NF = attention.new_full((len(attention), n_free + 1), torch.inf)
-    least_by_row = [[torch.zeros_like(infinite_NF)] + [infinite_NF] * num_pos]
+    # [i][p]: the distance of the first i rows with p blocks, (N, F).
+    distances = [[torch.zeros_like(infinite_NF)] + [infinite_NF] * num_pos]
     for i in range(1, T + 1):
         row_NF = support_with_free_entries(attention[:, i - 1 : i], eye_TT[i - 1 : i], n_free)
-        least = [_least_sums(fewer_NF, row_NF) for fewer_NF in least_by_row[-1]]
+        by_number = [_minimal_sums(before_NF, row_NF) for before_NF in distances[-1]]
         start = i - window
         if start >= 0 and num_pos:
             block_NF = support_with_free_entries(attention[:, start:i], eye_TT[start].expand(window, T), n_free)
-            before = least_by_row[start]
-            with_block = [_least_sums(fewer_NF, block_NF) for fewer_NF in before[:-1]]
-            least[1:] = map(torch.minimum, least[1:], with_block)
-        least_by_row.append(least)
-    return least_by_row[-1][num_pos]
+            with_block = [_minimal_sums(before_NF, block_NF) for before_NF in distances[start][:-1]]
+            by_number[1:] = map(torch.minimum, by_number[1:], with_block)
+        distances.append(by_number)
+    return distances[-1][num_pos]
 
 
-def _least_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
+def _minimal_sums(first_NF: Tensor, second_NF: Tensor) -> Tensor:
     """For each f the minimum over k of first[k] + second[f - k]."""
     sums = [(first_NF[:, : f + 1] + second_NF[:, : f + 1].flip(-1)).min(-1).values for f in range(first_NF.shape[1])]
     return torch.stack(sums, -1)
 
 
 FITS_SHARE = 0.5
-"""A size w and number p of blocks is considered if it fits into this share of the sentences. Our choice."""
+"""Blocks, p of w rows, are considered if they fit into this share of the sentences. Our choice."""
 BANDS = (1, 2, 4)
-"""The half-widths w of bands for which the distance of a head to the band, Sigma_2(w), is a score."""
+"""The half-widths w of the scores `sigma_2_w<w>`."""
 SCORES = (
     "sigma_1",
     *(f"sigma_2_w{window}" for window in BANDS),
@@ -198,8 +199,8 @@ SCORES = (
 
 
 class PooledStructure:
-    """Mean distances per token, over sentences of at most `longest` tokens, of heads' attention to the identity, to
-    bands, and to blocks."""
+    """Mean distances per token of heads' attention to the identity, to bands and to blocks, over sentences of at most
+    `longest` tokens."""
 
     def __init__(self, longest: int) -> None:
         self._longest, self._n_sentences = longest, 0
@@ -219,8 +220,8 @@ class PooledStructure:
         self._fits_WP = self._fits_WP + pad(fits_WP * float(B), (0, more, 0, more))
 
     def scores(self) -> dict[str, Tensor]:
-        """The scores of all heads by name, in the order of `SCORES`: `sigma_3` is least at blocks of `sigma_3_window`
-        rows, two or more, whose number is `sigma_3_num_pos`; `sigma_2` is the distance to the band of that w."""
+        """By name, in the order of `SCORES`. `sigma_3` is the smallest distance to blocks of two or more rows: to
+        `sigma_3_num_pos` of `sigma_3_window` rows; `sigma_2` is that to the band of this w."""
         is_candidate = self._fits_WP >= FITS_SHARE * self._n_sentences
         is_candidate[0] = False
         is_candidate[:, 0] = False

@@ -1,1 +1,1 @@
-"""Roles of attention heads: scores what a head attends to, and labels it. Formulas and sources: docs/heads.md."""
+"""Roles of attention heads: scores of what a head attends to, and labels. Formulas and sources: docs/heads.md."""

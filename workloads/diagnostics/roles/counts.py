@@ -1,7 +1,6 @@
 """Counts what attention heads attend to, on one batch of sentences. The counts of several batches can be added.
 
-Axes: ... any number of axes such as trainings, layers and heads; B sentence, Q query, K key, O offset, R relation, P
-pattern or permutation, A arc, V token of the vocabulary.
+Axes: ... any, such as trainings, layers and heads; B sentence, Q query, K key, R relation, P pattern, A arc.
 """
 
 import functools
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from attnsweep.workloads.diagnostics.roles.sentences import Sentences, once
+from attnsweep.workloads.diagnostics.roles.sentences import Sentences, cached_by_sentences
 from attnsweep.workloads.engine.streams import Streams
 
 PATTERNS = ("previous_token", "duplicate_token", "induction")
@@ -24,8 +23,8 @@ _BY_OFFSET = ("hits", "mass", "reach")
 
 
 def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tensor, Tensor]:
-    """The attention of each head on three patterns, the same for uniform attention over the keys that count, and each
-    head's total; NaN for a pattern that is not measured.
+    """Each head's attention on three patterns, (..., P); that of uniform attention over the keys that count, (P,); and
+    each head's total, (...). NaN for a pattern that is not measured.
 
       previous_token   key i - 1
       duplicate_token  keys j < i with the query's token
@@ -41,15 +40,17 @@ def pattern_mass(attention: Tensor, sentences: Sentences) -> tuple[Tensor, Tenso
     return pattern_P, uniform_P, mass[..., -1]
 
 
-@once
+@cached_by_sentences
 def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
+    """(B Q K, P + 1): which pairs belong to each pattern, and which have a query that counts. And the mass on each
+    pattern, (P,), of uniform attention."""
     allowed_BQK = sentences.allowed()
     before_QK = torch.ones_like(allowed_BQK[0]).tril(-1)
     previous = before_QK & ~before_QK.tril(-2)
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
         same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
-        # The key right after an earlier equal token, which itself need not count, such as a sentence's end.
+        # The equal token before such a key need not count itself, such as a sentence's end.
         after = torch.zeros_like(same)
         after[..., 1:] = same[..., :-1]
         patterns += [same, after]
@@ -66,11 +67,10 @@ class RoleCounts:
 
     Attributes:
         first_offset: The smallest offset (key - query): from the last query to the first key.
-        sums: Counts and attention weights, summed over queries, by name; those of `count_arcs` and `count_rare` only if
-            the sentences have what these need. For each head and offset `hits`, the queries whose strongest key is
-            there, and `mass`, the attention on it; for each offset `reach`, the queries that have a key there;
-            `n_queries`; for each head `pattern`, its attention on each token pattern, and `total`, all of it; `uniform`
-            is `pattern` of uniform attention.
+        sums: Counts and attention weights, summed over queries, by name: for each head and offset `hits`, the queries
+            whose strongest key is there, and `mass`, the attention on it; for each offset `reach`, the queries that
+            have a key there; `n_queries`; `pattern`, `uniform` and `total` of `pattern_mass`; and those of `count_arcs`
+            and `count_rare`, if the sentences have what these need.
     """
 
     relations: tuple[str, ...]
@@ -92,12 +92,12 @@ class RoleCounts:
 
 
 class Looks(NamedTuple):
-    """The attention of each head where neither query nor key is padding and no mask hides the key.
+    """Where heads look.
 
     Attributes:
-        counted: The attention (..., n_sentences, n_queries, n_keys), 0 at pairs of query and key that do not count.
-        strongest: For each query the key with the most attention, among the keys that count; -1 for queries that do not
-            count or attend to no such key, and where two keys tie: uniform attention has no strongest key.
+        counted: The attention, (..., B, Q, K), 0 at pairs that do not count (`Sentences.allowed`).
+        strongest: Each query's key with the most of it, (..., B, Q); -1 for queries without any, and where two keys
+            tie: uniform attention has no strongest key.
     """
 
     counted: Tensor
@@ -106,16 +106,16 @@ class Looks(NamedTuple):
     @classmethod
     def of(cls, attention: Tensor, sentences: Sentences) -> Self:
         counted = attention.masked_fill(~sentences.allowed(), 0.0)
-        most, key = counted.max(-1)
-        is_unique = (counted == most.unsqueeze(-1)).sum(-1) == 1
-        return cls(counted, torch.where(is_unique & (most > 0), key, -1))
+        highest, key = counted.max(-1)
+        is_unique = (counted == highest.unsqueeze(-1)).sum(-1) == 1
+        return cls(counted, torch.where(is_unique & (highest > 0), key, -1))
 
 
 def count_roles(attention: Tensor, sentences: Sentences, looks: Looks | None = None) -> RoleCounts:
-    """Counts what heads attend to on one batch, for `role_scores`.
+    """The counts of one batch, for `role_scores`.
 
     Args:
-        attention: Weights after softmax, (..., n_sentences, n_queries, n_keys), captured in eval mode.
+        attention: Weights after softmax, (..., B, Q, K), captured in eval mode.
         looks: `Looks.of` this attention, if known already.
     """
     looks = looks or Looks.of(attention, sentences)
@@ -142,38 +142,41 @@ def _count_offsets(looks: Looks, sentences: Sentences) -> dict[str, Tensor]:
 
 
 def count_arcs(strongest: Tensor, sentences: Sentences) -> dict[str, Tensor]:
-    """For each direction and relation the arcs whose other end the query may see, `n_arcs`; of these, those whose other
-    end is at the best fixed offset, `offset_hits`, and for each head the query's strongest key, `arc_hits`."""
+    """By direction and relation, (..., 2, R): the arcs whose other end the query may see, `n_arcs`; of these, those
+    whose other end is at the best fixed offset, `offset_hits`, and those where it is the head's strongest key,
+    `arc_hits`."""
     arcs, offsets = sentences.arcs, sentences.offsets
     if arcs is None or offsets is None:
         return {}
-    look, find = arcs.ends()
+    query, key = arcs.ends()
     relation_AR = one_hot(arcs.relation, len(arcs.relations)).double()
-    is_counted = sentences.allowed()[arcs.sentence, look, find]
-    is_hit = ((strongest[..., arcs.sentence, look] == find) & is_counted).double()
-    is_at_offset = ((look + offsets[:, arcs.relation] == find) & is_counted).double()
+    is_counted = sentences.allowed()[arcs.sentence, query, key]
+    is_hit = ((strongest[..., arcs.sentence, query] == key) & is_counted).double()
+    is_at_offset = ((query + offsets[:, arcs.relation] == key) & is_counted).double()
     counted = {"arc_hits": is_hit, "offset_hits": is_at_offset, "n_arcs": is_counted.double()}
     return {name: value @ relation_AR for name, value in counted.items()}
 
 
 def count_rare(strongest: Tensor, sentences: Sentences) -> dict[str, Tensor]:
-    """In sentences whose rarest token is rare, the queries, `n_rare`, and for each head those whose strongest key is
-    one of the two rarest tokens: by the true frequency ranks, `rare_hits`, and by permutations of the ranks, which show
-    what chance explains, `permuted_hits`. Source: Voita et al. 2019, section 5.3."""
+    """In sentences whose rarest token is rare: the queries, `n_rare`, and for each head those whose strongest key is
+    one of the `N_RAREST` rarest tokens, `rare_hits`; `permuted_hits` are by permuted frequency ranks, and show what
+    chance explains. Source: Voita et al. 2019, section 5.3."""
     if sentences.rarity is None:
         return {}
     is_rarest, is_rare_B = _rarest(sentences)
     K = sentences.keys.shape[1]
     place = torch.where(strongest >= 0, strongest, K)
-    looks = torch.zeros(*place.shape[:-1], K + 1, dtype=torch.float64, device=place.device)
-    looks = looks.scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))[..., :K]
-    hits = torch.einsum("...bk,pbk->...p", looks * is_rare_B.unsqueeze(1), is_rarest.double())
+    n_looks = torch.zeros(*place.shape[:-1], K + 1, dtype=torch.float64, device=place.device)
+    n_looks = n_looks.scatter_add(-1, place, torch.ones_like(place, dtype=torch.float64))[..., :K]
+    hits = torch.einsum("...bk,pbk->...p", n_looks * is_rare_B.unsqueeze(1), is_rarest.double())
     n_rare = (sentences.queries & is_rare_B.unsqueeze(1)).sum().double()
     return {"rare_hits": hits[..., 0], "permuted_hits": hits[..., 1:], "n_rare": n_rare}
 
 
-@once
+@cached_by_sentences
 def _rarest(sentences: Sentences) -> tuple[Tensor, Tensor]:
+    """Which keys are among the rarest of their sentence, by the ranks and by each permutation of them; and which
+    sentences have a rare token."""
     tokens, keys, rarity = sentences.key_tokens, sentences.keys, sentences.rarity
     assert tokens is not None
     assert rarity is not None

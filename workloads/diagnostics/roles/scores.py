@@ -1,5 +1,5 @@
-"""The role scores of heads from counts, and their labels from scores, so that stored scores can be labelled anew. A
-score that was not measured is NaN.
+"""The role scores of heads from counts, and labels from scores, so that stored scores can be labelled anew. A score
+that was not measured is NaN.
 
 Axes: L training, N layer, H head, B sequence, T token, P pattern, R relation, D direction.
 """
@@ -20,19 +20,20 @@ from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.vocabulary import NO_ROLE
 
 COVERAGE = 0.5
-"""The positional score considers offsets at which at least this share of the queries has a key: that from the last
-query to the first key, which one query has, could reach a share of 1. Our choice."""
+"""The positional score considers offsets at which at least this share of the queries has a key: where few have one,
+their share could be 1 by chance. Our choice."""
 MIN_ARCS = 100
-"""Arcs from which on a relation is measured: with fewer a gain of 0.1 is within two standard errors. Our choice."""
+"""A relation is measured from this number of arcs on: with fewer a gain of 0.1 is within two standard errors. Our
+choice."""
 NULL_QUANTILE = 0.95
 """A rare-token head exceeds this quantile of its scores under permuted frequency ranks. Our choice."""
 DIRECTIONS = ("to_governor", "to_dependent")
 PATTERN_SCORE_NAMES = (*PATTERNS, *(f"{pattern}_uniform" for pattern in PATTERNS))
-"""The names of the scores that `score_patterns` returns. A workload may use them as its `head_score_names`."""
+"""The scores of `score_patterns`. A workload may use them as its `head_score_names`."""
 
 
 def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
-    """The names of all role scores, in the order of `role_scores`; each grammatical relation adds its own."""
+    """In the order of `role_scores`; each grammatical relation adds its own."""
     of_relations = itertools.product(relations, DIRECTIONS, ("accuracy", "gain"))
     return (
         *("positional_offset", "positional_share", "positional_mass"),
@@ -43,7 +44,7 @@ def score_names(relations: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def role_scores(counts: RoleCounts) -> dict[str, NDArray[np.float64]]:
-    """How far each attention head plays each role, by name of the score, in a fixed order.
+    """How far each head plays each role, by the name of the score.
 
     - `positional_offset`, `positional_share`, `positional_mass`: the offset k = key - query at which the strongest key
       is most often; among the queries that have a key at this offset, the share whose strongest key it is, and the mean
@@ -105,7 +106,7 @@ the heads of Voita et al. 2019, section 5.3."""
 
 
 def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.bool_]]:
-    """Which heads have each role: those whose scores, if measured, reach its thresholds. A head may have several."""
+    """Which heads reach each role's thresholds: a head may have several roles."""
     rare = scores["rare_token"]
     return {
         "positional": scores["positional_share"] >= POSITIONAL_SHARE,
@@ -115,11 +116,10 @@ def roles_held(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[n
 
 
 def label_roles(scores: Mapping[str, NDArray[np.float64]]) -> NDArray[np.str_]:
-    """Labels each head with one role whose threshold it meets: `positional` before the stronger of `syntactic` and
-    `rare_token`, which are measured against what position or chance explains; else `none`.
+    """One role of each head: `positional`, if it holds, else the stronger of `syntactic` and `rare_token`, else `none`.
 
-    If both hold, the label is the one with the larger (score - baseline) / (1 - baseline). If rare names are often
-    subjects, a head that finds rare tokens also finds subjects, and vice versa.
+    If both hold, the stronger is the one with the larger (score - baseline) / (1 - baseline): where rare names are
+    often subjects, a head that finds rare tokens also finds subjects, and vice versa.
     """
     held = roles_held(scores)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -139,11 +139,11 @@ _ROLES = ("previous_token", "induction")
 def score_patterns(
     module: nn.Module, attention: Callable[[nn.Module, Tensor], Tensor], lanes: Lanes[P], state: State, batch: Batch
 ) -> HeadScores:
-    """Scores causal attention heads on token patterns, and labels their roles; a workload's `score_heads`.
+    """Scores causal attention heads on token patterns, and labels their roles: a workload's `score_heads`.
 
-    A score (n_trainings, n_layers, n_heads) is the share of a head's attention that falls on the pattern, over the
-    queries that count; `<pattern>_uniform` is that of uniform attention. The role is `previous_token` or, failing that,
-    `induction` if that score is at least `ROLE_SHARE`, else `none`.
+    A score is the share of a head's attention that falls on the pattern, over the queries that count;
+    `<pattern>_uniform` is that of uniform attention. The role is `previous_token` or, failing that, `induction` if that
+    score is at least `ROLE_SHARE`, else `none`.
 
     Args:
         attention: From one training's module and tokens (n_sequences, n_tokens) the attention weights (n_layers,

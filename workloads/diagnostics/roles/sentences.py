@@ -14,8 +14,8 @@ from attnsweep.workloads.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arcs:
-    """The gold arcs of sentences, each from the position of a word (`dependent`, int64) to that of its governor:
-    queries and keys must be the same tokens."""
+    """The gold arcs of sentences, each from a word's position (`dependent`, int64) to its governor's. Queries and keys
+    must be the same tokens."""
 
     relations: Sequence[str]
     sentence: Tensor
@@ -24,13 +24,13 @@ class Arcs:
     governor: Tensor
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Positions of queries and of keys, each (2, n_arcs): the dependent asks for its governor, then vice versa."""
+        """Positions of queries and of keys, (2, n_arcs): the dependent asks for its governor, then vice versa."""
         return torch.stack([self.dependent, self.governor]), torch.stack([self.governor, self.dependent])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Sentences:
-    """A batch of held-out sentences, with the annotations that the role scores of attention heads need.
+    """A batch of held-out sentences, with what the role scores of heads need.
 
     Attributes:
         queries: The queries that count, bool (n_sentences, n_queries): all but PAD.
@@ -64,12 +64,12 @@ class Sentences:
                 raise UserError(needed, given=None, expected=expected, fix="give both, or neither of them")
 
     def allowed(self) -> Tensor:
-        """Which pairs count, (n_sentences, n_queries, n_keys): neither is padding, and no mask hides the key."""
+        """Which pairs count, (n_sentences, n_queries, n_keys): query and key do, and no mask hides the key."""
         pairs_BQK = self.queries.unsqueeze(2) & self.keys.unsqueeze(1)
         return pairs_BQK.tril() if self.is_causal else pairs_BQK
 
     def batch(self, of: slice) -> "Sentences":
-        """Selects some of the sentences, because all at once may not fit into memory."""
+        """Some of the sentences: all at once may not fit into memory."""
         first, past, _ = of.indices(len(self.queries))
         arcs = self.arcs
         if arcs is not None:
@@ -85,8 +85,8 @@ class Sentences:
 R = TypeVar("R")
 
 
-def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
-    """Caches a result by `Sentences` object: all measurements of a training use the same."""
+def cached_by_sentences(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
+    """By the object: all probes of a training use the same."""
     results = WeakKeyDictionary[Sentences, R]()
 
     @functools.wraps(function)
@@ -100,13 +100,13 @@ def once(function: Callable[[Sentences], R]) -> Callable[[Sentences], R]:
 
 def fit_offsets(arcs: Arcs, n_tokens: int, *, is_causal: bool = False) -> Tensor:
     """The most frequent offset (key - query) of each relation's arcs, of equal ones that nearest to 0, (2,
-    n_relations): first the dependent asks for its governor, then vice versa."""
+    n_relations), by `Arcs.ends`."""
     R = len(arcs.relations)
     count = torch.zeros(2, R, 2 * n_tokens - 1, dtype=torch.int64)
-    look, find = (positions.cpu() for positions in arcs.ends())
-    place = find - look + n_tokens - 1
+    query, key = (positions.cpu() for positions in arcs.ends())
+    place = key - query + n_tokens - 1
     for direction in range(2):
-        is_seen = ((find <= look) | (not is_causal))[direction].long()
+        is_seen = ((key <= query) | (not is_causal))[direction].long()
         count[direction].view(-1).index_add_(0, arcs.relation.cpu() * (2 * n_tokens - 1) + place[direction], is_seen)
     offset = torch.arange(1 - n_tokens, n_tokens)
     nearest_first = offset.abs().argsort(stable=True)
