@@ -1,5 +1,5 @@
-"""The workload of category pairs: attention models that learn a function of the previous and the current category in
-random strings of independent categories. They often get stuck where the gradient vanishes, unsolved.
+"""Category pairs: attention models that learn a function of the previous and the current category in strings of
+independent random categories, and often get stuck where the gradient vanishes.
 
 Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers taking place in self-attention or in the
 fully connected part?"; formulas and corrections: docs/theory.md.

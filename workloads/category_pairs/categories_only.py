@@ -1,6 +1,6 @@
 """System C of Shin & Matzinger: attention depends on categories only and values on positions only.
 
-Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch. Source: Shin &
+Axes of one training: M position, N category, K = M - 1 predicted position, B text, R row of k and q. Source: Shin &
 Matzinger 2025, section 3.3; derivation: docs/theory.md, system C.
 """
 
@@ -40,11 +40,11 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         return self.v_KM.shape[1]
 
     def logits(self) -> Tensor:
-        """The attention logits (n_categories, n_categories) of a query (column) for a key (row)."""
+        """(N, N), of a query (column) for a key (row)."""
         return self.k_RN.T @ self.q_RN if self._is_factored else self.q_NN
 
     def population_loss(self) -> Tensor:
-        """The exact expectation of sum_i (Y_i - Yhat_i)^2 over uniform texts, without softmax.
+        """The expectation of sum_i (Y_i - Yhat_i)^2 over uniform texts, without softmax.
 
         In the letters of docs/theory.md, system C: L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2.
         """
@@ -63,8 +63,8 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """The squared error on texts (n_texts, n_positions), summed over predicted positions, averaged over texts."""
-        # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
+        """The squared error, summed over predicted positions, averaged over texts."""
+        # Texts come before the last axis, so that each training needs one matrix product for all texts.
         q_NN = self.logits()
         one_hot_MBN = nn.functional.one_hot(text_BM.T, q_NN.shape[0]).to(q_NN.dtype)
         read_KBN = one_hot_MBN[1:] @ q_NN.T
@@ -77,8 +77,8 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         return (wanted_KB - predicted_KB).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """The norms of logits and values, and `target_match`, the correlation of the logits with the target table after
-        column means are subtracted."""
+        """Norms of logits and values, and `target_match`: the correlation of logits and target table without their
+        column means."""
         q_NN = self.logits()
         _, centred_NN = _centre(q_NN)
         _, target_centred_NN = _centre(self.target_NN)
@@ -90,8 +90,8 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
         }
 
     def reference_levels(self, text_BM: Tensor | None = None) -> dict[str, Tensor]:
-        """The losses per predicted position of the output 0 and of the mean target given the current category, on the
-        given texts or expected over all; and `solved`, 1% of the loss of the best constant."""
+        """The losses per predicted position of the output 0 and of the mean target given the current category, on these
+        texts or expected over all; and `solved`, 1% of the loss of the best constant."""
         mean_N, target_centred_NN = _centre(self.target_NN)
         errors = {"zero": self.target_NN, "marginal": target_centred_NN, "solved": self.target_NN - mean_N.mean()}
         pairs = ... if text_BM is None else (text_BM[:, :-1], text_BM[:, 1:])

@@ -1,9 +1,9 @@
-"""Tests of why a category-pairs training is stuck ("certificates"), one for each stuck outcome. Axes: L lane.
+"""Tests of why a category-pairs training is stuck, one for each stuck outcome. Axes: L lane, N category.
 
 At a zero of the gradient, or on a plateau, of systems P and C: a direction of negative curvature leads out. In the
-valley at infinity of system P (a descent along which the weights grow without end): the training is solved after a
-reset. At a dead attention branch of the full models: a direction of negative curvature leads out, or, where second
-derivatives show none, a small kick frees the training. What each test proves: docs/notes/zeros_tests.md.
+valley at infinity of system P, along which the weights grow without end: a reset lets the training solve. At a dead
+attention branch of the full models: a direction of negative curvature leads out, or, where second derivatives show
+none, a small kick frees the training. What each test proves: docs/notes/zeros_tests.md.
 """
 
 import math
@@ -32,13 +32,13 @@ RESET_STEPS = 1000
 
 
 def reset_valley(v_LNN: Tensor) -> Tensor:
-    """Moves the value matrix of system P out of the "valley at infinity", along which the weights grow without end: v P
-    becomes alpha P, where P = 11^t / N averages over the N categories.
+    """Moves the value matrix of system P out of the valley at infinity: v P becomes alpha P, where P = 11^t / N
+    averages over the N categories.
 
     For texts of M tokens and v = alpha (I - P) + beta P, the best q reaches the loss ((N-1)/N) (1-rho)^2 / ((N-1) + M
-    rho^2), with rho = beta/alpha. This loss is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A
-    barrier separates these two regions, so a training below the level 1/N with alpha beta < 0 never solves. The reset
-    sets rho = 1, after which it does. Derivation: docs/theory.md, the valley at infinity.
+    rho^2), with rho = beta/alpha. It is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A barrier lies
+    between, so a training that descends below the level 1/N with alpha beta < 0 never solves. The reset sets rho = 1.
+    Derivation: docs/theory.md, the valley at infinity.
     """
     N = v_LNN.shape[1]
     row_means_LN1 = v_LNN.mean(2, keepdim=True)
@@ -53,8 +53,7 @@ Loss = Callable[[nn.Module, Batch], Tensor]
 def certify(
     module: nn.Module, loss: Loss, lanes: Lanes[CategoryPairsParameters], state: State, outcome: NDArray[np.str_]
 ) -> list[Certificate | None]:
-    """Tests for each stuck training whether its outcome is right; `None` where it has no test. `loss` is the training
-    loss, exact or on the training's own sample."""
+    """See `Workload.certify`. `loss` is the training loss, exact or on the training's own sample."""
     tests = _TESTS_OF_FULL if lanes.shared.is_full else _TESTS_OF_REDUCED
     certificates: list[Certificate | None] = [None] * len(outcome)
     for label, test in tests.items():
@@ -68,7 +67,7 @@ def certify(
 
 
 def split(module: nn.Module, loss: Loss, state: State) -> tuple[Objective, State]:
-    """The losses as a function of the parameters, buffers held fixed; and the parameters."""
+    """The losses as a function of the parameters alone; and the parameters."""
     parameters, buffers = parted(module, state)
     return Objective(module, loss, buffers, {}), parameters
 

@@ -1,9 +1,9 @@
 """The full models on category pairs: single-head attention, then LayerNorm and a feed-forward part (linear layer, ReLU,
 linear layer).
 
-Axes of one training: M position, N category, K = M - 1 predicted positions, B text, S token row that logits see, V
-token row that values see and write (S and V are N, M or N + M, depending on the variant), H hidden. Source: Shin &
-Matzinger 2025, section 4.1 (docs/theory.md, the full models).
+Axes of one training: M position, N category, K = M - 1 predicted position, B text, S token row that logits see (or row
+of k and q), V token row that values see and write (S and V are N, M or N + M, by the variant), O the same, H hidden.
+Source: Shin & Matzinger 2025, section 4.1 (docs/theory.md, the full models).
 """
 
 import math
@@ -25,11 +25,11 @@ from attnsweep.workloads.engine.plain_forms import inverse_deviation
 
 
 def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_width: int) -> dict[str, Tensor]:
-    """Masks, 1 where the solution of the flavour has a zero, for k^t q, v, W_1 and w_2; all 0 for `unconstrained`. The
+    """Masks for k^t q, v, W_1 and w_2, 1 where the solution of the flavour has a zero; all 0 for `unconstrained`. The
     paper names the flavours of the combined model without their losses; ours add flavour_weight times the sum of
-    squares of these entries. With categories (c) and positions (p) as rows and columns, the entries left free are
+    squares of these entries. With categories (c) and positions (p) as rows and columns, the free entries are
 
-      solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; w_2
+      solution 1: k^t q on pp; v on the diagonal of cc; W_1 on c; all of w_2
       solution 2: k^t q on cc; v on pp; W_1 and w_2 on the units that each read one p
       solution 3: k^t q on pp; v on cc; W_1 and w_2 on the units that each read one c
 
@@ -56,7 +56,7 @@ def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_w
 
 
 class FullModel(nn.Module, DrawnByEngine):
-    """Predicts Y_i = q*(X_{i-1}, X_i) from the previous and the current category at all positions but the first.
+    """Predicts Y_i = q*(X_{i-1}, X_i) at all positions but the first.
 
     Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2,
     where X are the one-hot tokens of a text.
@@ -65,9 +65,9 @@ class FullModel(nn.Module, DrawnByEngine):
         k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined); or
             `kq_SS`, their product, in the merged form.
         v_VV: Values: categories for solutions 1 and 3, positions for 2, both for combined; rows are written.
-        log_scale: Trained if `attention_scale` is `learned`; otherwise it has no effect and no gradient.
+        log_scale: Has an effect if `attention_scale` is `learned`.
         target_NN: The target function q*, drawn for each training.
-        text_BM: The training's texts if `expectation` is `fixed_sample`, otherwise absent.
+        text_BM: The training's texts, if `expectation` is `fixed_sample`.
     """
 
     target_NN: Tensor
@@ -84,7 +84,6 @@ class FullModel(nn.Module, DrawnByEngine):
     def __init__(self, parameters: CategoryPairsParameters) -> None:
         super().__init__()
         N, M = parameters.n_categories, parameters.n_positions
-        # The sizes of the matrices of logits and of values, and the width of the hidden layer.
         S, V, hidden = {
             "solution_1": (M, N, N**2),
             "solution_2": (N, M, M),
@@ -126,33 +125,31 @@ class FullModel(nn.Module, DrawnByEngine):
 
     @property
     def scale(self) -> Tensor:
-        """The factor of the logits: fixed, or learned as exp(log_scale) / sqrt(d) for logits of d token features."""
+        """The factor of the logits: fixed, or learned as exp(log_scale) / sqrt(S)."""
         return self.base_scale * torch.exp(self.scale_is_learned * self.log_scale[0])
 
     def products(self) -> Tensor:
-        """k^t q: rows are features of the key token, columns of the query token."""
+        """k^t q: rows are those of the key token, columns of the query token."""
         return self.k_SS.T @ self.q_SS if self._is_factored else self.kq_SS
 
     def logits(self) -> Tensor:
-        """The logits between one-hot features of tokens: rows are those of the key, columns of the query."""
         return self.scale * self.products()
 
     def factors(self) -> tuple[Tensor, ...]:
-        """The attention head's trained matrices: keys and queries, or their product; and values."""
+        """The head's trained matrices: keys and queries, or their product; and values."""
         return (self.k_SS, self.q_SS, self.v_VV) if self._is_factored else (self.kq_SS, self.v_VV)
 
     def predict(self, text_BM: Tensor) -> Tensor:
         one_hot_BMN = one_hot_texts(text_BM, self.n_categories, self.v_VV.dtype)
         attend = _ATTEND[self.variant]
-        # LayerNorm's centring is linear: values and skip connection are centred once, not the output at every token.
+        # LayerNorm's centring is linear: values and skip connection are centred, not the output at every token.
         centred = attend(self.logits(), _centre(self.v_VV), self._residual(), one_hot_BMN, softmax=self._softmax)
         if attend is attend_by_position:
             return self._feed_forward_by_row(centred.flatten(1)).view(centred.shape[1:])
         return self._feed_forward(centred)[:, 1:]
 
     def predict_unattended(self, text_BM: Tensor) -> Tensor:
-        """The answers (n_texts, n_positions - 1) with the attention output replaced by 0."""
-        # Without attention the answer depends on the current token alone: computed once for each.
+        """The answers, (B, K), with the attention output replaced by 0: computed once for each token."""
         N, M, residual_OV = self.n_categories, self.n_positions, self._residual()
         current_BK = text_BM[:, 1:]
         if self.variant == "combined":
@@ -169,12 +166,12 @@ class FullModel(nn.Module, DrawnByEngine):
         return self.target_NN[text_BM[:, :-1], text_BM[:, 1:]]
 
     def forward(self, text_BM: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean squared error over texts and predicted positions, and the answers (n_texts, n_positions - 1)."""
+        """The mean squared error over texts and predicted positions, and the answers, (B, K)."""
         answer_BK = self.predict(text_BM)
         return (self.wanted(text_BM) - answer_BK).square().mean(), answer_BK
 
     def leaning_loss(self) -> Tensor:
-        """The variant `combined`'s penalty, which pulls to 0 the weights that its `flavour` leaves zero; else 0."""
+        """The penalty that pulls a combined model to its `flavour`; 0 for others."""
         if self.variant != "combined":
             return self.v_VV.new_zeros(())
         pairs = (
@@ -186,21 +183,21 @@ class FullModel(nn.Module, DrawnByEngine):
         return self.flavour_weight * torch.stack([(mask * matrix.square()).sum() for mask, matrix in pairs]).sum()
 
     def _feed_forward(self, centred: Tensor) -> Tensor:
-        """LayerNorm and the feed-forward part, on the last axis, whose mean is subtracted already."""
+        """LayerNorm and the feed-forward part, on a last axis of mean 0."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps)
         hidden = torch.relu((centred @ first_HV.T) * inverse + bias_H)
         return hidden @ self.second.weight[0] + self.second.bias
 
     def _feed_forward_by_row(self, centred: Tensor) -> Tensor:
-        """`_feed_forward` for features along the first axis, (n_value_rows, n_tokens)."""
+        """`_feed_forward` along the first axis, (V, n_tokens)."""
         first_HV, bias_H = self._first_layer()
         inverse = inverse_deviation(centred, self.layer_norm_eps, dim=0)
         hidden = torch.relu((first_HV @ centred) * inverse + bias_H.unsqueeze(1))
         return self.second.weight[0] @ hidden + self.second.bias
 
     def _first_layer(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the first linear layer, with LayerNorm's gain and bias merged into them."""
+        """Weight and bias, with LayerNorm's gain and bias merged into them."""
         return self.first.weight * self.gain_V, self.first.bias + self.first.weight @ self.bias_V
 
 

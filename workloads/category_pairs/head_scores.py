@@ -1,5 +1,5 @@
 """Scores which of the three solutions of Shin & Matzinger a full model implements, by the blocks of its attention
-matrices: the product k^t q of keys and queries, and the values v. With categories c and positions p as rows and columns
+matrices k^t q (keys times queries) and v (values). With categories c and positions p as rows and columns
 
     solution 1: k^t q on pp, like U; v on cc, and not like q*^t: the table q* sits in the feed-forward part
     solution 2: k^t q on cc, like q*; v on pp, like U^t
@@ -8,7 +8,7 @@ matrices: the product k^t q of keys and queries, and the values v. With categori
 `share_*` are shares of squared norm; `match_*` are absolute correlations, without what the rest of the model could
 absorb: the column means of cc blocks, the diagonal of pp blocks (the skip connection) and position 1. v is matched row
 by row, because hidden units read each with a sign and scale of their own; the mean for noise is near sqrt(2 / (pi (N -
-1))). `solution_<k>` is the smallest of the solution's two shares and two matches.
+1))). `solution_<k>` is the smallest of the solution's two shares and two matches ("not like": 1 minus the match).
 
 Axes: L lane, N category, M position, S token row that logits see, V token row that values see.
 Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.
@@ -27,7 +27,7 @@ from attnsweep.workloads.vocabulary import NO_ROLE
 
 HOLDS = 0.5
 TAKES_PART = 0.1
-"""A solution is part of a mixture from this share of its blocks' squared norm on, if its matches reach `HOLDS`."""
+"""A solution is part of a mixture if its matches reach `HOLDS`, and its blocks' shares this."""
 
 LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 
@@ -35,12 +35,12 @@ LABELS = ("solution_1", "solution_2", "solution_3", "mixed", NO_ROLE)
 def solution_scores(
     variant: str, logits_LSS: Tensor, values_LVV: Tensor, target_LNN: Tensor
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.str_]]:
-    """Scores how closely trained matrices match each of the three solutions, and labels each training with the one that
-    it implements, among `LABELS`: (n_trainings,), NaN where a block is zero, constant or missing in the variant.
+    """The scores, (L,) by name, NaN where a block is zero, constant or missing in the variant; and the solution that
+    each training implements, among `LABELS`.
 
     Args:
         variant: Decides the matrices' rows: positions, categories, or both with categories first (`combined`).
-        logits_LSS: k^t q; rows are read from, columns read at.
+        logits_LSS: k^t q; rows are of keys, columns of queries.
         values_LVV: v; columns are read, rows written.
         target_LNN: q*; rows are the previous category, columns the current one.
     """
@@ -72,7 +72,7 @@ def solution_scores(
     holds = [scores[f"solution_{name}"] >= HOLDS for name in ("1", "2", "3")]
     in_1, in_2, in_3 = ((blocks[name] >= TAKES_PART) & (matches[name] >= HOLDS) for name in ("1", "2", "3"))
     cases = [*holds, in_2 & (in_1 | in_3)]
-    # The host waits for the device at every copy, so there are only two: of all scores, and of all conditions.
+    # Two copies, of all scores and of all conditions: the host waits for the device at each.
     numbers = dict(zip(scores, torch.stack(list(scores.values())).cpu().numpy(), strict=True))
     return numbers, np.select(list(torch.stack(cases).cpu().numpy()), LABELS[:4], LABELS[4])
 
@@ -122,7 +122,7 @@ SCORE_NAMES = (
 
 
 def score_full_heads(parameters: CategoryPairsParameters, state: State) -> HeadScores:
-    """Scores each training's head, (n_trainings, 1, 1). Its role is the solution of its weights, `mixed` or none."""
+    """The role of a head is among `LABELS`."""
     logits_LSS = state["kq_SS"] if "kq_SS" in state else state["k_SS"].mT @ state["q_SS"]
     scores, label = solution_scores(parameters.variant, logits_LSS, state["v_VV"], state["target_NN"])
     by_head = {name: np.asarray(scores[name], dtype=np.float64).reshape(-1, 1, 1) for name in SCORE_NAMES}

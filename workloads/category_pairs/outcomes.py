@@ -1,7 +1,7 @@
 """How category-pairs trainings get their outcomes: losses of simple predictors, metrics, and tables of conditions.
 
-Systems P and C cannot overfit, as they see no text twice. docs/outcomes.md states the rules. Axes: N category, B text,
-K predicted position, L lane, P probe.
+Systems P and C cannot overfit: they are trained on all texts, or on new ones at each step. docs/outcomes.md states the
+rules. Axes: N category, B text, K predicted position.
 """
 
 from functools import reduce
@@ -28,7 +28,7 @@ _SOLVED_SHARE = 1e-2
 
 def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
     """The answers of simple predictors: rows are previous categories, columns current ones. With row means r, column
-    means c and grand mean g of q*, for uniform categories, they and their losses are
+    means c and grand mean g of q*, they and their losses on uniform texts are
 
       zero      0                         E Y^2
       mean      E[Y] = g                  mean (q* - g)^2 = Var Y
@@ -47,7 +47,7 @@ def reference_predictors(target_NN: Tensor) -> dict[str, Tensor]:
 
 
 def reference_levels(target_NN: Tensor) -> dict[str, Tensor]:
-    """The mean squared errors of simple predictors; and `solved`, 1% of the target's variance."""
+    """The losses of simple predictors; and `solved`, 1% of the target's variance."""
     levels = {name: (target_NN - answer).square().mean() for name, answer in reference_predictors(target_NN).items()}
     return levels | {"solved": _SOLVED_SHARE * levels["mean"]}
 
@@ -57,8 +57,8 @@ def full_measures(model: FullModel, batch: Batch) -> dict[str, Tensor]:
 
     `match_<f>`: E(answer - f)^2 / Var Y, for a simple predictor f. `ablation`: the mean squared change of the answers,
     in units of Var Y, when attention writes 0. `attention_product`: |k| |q| |v|, or |k^t q| |v| if k^t q is trained. On
-    a fixed sample also `train_mse`, without a flavour's added loss, and `train_grad_norm` of the training loss (on
-    held-out texts the gradient does not vanish where training stops).
+    a fixed sample also `train_mse`, without a flavour's added loss, and `train_grad_norm`: on held-out texts the
+    gradient does not vanish where training stops.
     """
     text_BM, answer_BK = batch["text"], batch["answer"]
     variance = (model.target_NN - model.target_NN.mean()).square().mean()
@@ -126,13 +126,13 @@ DEAD_ABLATION = 1e-3
 MATCHES = 0.03
 """Answers match a simple predictor if they differ from it by less than this share of the target's variance."""
 OVERFIT_GAP, OVERFIT_TEST, OVERFIT_TRAIN = 0.5, 0.05, 0.7
-"""Overfit: train error below 0.5 times the test error; as shares of the target's variance, test error above 0.05 and
-train error below 0.7."""
+"""Overfit: the train error is below the first share of the test error, the test error above the second and the train
+error below the third of the target's variance."""
 
 
 def is_dead(parameters: CategoryPairsParameters, evidence: Evidence) -> NDArray[np.bool_]:
-    """Where attention is dead, (n_trainings, n_probes): the answers stay the same when its output is replaced by 0.
-    Under softmax small k and q are no sign of it: they make attention uniform, not absent."""
+    """Where attention is dead, (n_trainings, n_probes). Under softmax small k and q are no sign of it: they make
+    attention uniform, not absent."""
     unread = evidence.metrics["ablation"] < DEAD_ABLATION
     if parameters.attention_activation == "softmax":
         return unread

@@ -1,4 +1,4 @@
-"""The parameters of a category-pairs training, and which combinations of values are allowed."""
+"""The parameters of a category-pairs training, and their allowed combinations."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,7 +7,7 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import TrainingParameters, parameter
 
 REDUCED_VARIANTS = ("positions_only", "categories_only")
-"""The variants called systems P and C: attention alone, without LayerNorm and feed-forward part."""
+"""Systems P and C: attention alone, without LayerNorm and feed-forward part."""
 FULL_VARIANTS = ("solution_1", "solution_2", "solution_3", "combined")
 
 _FULL_ONLY = ("skip", "layer_norm_eps", "attention_scale", "hidden_width")
@@ -16,8 +16,6 @@ _COMBINED_ONLY = ("flavour", "flavour_weight")
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryPairsParameters(TrainingParameters):
-    """The parameters of a category-pairs training. `variant` chooses attention alone, or with a feed-forward part."""
-
     variant: str = parameter(
         "positions_only",
         "what attention may see, and whether LayerNorm and a feed-forward part follow it",

@@ -1,6 +1,6 @@
 """System P of Shin & Matzinger: attention depends on positions only, and the target is the previous category.
 
-Axes of one training: M position, N category, K = M - 1 predicted positions, B text in the batch, R row of k and q.
+Axes of one training: M position, N category, K = M - 1 predicted position, B text, R row of k and q.
 Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.
 """
 
@@ -11,8 +11,7 @@ from attnsweep.workloads.engine.initialization import DrawnByEngine
 
 
 class PositionsOnly(nn.Module, DrawnByEngine):
-    """Predicts at positions i = 2..M the one-hot category X_{i-1} by v sum_j q_ji X_j: the value matrix v times the sum
-    of the categories, weighted by the attention q_ji.
+    """Predicts at positions i = 2..M the one-hot category X_{i-1} by v sum_j q_ji X_j.
 
     Attributes:
         q_MK: Attention logits from position j (row) to predicted position i (column); merged form only.
@@ -36,15 +35,14 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         return self.v_NN.shape[0]
 
     def logits(self) -> Tensor:
-        """The attention logits (n_positions, n_predicted)."""
         return self.k_RM.T @ self.q_RK if self._is_factored else self.q_MK
 
     def attention(self) -> Tensor:
-        """The attention weights (n_positions, n_predicted) of each predicted position (column)."""
+        """(M, K), of each predicted position (column)."""
         return self.logits().softmax(dim=0) if self._softmax else self.logits()
 
     def population_loss(self) -> Tensor:
-        """The exact expectation of the squared error over uniform texts, summed over the predicted positions.
+        """The expectation of the squared error over uniform texts, summed over predicted positions.
 
         In the letters of docs/theory.md, system P: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B).
         """
@@ -57,16 +55,16 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         return loss_K.sum()
 
     def sampled_loss(self, text_BM: Tensor) -> Tensor:
-        """The squared error on texts (n_texts, n_positions), summed over predicted positions, averaged over texts."""
-        # Texts are the last axis, so that each training needs one matrix product for all texts instead of one per text.
+        """The squared error, summed over predicted positions, averaged over texts."""
+        # Texts come before the last axis, so that each training needs one matrix product for all texts.
         one_hot_MBN = nn.functional.one_hot(text_BM.T, self.n_categories).to(self.v_NN.dtype)
         context_KBN = torch.einsum("jk,jbn->kbn", self.attention(), one_hot_MBN)
         predicted_KBN = context_KBN @ self.v_NN.T
         return (one_hot_MBN[:-1] - predicted_KBN).square().sum() / text_BM.shape[0]
 
     def coordinates(self) -> dict[str, Tensor]:
-        """The norms of logits and values, and the value matrix's coefficients `alpha` along I - P and `beta` along P.
-        With opposite signs the training descends the valley at infinity (docs/outcomes.md)."""
+        """Norms of logits and values, and the value matrix's coefficients `alpha` along I - P and `beta` along P. With
+        opposite signs below the level 1/N, the training descends the valley at infinity (docs/outcomes.md)."""
         a, b, _, _ = components(self.v_NN)
         return {
             "alpha": a / (self.n_categories - 1),
@@ -76,7 +74,7 @@ class PositionsOnly(nn.Module, DrawnByEngine):
         }
 
     def reference_levels(self) -> dict[str, Tensor]:
-        """The losses per predicted position where the gradient can vanish, and `solved`."""
+        """The losses per predicted position where the gradient can vanish, that of the valley's end, and `solved`."""
         N, M = self.n_categories, self.n_positions
         valley = (1 - 1 / N) / M
         levels = {"zero": 1.0, "mean": 1 - 1 / N, "solved": 0.01 if self._softmax else 0.05 * valley}

@@ -1,4 +1,4 @@
-"""The category-pairs problem: data, losses and outcomes of systems P and C (attention alone) and of the full models."""
+"""The workload of category pairs."""
 
 from typing import Any, ClassVar, cast
 
@@ -25,14 +25,13 @@ from attnsweep.workloads.lenses import Lenses
 System = PositionsOnly | CategoriesOnly
 
 _EVAL_TEXTS = 2048
-"""The number of texts on which systems P and C are evaluated if the loss over all texts has no closed formula."""
+"""For systems P and C, if the loss over all texts has no closed form."""
 _FULL_EVAL_TEXTS = 256
-"""The number of texts on which full models are evaluated: 12,544 predicted positions with 50 positions a text."""
+"""For full models: 12,544 predicted positions with 50 positions a text."""
 
 
 def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps | None:
-    """`None` for attention alone. At the first position nothing is predicted. Axes: M position, N category, S token
-    row."""
+    """`None` for attention alone. At the first position nothing is predicted."""
     if not isinstance(model, FullModel):
         return None
     text_BM = workload.eval_batch(lanes)["text"][0]
@@ -48,9 +47,6 @@ def _maps(workload: Workload[Any], model: nn.Module, lanes: Lanes[Any], sentence
 
 
 class CategoryPairs(Workload[CategoryPairsParameters]):
-    """Attention by positions or by categories alone (systems P and C), with an exact or sampled loss; or attention with
-    a feed-forward part, with or without softmax."""
-
     name = "category_pairs"
     parameters = CategoryPairsParameters
     summary = (
@@ -96,8 +92,8 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return {"text": _texts(lanes, "eval", n_texts, step=0)}
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The squared error: summed over predicted positions in systems P and C, their mean in full models, which add
-        the flavour's loss. Without texts in the batch it is exact, or that of the training's own sample."""
+        """The squared error: summed over predicted positions in systems P and C, their mean in full models, to which
+        the flavour's loss is added. Without texts in the batch it is exact, or that of the training's own sample."""
         text_BM = batch.get("text")
         if isinstance(module, FullModel):
             error, _ = module(module.text_BM if text_BM is None else text_BM)
@@ -107,8 +103,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return system.population_loss() if text_BM is None else system.sampled_loss(text_BM)
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        """The loss per predicted position, exact where possible; of full models also the `answer`, (n_texts,
-        n_predicted)."""
+        """The loss per predicted position, exact where possible; of full models also the `answer`."""
         if isinstance(module, FullModel):
             error, answer_BK = module(batch["text"])
             return {"eval_loss": error, "answer": answer_BK}
@@ -120,7 +115,7 @@ class CategoryPairs(Workload[CategoryPairsParameters]):
         return cast(System, module).coordinates()
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The losses of simple predictors, exact over all texts; of system C on the texts of `batch`, if it has any."""
+        """Exact over all texts; of system C on the texts of `batch`, if it has any."""
         if isinstance(module, FullModel):
             return reference_levels(module.target_NN)
         if isinstance(module, CategoriesOnly):

@@ -1,4 +1,4 @@
-"""Draws random strings with labels, for several steps at a time. Axes: L lane, S step, B string, N position."""
+"""Random strings with labels, for several steps at a time. Axes: L lane, S step, B string, N position."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,11 @@ from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParam
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
 _LANES_AT_ONCE, _ON_A_CPU = 128, 8
-"""Trainings whose strings are drawn together, on a GPU, which takes as long for 8, and on a CPU: bounds memory."""
+"""Trainings whose strings are drawn together, on a GPU, which takes as long for 8, and on a CPU. They bound memory."""
 
 
 class Lengths(NamedTuple):
-    """Each training's length of strings, int64 (n_trainings,), and the largest: to read it would wait for the
-    device."""
+    """Each training's length of strings, (L,) int64, and the largest: to read that would wait for the device."""
 
     of_lane: Tensor
     longest: int
@@ -31,12 +30,12 @@ def training_batches(lanes: LanguageLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: LanguageLanes) -> Batch:
-    """Draws held-out strings of the training length and, as `<length>/...`, of each test length."""
+    """Held-out strings of the training length and, as `<length>/...`, of each test length."""
     return _strings(lanes, "eval", _own_lengths(lanes), lanes.shared.eval_batch_size) | strings_of_test_lengths(lanes)
 
 
 def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
-    """Draws new strings of each test length for the evaluation at `step`, as `<length>/...`."""
+    """Strings of each test length for the probe at `step`, as `<length>/...`."""
     shared = lanes.shared
     batch: Batch = {}
     for length in shared.test_lengths:
@@ -46,13 +45,13 @@ def strings_of_test_lengths(lanes: LanguageLanes, step: int = 0) -> Batch:
     return batch
 
 
-def looked_at_batch(lanes: LanguageLanes, n_strings: int) -> Batch:
-    """Draws the strings on which attention heads are scored. They have the training length."""
+def batch_for_heads(lanes: LanguageLanes, n_strings: int) -> Batch:
+    """The strings, of the training length, on which heads are scored."""
     return _strings(lanes, "heads", _own_lengths(lanes), n_strings)
 
 
 def tokens_of(batch: Batch, test_length: int | None = None) -> Tokens:
-    """The tokens of one training's strings of a test length; by default of the training length."""
+    """One training's strings of a test length; `None` for the training length."""
     prefix = "" if test_length is None else f"{test_length}/"
     return Tokens(batch[f"{prefix}feature"], batch[f"{prefix}log_count"], batch[f"{prefix}log_n"])
 
@@ -89,7 +88,7 @@ def _labelled(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: in
 
 
 def random_texts(streams: Streams, name: str, lengths: Lengths, n_strings: int, steps: range) -> Tensor:
-    """Draws random bits, bool (n_trainings, n_steps, n_strings, longest length), false beyond a string's end."""
+    """Bits, bool (L, S, n_strings, longest), false beyond a string's end."""
     length_L, longest = lengths
     is_inside = torch.arange(longest, device=length_L.device) < length_L.view(-1, 1, 1, 1)
     return streams.bits(name, n_strings, longest, steps) & is_inside

@@ -1,6 +1,6 @@
 """A post-norm transformer encoder that accepts or rejects a string by its output at CLS, the token before the string.
 
-Axes of one training: B string, T token (CLS first), R = B T rows, Q query token (T, or CLS alone), F feature of a token
+Axes of one training: B string, T token (CLS first), R = B T row, Q query token (T, or CLS alone), F feature of a token
 (symbols, then position features), S symbol, P position feature, D model, E = 3 D queries, keys and values, H head, K =
 D / H channel of a head, W feed-forward.
 
@@ -23,15 +23,13 @@ from attnsweep.workloads.engine.streams import Streams
 from attnsweep.workloads.formal_languages.language import N_SYMBOLS, Tokens
 
 ENCODER_SCALES = (*ATTENTION_SCALES, "log_n_query_inv_sqrt_d")
-"""The names of the scales of attention logits, among them that of the authors' code: `log_n_query_inv_sqrt_d`
-multiplies a layer's input by log(n) before it is projected to queries, so the queries' bias is not multiplied. Without
-bias it equals `log_n_inv_sqrt_d`. For a string w, code and paper both take n = |w| + 1: they count CLS."""
+"""In the authors' code, `log_n_query_inv_sqrt_d`, log(n) multiplies a layer's input before it is projected to queries,
+so it does not multiply their bias. Without bias this equals `log_n_inv_sqrt_d`, the paper's. For a string w both take n
+= |w| + 1: they count CLS."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """The sizes of an encoder. Without LayerNorm a layer is c = Att(a) + a, a' = FFN(c) + c."""
-
     n_layers: int
     n_heads: int
     d_model: int
@@ -42,8 +40,8 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What one forward pass computes once for all layers: factors of the projections and of their biases (the attention
-    scale for the queries, 1 for keys and values), 1 / sqrt(layer_norm_eps), and what counts add to the logits."""
+    """What one forward pass computes for all layers: factors of the projections and of their biases (the attention
+    scale for queries, 1 for keys and values), 1 / sqrt(layer_norm_eps), and what counts add to the logits."""
 
     weight_factor_E: Tensor
     bias_factor_E: Tensor
@@ -52,7 +50,8 @@ class _Setting:
 
 
 class EncoderLayer(nn.Module):
-    """A post-norm layer: c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2."""
+    """c = LN(Att(a) + a), a' = LN(FFN(c) + c), where FFN(c) = W_2 relu(W_1 c + b_1) + b_2; LN is left out without
+    `has_layer_norm`."""
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
@@ -74,8 +73,7 @@ class EncoderLayer(nn.Module):
         self._n_heads = shape.n_heads
 
     def forward(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """The output, (n_strings * n_tokens, d_model), or with `cls_only` at CLS alone, (n_strings, d_model); and the
-        CLS query's attention weights, (n_strings, n_heads, n_tokens)."""
+        """The output, (R, D), or with `cls_only` at CLS alone, (B, D); and the CLS query's weights, (B, H, T)."""
         mixed_BQD, weight_BHQT = self._attend(a_RD, setting, cls_only=cls_only)
         residual = a_RD.view(mixed_BQD.shape[0], -1, a_RD.shape[1])[:, 0] if cls_only else a_RD
         c = mixed_BQD.flatten(0, 1) @ self.out_weight_DD + self.out_bias_D + residual
@@ -88,7 +86,7 @@ class EncoderLayer(nn.Module):
         return output, weight_BHQT[:, :, 0]
 
     def _attend(self, a_RD: Tensor, setting: _Setting, *, cls_only: bool) -> tuple[Tensor, Tensor]:
-        """Mixed values (n_strings, n_queries, d_model), and weights (n_strings, n_heads, n_queries, n_tokens)."""
+        """Mixed values, (B, Q, D), and weights, (B, H, Q, T)."""
         B, T = setting.log_count_B11T.shape[0], setting.log_count_B11T.shape[3]
         bias_E = self.in_bias_E * setting.bias_factor_E
         projected_RE = torch.addcmul(bias_E, a_RD @ self.in_weight_DE, setting.weight_factor_E)
@@ -105,9 +103,8 @@ class Encoder(nn.Module):
     Attributes:
         position_PD: The embeddings of position features, not trained: feature p is dimension p.
         layer_norm_eps: Added to the variance, inside the root.
-        scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q); where `weight_log_n_E` or `bias_log_n_E`
-            is true, the term of the weight or of the bias is multiplied by log n. For keys and values `scale_E` is 1,
-            and the others are false.
+        scale_E, weight_log_n_E, bias_log_n_E: Queries are scale (W_Q a + b_Q), in which log n multiplies the term of
+            the weight or of the bias where these are true. Keys and values have 1, false and false.
     """
 
     position_PD: Tensor
@@ -137,11 +134,11 @@ class Encoder(nn.Module):
         self.shape = shape
 
     def forward(self, tokens: Tokens) -> Tensor:
-        """Returns the logit of each string, (n_strings,); it is positive if the encoder accepts the string."""
+        """The logit of each string, (B,), positive if the encoder accepts it."""
         return self.trace(tokens)[0]
 
     def trace(self, tokens: Tokens) -> tuple[Tensor, list[Tensor]]:
-        """The logits (n_strings,), and the CLS query's weights by layer, (n_strings, n_heads, n_tokens)."""
+        """The logits, (B,), and the CLS query's weights by layer, (B, H, T)."""
         setting = _Setting(
             weight_factor_E=self.scale_E * torch.where(self.weight_log_n_E, tokens.log_n, 1.0),
             bias_factor_E=self.scale_E * torch.where(self.bias_log_n_E, tokens.log_n, 1.0),
@@ -159,8 +156,8 @@ class Encoder(nn.Module):
 def torchs_law(shape: EncoderShape, streams: Streams) -> StartingLaw:
     """Draws initial parameters like PyTorch's modules.
 
-    Embeddings are N(0, 1). Queries, keys and values together are Xavier-uniform with biases 0, as in
-    `nn.MultiheadAttention`. Linear layers and their biases are uniform on +-1/sqrt(fan_in). LayerNorm has gains 1 and
+    Embeddings are N(0, 1). Queries, keys and values are Xavier-uniform as one matrix; all biases of attention are 0, as
+    in `nn.MultiheadAttention`. Other matrices and biases are uniform on +-1/sqrt(fan_in). LayerNorm has gains 1 and
     biases 0. All layers of a training start alike, because `nn.TransformerEncoder` copies one layer.
     """
     D, W = shape.d_model, shape.d_ffn

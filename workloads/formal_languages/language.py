@@ -1,7 +1,7 @@
 """The interface of a formal language, and the tokens into which its strings are turned.
 
-How to add a language: docs/workloads.md. Axes: N position in a string, P position feature, T token (CLS first), F
-feature of a token (symbols, then position features), B string; leading axes are free.
+How to add a language: docs/workloads.md. Axes: T token (CLS first), F feature of a token (symbols, then position
+features), B string; leading axes are free.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ from torch import Tensor
 class Language(ABC):
     """A set of bit strings. The symbols are 0, 1 and CLS, which precedes the string at position 0.
 
-    Implementers: both methods are pure, treat each string independently, and are vectorized over leading axes.
+    Implementers: the methods are pure, treat each string independently, and are vectorized over leading axes.
 
     Attributes:
         name: The value of the parameter `language`.
-        n_marked_positions: How many positions at the start have features of their own, if all later ones share theirs,
-            so that there are few kinds of tokens. `None` if the features of all positions differ.
+        n_marked_positions: How many positions at the start have features of their own, if all later ones share theirs:
+            then there are few kinds of tokens. `None` if the features of all positions differ.
     """
 
     name: ClassVar[str]
@@ -47,15 +47,14 @@ class Language(ABC):
         """
 
     def odds_given_ones(self, n_ones: Tensor, length: Tensor) -> Tensor | None:
-        """The share that belongs to the language of all strings with a given length and number of 1s, (...) int64, for
-        the level `count`. `None` if that number decides membership, or the share is not known."""
+        """Of all strings of this length with this number of 1s, (...) int64, the share in the language, for the level
+        `count`. `None` if that number decides membership, or the share is not known."""
         del n_ones, length
         return None
 
 
 CLS = 2
 N_SYMBOLS = 3
-"""The number of symbols: 0, 1 and CLS, which precedes the string."""
 REPRESENTATIONS = ("kinds", "positions")
 ABSENT = -1e30
 """The log-count of an absent token in place of log(0) = -inf: softmax gives it exactly the weight 0, with gradient 0,
@@ -68,8 +67,8 @@ class Tokens:
 
     Attributes:
         feature_BTF: Each token's symbol, one-hot, and its position features.
-        log_count_BT: The logarithm of the number of identical tokens that a token stands for; `ABSENT` for 0.
-        log_n: () the logarithm of the number of positions: the length of the string plus 1 for CLS.
+        log_count_BT: The logarithm of the number of symbols that it stands for; `ABSENT` for 0.
+        log_n: (), the logarithm of the length plus 1 for CLS.
     """
 
     feature_BTF: Tensor
@@ -78,7 +77,7 @@ class Tokens:
 
 
 def tokenize(language: Language, text: Tensor, length: Tensor, representation: str) -> Tokens:
-    """Turns each string into tokens: one-hot symbols and position features, in float64.
+    """In float64.
 
     Args:
         text: (..., n_positions) bool, false from position `length` on; with `positions` all have that length.
@@ -101,12 +100,11 @@ def _by_position(language: Language, text: Tensor, length: Tensor) -> tuple[Tens
 
 
 def count_ones(text: Tensor) -> Tensor:
-    # The ones are summed in float32, which is exact below 2^24 and takes a fifth of the time of a sum of bools.
+    # Exact below 2^24, and five times as fast as a sum of bools.
     return text.to(torch.float32).sum(-1).to(torch.int64)
 
 
 def _by_kind(language: Language, text: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """CLS, the marked positions, and one token each for all other 0s and all other 1s."""
     marked = language.n_marked_positions
     assert marked is not None
     n_ones = count_ones(text[..., marked:])

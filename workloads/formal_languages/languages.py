@@ -7,8 +7,8 @@ from attnsweep.workloads.formal_languages.language import Language
 
 
 class First(Language):
-    """FIRST: strings that start with 1. A token's only position feature is whether it is the first of the string.
-    Source: Chiang & Cholak 2022, section 2 and figure 4."""
+    """A token's only position feature is whether it is the first of the string. Source: Chiang & Cholak 2022, section 2
+    and figure 4."""
 
     name = "first"
     summary = "starts with 1"
@@ -28,8 +28,7 @@ class First(Language):
 
 
 class Parity(Language):
-    """PARITY: strings with an odd number of 1s. Position i of n has the features i/n and cos(i pi), which is 1 or -1 in
-    turns. Source: Chiang & Cholak 2022, section 3.1."""
+    """Position i of n has the features i/n and cos(i pi). Source: Chiang & Cholak 2022, section 3.1."""
 
     name = "parity"
     summary = "has an odd number of 1s"

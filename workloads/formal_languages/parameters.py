@@ -1,4 +1,4 @@
-"""The parameters of a training on a formal language, and which combinations of values are allowed."""
+"""The parameters of a training on a formal language, and their allowed combinations."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,13 +11,12 @@ from attnsweep.workloads.parameters import TrainingParameters, Value, parameter,
 
 _LADDER = (10, 30, 100, 300, 1000)
 _LONGEST = {"kinds": 1000, "positions": 30}
-"""The default longest test length; with one token per position, 1,000 would need a million logits."""
+"""The default longest test length; with a token per position, 1,000 would need a million logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormalLanguagesParameters(TrainingParameters):
-    """Parameters of an encoder trained to accept a language's strings and to reject all others, with the defaults of
-    Chiang & Cholak 2022, figure 4."""
+    """The defaults are those of Chiang & Cholak 2022, figure 4."""
 
     init_sigma: float | None = with_default("init_sigma", None)
     optimizer: str = with_default("optimizer", "adam")
@@ -66,8 +65,7 @@ class FormalLanguagesParameters(TrainingParameters):
 
     @property
     def representation(self) -> str:
-        """How a string becomes tokens (`tokenize`). `auto` is `kinds` for languages that treat all positions but the
-        first few alike, else `positions`."""
+        """How a string becomes tokens (`tokenize`)."""
         if self.tokens != "auto":
             return self.tokens
         return "positions" if self.of.n_marked_positions is None else "kinds"
@@ -79,7 +77,7 @@ class FormalLanguagesParameters(TrainingParameters):
         return (*rungs, longest)
 
     def static_key(self) -> tuple[Value, ...]:
-        """With one token per position, shapes depend on the length of the training strings too."""
+        """With a token per position, shapes depend on `train_length` too."""
         key = super().static_key()
         return (*key, self.train_length) if self.representation == "positions" else key
 
@@ -104,5 +102,5 @@ class FormalLanguagesParameters(TrainingParameters):
         if self.n_steps not in (n_steps, declared["n_steps"].default):
             expected = f"{n_steps}, because n_epochs={self.n_epochs} and steps_per_epoch={self.steps_per_epoch}"
             raise self.refused("n_steps", expected, "remove n_steps or n_epochs")
-        # Stored, because trainings take from it how many steps they run.
+        # The engine reads how many steps it takes.
         object.__setattr__(self, "n_steps", n_steps)

@@ -1,4 +1,4 @@
-"""The workload of encoders that learn a formal language. Axes: L lane, P probe, B string, H head, T token."""
+"""The workload of encoders that learn a formal language. Axes: L lane, B string, N layer, H head, T token."""
 
 import functools
 import math
@@ -17,8 +17,8 @@ from attnsweep.workloads.engine.schedule import probe_steps
 from attnsweep.workloads.engine.verdicts import AtLevel, Rule, VerdictTable, below_solved
 from attnsweep.workloads.formal_languages.data import (
     LanguageLanes,
+    batch_for_heads,
     evaluation_batch,
-    looked_at_batch,
     strings_of_test_lengths,
     tokens_of,
     training_batches,
@@ -39,20 +39,20 @@ _SYMBOLS = ("0", "1", "CLS")
 
 
 def first_attention(weight_BHT: Tensor) -> Tensor:
-    """The mean attention of each head's CLS query on the first symbol, (n_heads,)."""
+    """The mean attention of each head's CLS query on the first symbol, (H,)."""
     return weight_BHT[:, :, 1].mean(0)
 
 
 @functools.lru_cache(maxsize=1)
-def _looked_at(lanes: LanguageLanes) -> Batch:
+def _batch_for_heads(lanes: LanguageLanes) -> Batch:
     # Kept from probe to probe: drawing long strings takes as long as scoring heads on them.
-    return looked_at_batch(lanes, _N_STRINGS)
+    return batch_for_heads(lanes, _N_STRINGS)
 
 
 SOLVED_BITS = 0.05
-"""A training is solved if it classifies all evaluation strings correctly and its cross-entropy is below this."""
+"""A training is solved if it classifies all held-out strings correctly and its cross-entropy is below this."""
 CONSTANT_LOGIT_STD = 1e-2
-"""Below this standard deviation over strings the logit counts as constant: less than 2e-5 bits of cross-entropy."""
+"""Below this standard deviation over strings the logit counts as constant: it is worth less than 2e-5 bits."""
 
 
 VERDICTS = VerdictTable(
@@ -67,7 +67,7 @@ VERDICTS = VerdictTable(
             when=lambda _, evidence: evidence.metrics["logit_std"] < CONSTANT_LOGIT_STD,
         ),
         AtLevel(outcome="marginal", level="constant"),
-        AtLevel(outcome="marginal", level="count"),  # in FIRST that of the best answer that knows the number of 1s only
+        AtLevel(outcome="marginal", level="count"),  # in FIRST the best answer by the number of 1s
         Rule.moving(),
     )
 )
@@ -78,7 +78,7 @@ _NAT = 1.0 / math.log(2.0)
 def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], sentence: int | None) -> SentenceMaps:
     del workload
     number = chosen(sentence, _N_STRINGS)
-    batch = {name: value[0] for name, value in looked_at_batch(lanes, _N_STRINGS).items()}
+    batch = {name: value[0] for name, value in batch_for_heads(lanes, _N_STRINGS).items()}
     tokens = tokens_of(batch)
     attention = cast(Encoder, encoder).trace(tokens)[1]
     counts_T = tokens.log_count_BT[number].double().exp().round().long()
@@ -90,8 +90,6 @@ def _maps(workload: Workload[Any], encoder: nn.Module, lanes: Lanes[Any], senten
 
 
 class FormalLanguages(Workload[FormalLanguagesParameters]):
-    """Small post-norm encoders that learn to recognize the strings of a formal language."""
-
     name = "formal_languages"
     parameters = FormalLanguagesParameters
     summary = "encoders that learn FIRST or PARITY, and what they make of longer strings (Chiang & Cholak 2022)"
@@ -137,7 +135,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return _cross_entropy(cast(Encoder, module)(tokens_of(batch)), batch["sign"])
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        """Returns the logits, and the cross-entropy in bits per string: 1 for a constant logit of 0."""
+        """The logits, and the cross-entropy in bits per string: 1 for a logit of 0."""
         logit = cast(Encoder, module)(tokens_of(batch))
         return {"logit": logit, "eval_loss": _NAT * _cross_entropy(logit, batch["sign"])}
 
@@ -162,8 +160,8 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The losses, on the evaluation strings, of a logit of 0, the best constant logit and, where known, the best
-        function of the number of 1s."""
+        """On the held-out strings: of the logit 0, the best constant logit and, where known, the best function of the
+        number of 1s."""
         del module
         sign_B = batch["sign"]
         share = (sign_B > 0).to(sign_B.dtype).mean()
@@ -177,8 +175,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
         return levels
 
     def score_heads(self, lanes: LanguageLanes, state: State) -> HeadScores | None:
-        """Scores heads on strings of training length, (n_trainings, n_layers, n_heads): `positional` if CLS gives most
-        of its attention to position 1, else `none`."""
+        """By strings of the training length."""
 
         def scores(module: nn.Module, batch: Batch) -> Tensor:
             attention = cast(Encoder, module).trace(tokens_of(batch))[1]
@@ -186,22 +183,22 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
         template = self.build(lanes.shared).to(lanes.device, lanes.dtype)
         with torch.no_grad():
-            score_LNH = over_lanes(template, scores)(*parted(template, state), _looked_at(lanes))
+            score_LNH = over_lanes(template, scores)(*parted(template, state), _batch_for_heads(lanes))
         to_first = score_LNH.to("cpu", torch.float64).numpy()
         role = np.where(to_first > POSITIONAL, "positional", NO_ROLE)
         return HeadScores(scores={SCORE_NAMES[0]: to_first}, role=role)
 
 
 def _cross_entropy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # The loss is softplus(-sign * logit). An elementwise function would round the numbers in its last, partly filled
-    # SIMD vector differently, so that results would depend on the other trainings. Therefore the loss is computed as a
-    # log_softmax of 0 and -sign * logit. The 0 comes first: otherwise the gradient at a large margin would be computed
-    # as 1 - 1. In float32 the loss would be 0 beyond a margin of 17, so float64 is used.
+    # softplus(-sign * logit), as a log_softmax of 0 and -sign * logit: an elementwise function would round the numbers
+    # in its last, partly filled SIMD vector differently, so results would depend on the other trainings. The 0 comes
+    # first: otherwise the gradient at a large margin would be computed as 1 - 1. In float32 the loss would be 0 beyond
+    # a margin of 17.
     against_B = (-sign_B * logit_B).to(torch.float64)
     rows_B2 = torch.stack([torch.zeros_like(against_B), against_B], dim=-1)
     return -log_softmax(rows_B2, dim=-1)[:, 0].mean().to(logit_B.dtype)
 
 
 def _accuracy(logit_B: Tensor, sign_B: Tensor) -> Tensor:
-    # A logit of 0 counts as wrong. So a model whose output is always 0 has accuracy 0 and not one half.
+    # A logit of 0 counts as wrong: an output that is always 0 has accuracy 0, not one half.
     return (logit_B * sign_B > 0).to(logit_B.dtype).mean()
