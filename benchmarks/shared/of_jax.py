@@ -80,7 +80,7 @@ def _check_equal(shape: Shape, size: int, loss: Loss, start: Weights) -> None:
 
 
 def _loss_of_system_p(weights: Weights, _: Any) -> Any:
-    """The population loss: docs/theory.md, system P."""
+    """The population loss: docs/notes/2026-11-21-theory.md, system P."""
     q, v = weights["q_MK"], weights["v_NN"]
     n = v.shape[0]
     a, b = jnp.trace(v) - v.sum() / n, v.sum() / n

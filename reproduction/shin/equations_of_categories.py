@@ -16,7 +16,7 @@ alpha + beta h h^t, where h is 1 off the diagonal and 0 on it, so that the colum
 h^t)^-1 g to G. A maximum of G has Hessian index 1, a minimum 2 [M].
 
 Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position, R ratio tried. Letters and
-derivations: docs/theory.md, system C.
+derivations: docs/notes/2026-11-21-theory.md, system C.
 """
 
 import functools
@@ -132,7 +132,7 @@ def checks_of_categories() -> list[EquationCheck]:
 
 
 def _moments(task: Task) -> tuple[Tensor, ...]:
-    """The letters of docs/theory.md, system C: d, sg, n, m, q and q* less their means, e."""
+    """The letters of docs/notes/2026-11-21-theory.md, system C: d, sg, n, m, q and q* less their means, e."""
     law, v_KM = task.law_N, task.v_KM
     d_K = v_KM.diagonal(offset=1)
     sg_K, n_K = v_KM.sum(1) - d_K, v_KM.square().sum(1) - d_K.square()

@@ -3,7 +3,7 @@ and 3.33. The methods are enumeration, autograd and least squares.
 
 Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
 Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal
-shift without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/theory.md, system P.
+shift without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/notes/2026-11-21-theory.md, system P.
 """
 
 import math
@@ -94,7 +94,7 @@ def by_attention(system: PositionsOnly) -> Tensor:
 def by_values(system: PositionsOnly) -> Tensor:
     """The loss's gradient by the values, (n_categories, n_categories).
 
-    In the letters of docs/theory.md, system P: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
+    In the same letters: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
     """
     N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
     mean_NN = mean(N)

@@ -16,7 +16,7 @@ Solution 2: k = [I | 0], q = [q* | 0], v = diag(0, U^t)/c; solution 3: k = [0 | 
 
 Axes: N category, M position, S = N + M token row, H hidden, B text, K = M - 1 predicted position, X = M or N row of the
 factors k and q.
-Source: Shin & Matzinger 2025, sections 2.1-2.3; corrections: docs/theory.md, hand-programmed solutions.
+Source: Shin & Matzinger 2025, sections 2.1-2.3; corrected as in docs/notes/2026-11-21-theory.md.
 """
 
 import itertools

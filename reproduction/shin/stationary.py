@@ -5,10 +5,10 @@ Minimizes |gradient|^2 / 2 by damped least squares (Levenberg-Marquardt on the g
 unlike descent it converges to saddles as well as to minima, and unlike plain Newton it copes with the singular Hessians
 of continuous families. The Hessian is formed, so problems must be small.
 Axes: L lane, n parameter, K predicted position.
-Source: Nocedal & Wright 2006, section 10.3.
+Source: Nocedal & Wright 2006, section 10.3. The families: docs/notes/2026-11-21-theory.md.
 
-Stationary points of systems P and C belong to one of the following families. System P (docs/theory.md): `solution`,
-`centred_shift`, `mean`, `zero`, recognized by their losses; Hessian index 0, 1, 1, 2. System C (docs/theory.md):
+Stationary points of systems P and C belong to one of the following families. System P:
+`solution`, `centred_shift`, `mean`, `zero`, recognized by their losses; Hessian index 0, 1, 1, 2. System C:
 `solution`, `marginal`, `zero`, recognized by their losses; index 0, 1, 3. System C has two more families with losses
 between, which depend on the target. In them the row sums sg_i + d_i of the matrix v add up to 0 over the predicted
 positions; their index is 1 or 2. In `zero_row_sums` each row sum is 0; in `zero_diagonal` q(t, t) = 0 and the row sums

@@ -1,4 +1,4 @@
-"""`attnsweep reproduce shin-zeros`: the search finds the families of docs/theory.md; its tables and figures."""
+"""`attnsweep reproduce shin-zeros`: the search finds the families that theory names; its tables and figures."""
 
 from pathlib import Path
 

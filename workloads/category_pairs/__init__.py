@@ -2,7 +2,7 @@
 independent random categories, and often get stuck where the gradient vanishes.
 
 Source: Shin & Matzinger 2025, "Is logical analysis performed by transformers taking place in self-attention or in the
-fully connected part?"; formulas and corrections: docs/theory.md.
+fully connected part?"; formulas and corrections: docs/notes/2026-11-21-theory.md.
 """
 
 from attnsweep.workloads.category_pairs.parameters import CategoryPairsParameters

@@ -6,7 +6,7 @@ indexing is slow), and one-hot positions are an identity. The attention is not c
 
 Axes of one training: M position (j read from, i read at), K = M - 1 position without the first, N category, B text,
 S = N + M token row, O output row.
-Source: Shin & Matzinger 2025, section 2 (docs/theory.md, category pairs).
+Source: Shin & Matzinger 2025, section 2 (docs/notes/2026-11-21-theory.md, category pairs).
 """
 
 import torch

@@ -1,7 +1,7 @@
 """System C of Shin & Matzinger: attention depends on categories only and values on positions only.
 
 Axes of one training: M position, N category, K = M - 1 predicted position, B text, R row of k and q. Source: Shin &
-Matzinger 2025, section 3.3; derivation: docs/theory.md, system C.
+Matzinger 2025, section 3.3; derivation: docs/notes/2026-11-21-theory.md, system C.
 """
 
 import torch
@@ -46,7 +46,7 @@ class CategoriesOnly(nn.Module, DrawnByEngine):
     def population_loss(self) -> Tensor:
         """The expectation of sum_i (Y_i - Yhat_i)^2 over uniform texts, without softmax.
 
-        In the letters of docs/theory.md, system C: L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2.
+        In the letters of docs/notes/2026-11-21-theory.md, system C: L_i = V* - 2 p_i C + n_i V + E_t e_i(t)^2.
         """
         p_K = self.v_KM.diagonal()
         d_K = self.v_KM.diagonal(offset=1)

@@ -3,7 +3,7 @@
 At a zero of the gradient, or on a plateau, of systems P and C: a direction of negative curvature leads out. In the
 valley at infinity of system P, along which the weights grow without end: a reset lets the training solve. At a dead
 attention branch of the full models: a direction of negative curvature leads out, or, where second derivatives show
-none, a small kick frees the training. What each test proves: docs/notes/zeros_tests.md.
+none, a small kick frees the training. What each test proves: docs/notes/2026-11-21-theory.md.
 """
 
 import math
@@ -38,7 +38,7 @@ def reset_valley(v_LNN: Tensor) -> Tensor:
     For texts of M tokens and v = alpha (I - P) + beta P, the best q reaches the loss ((N-1)/N) (1-rho)^2 / ((N-1) + M
     rho^2), with rho = beta/alpha. It is 0 at rho = 1, and falls towards (1 - 1/N)/M as rho -> -infinity. A barrier lies
     between, so a training that descends below the level 1/N with alpha beta < 0 never solves. The reset sets rho = 1.
-    Derivation: docs/theory.md, the valley at infinity.
+    Derivation: docs/notes/2026-11-21-theory.md, the valley at infinity.
     """
     N = v_LNN.shape[1]
     row_means_LN1 = v_LNN.mean(2, keepdim=True)

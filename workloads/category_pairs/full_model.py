@@ -3,7 +3,7 @@ linear layer).
 
 Axes of one training: M position, N category, K = M - 1 predicted position, B text, S token row that logits see (or row
 of k and q), V token row that values see and write (S and V are N, M or N + M, by the variant), O the same, H hidden.
-Source: Shin & Matzinger 2025, section 4.1 (docs/theory.md, the full models).
+Source: Shin & Matzinger 2025, section 4.1 (docs/notes/2026-11-21-theory.md, the full models).
 """
 
 import math

@@ -1,7 +1,7 @@
 """System P of Shin & Matzinger: attention depends on positions only, and the target is the previous category.
 
 Axes of one training: M position, N category, K = M - 1 predicted position, B text, R row of k and q.
-Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/theory.md, system P.
+Source: Shin & Matzinger 2025, section 3.1 (softmax on the columns: 3.2); derivation: docs/notes/2026-11-21-theory.md.
 """
 
 import torch
@@ -44,7 +44,7 @@ class PositionsOnly(nn.Module, DrawnByEngine):
     def population_loss(self) -> Tensor:
         """The expectation of the squared error over uniform texts, summed over predicted positions.
 
-        In the letters of docs/theory.md, system P: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B).
+        In the letters of the derivation: L_i = 1 + (1/N)(-2 p_i a - 2 s_i b + n_i A + s_i^2 B).
         """
         q_MK = self.attention()
         p_K = q_MK.diagonal()

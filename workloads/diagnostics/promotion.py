@@ -2,7 +2,7 @@
 
 This promotion shows whether rounding holds a training. It is repeated with the same seed and number of steps from its
 first state, and goes on from its final one. If it moves on then in its own precision too, it only lacked steps, and
-rounding is not to blame. See docs/zeros.md, zeros of the arithmetic.
+rounding is not to blame. See docs/outcomes.md, certificates.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Systems P and C: the closed-form losses, their stationary points, and the levels of docs/theory.md."""
+"""Systems P and C: the closed-form losses, their stationary points, and levels (docs/notes/2026-11-21-theory.md)."""
 
 import itertools
 from collections.abc import Iterator
