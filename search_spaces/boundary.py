@@ -1,4 +1,4 @@
-"""An Optuna sampler that searches the boundary at which half of a trial's trainings end stuck.
+"""An Optuna sampler that searches the boundary at which a sweep's objective, a rate, is one half.
 
 Axes: T trial, D coordinate of the unit cube.
 """
@@ -23,12 +23,12 @@ _N_CANDIDATES = 1024
 
 
 class BoundarySampler(BaseSampler):
-    """Draws trials where about half of the trainings may end stuck.
+    """Draws trials whose rate may be above or below one half: of quasi-random candidates the one with the largest
+    `1.96 * deviation - |mean logit|` (the "straddle").
 
-    The surface of finished trials is over the unit cube, choices as one-hot vectors. Of quasi-random candidates the one
-    with the largest `1.96 * deviation - |mean logit|` (the "straddle") is drawn: its rate may be above or below one
-    half. Running trials count as if they had ended as expected, so that a batch spreads out. The first `n_startup`
-    trials are quasi-random, by `layout_seed`; conditional parameters are random.
+    The surface is that of finished trials over the unit cube, choices as one-hot vectors. Running trials count as if
+    they had ended as expected, so that a batch spreads out. The first `n_startup` trials are quasi-random, by
+    `layout_seed`; conditional parameters are random.
 
     Source: Bryan et al. 2005, NeurIPS 18 (the straddle); compared with its successors for noisy observations by Lyu,
     Binois & Ludkovski 2021, Stat. Comput. 31.
@@ -59,16 +59,14 @@ class BoundarySampler(BaseSampler):
             return {}
         cube = _Cube(search_space)
         past = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING))
-        complete = [
-            other for other in past if other.number != trial.number and search_space.keys() <= other.params.keys()
-        ]
-        finished = [other for other in complete if other.state == TrialState.COMPLETE]
+        others = [each for each in past if each.number != trial.number and search_space.keys() <= each.params.keys()]
+        finished = [other for other in others if other.state == TrialState.COMPLETE]
         if len(finished) < self._n_startup:
             return cube.values(cube.quasi_random(trial.number + 1, self._layout_seed)[-1])
         n = np.array([other.user_attrs.get(N_JUDGED, self._n_replicates) for other in finished], dtype=np.float64)
         share = np.array([other.value for other in finished], dtype=np.float64)
-        surface = fit_stuck(cube.points(finished), n, share * n)
-        pending = [other for other in complete if other.state == TrialState.RUNNING]
+        surface = fit_rate(cube.points(finished), n, share * n)
+        pending = [other for other in others if other.state == TrialState.RUNNING]
         surface = surface.believing(2 * cube.points(pending) - 1, self._n_replicates)
         candidates = cube.quasi_random(_N_CANDIDATES, self._seed)
         mean, deviation = surface.at(2 * candidates - 1)
@@ -80,15 +78,15 @@ class BoundarySampler(BaseSampler):
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 
-def fit_stuck(points_TD: Floats, n_T: Floats, n_stuck_T: Floats) -> SmoothLogit:
-    """Over -1..1, from points of the unit cube. Half a training of each ending is added: there is a surface also where
-    all ended alike."""
-    return _fitted(points_TD.shape, *(array.tobytes() for array in (points_TD, n_T, n_stuck_T)))
+def fit_rate(points_TD: Floats, n_T: Floats, k_T: Floats) -> SmoothLogit:
+    """Over -1..1, from points of the unit cube, where `k_T` of `n_T` trainings have the property."""
+    return _fitted(points_TD.shape, *(array.tobytes() for array in (points_TD, n_T, k_T)))
 
 
 @functools.lru_cache(maxsize=4)
-def _fitted(shape: tuple[int, int], points: bytes, n: bytes, n_stuck: bytes) -> SmoothLogit:
-    x_TD, n_T, k_T = 2 * np.frombuffer(points).reshape(shape) - 1, np.frombuffer(n), np.frombuffer(n_stuck)
+def _fitted(shape: tuple[int, int], points: bytes, n: bytes, k: bytes) -> SmoothLogit:
+    x_TD, n_T, k_T = 2 * np.frombuffer(points).reshape(shape) - 1, np.frombuffer(n), np.frombuffer(k)
+    # Half a training of each kind is added, so that there is a surface also where all ended alike.
     return fit_logit(x_TD, n_T + 1, k_T + 0.5, **likely_kernel(x_TD, n_T, k_T))
 
 
@@ -98,29 +96,29 @@ class _Cube:
     def __init__(self, space: dict[str, BaseDistribution]) -> None:
         self._space = space
         sizes = [len(each.choices) if isinstance(each, CategoricalDistribution) else 1 for each in space.values()]
-        self._n, self._places = sum(sizes), np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+        self._n_coordinates, self._coordinates = sum(sizes), np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def points(self, trials: Sequence[FrozenTrial]) -> Floats:
         rows = [
             [share for name, each in self._space.items() for share in _shares(each, trial.params[name])]
             for trial in trials
         ]
-        return np.array(rows, dtype=np.float64).reshape(len(rows), self._n)
+        return np.array(rows, dtype=np.float64).reshape(len(rows), self._n_coordinates)
 
     def values(self, point: Floats) -> dict[str, Any]:
-        places = zip(self._space.items(), self._places, strict=True)
-        return {name: _value(distribution, point[place]) for (name, distribution), place in places}
+        coordinates = zip(self._space.items(), self._coordinates, strict=True)
+        return {name: _value(distribution, point[own]) for (name, distribution), own in coordinates}
 
     def quasi_random(self, n: int, seed: int) -> Floats:
-        """Of a scrambled Sobol' sequence, (n, D)."""
+        """(n, D), of a scrambled Sobol' sequence."""
         exponent = max(n - 1, 1).bit_length()
         uniform = qmc.Sobol(len(self._space), scramble=True, rng=seed).random_base2(exponent)[:n]
-        points = np.zeros((n, self._n))
-        for column, places, distribution in zip(uniform.T, self._places, self._space.values(), strict=True):
+        points = np.zeros((n, self._n_coordinates))
+        for column, own, distribution in zip(uniform.T, self._coordinates, self._space.values(), strict=True):
             if isinstance(distribution, CategoricalDistribution):
-                points[np.arange(n), places[(column * len(places)).astype(int)]] = 1
+                points[np.arange(n), own[(column * len(own)).astype(int)]] = 1
             else:
-                points[:, places[0]] = column
+                points[:, own[0]] = column
         return points
 
 

@@ -17,7 +17,7 @@ from attnsweep.workloads.errors import SpecError, UserError, did_you_mean
 from attnsweep.workloads.files import given_file
 
 _GROWTH = 4
-"""Each further batch adds at least 1 / `_GROWTH` of the trainings so far: evaluations are about log(trainings)."""
+"""Each further batch adds at least 1 / `_GROWTH` of the trainings so far, so evaluations grow like log(trainings)."""
 
 
 class Claim(SpecModel):
@@ -25,7 +25,7 @@ class Claim(SpecModel):
 
     Attributes:
         claim: A sentence.
-        groups: By name, the values of the parameters in which the groups differ.
+        groups: The values of the parameters in which the groups differ, by the group's name.
         states: Statements such as `rate(stuck, small) > 0.5`, which all hold if the claim does.
         budget: The most trainings, of all groups together.
         batch: Trainings of each group at the first evaluation.
@@ -82,17 +82,17 @@ class Claim(SpecModel):
         )
 
     def next_size(self, n: int) -> int | None:
-        """How many trainings each group, of `n` now, has at the next evaluation; `None` if the budget is used up."""
-        most = self.budget // len(self.groups)
-        return min(n + max(self.batch, n // _GROWTH), most) if n < most else None
+        """The trainings of each group, `n` so far, at the next evaluation; `None` if the budget is used up."""
+        last = self.budget // len(self.groups)
+        return min(n + max(self.batch, n // _GROWTH), last) if n < last else None
 
     def says_the_same(self, other: "Claim") -> bool:
-        """May differ in its sentence in prose, its source and its largest number of trainings."""
+        """Except in its sentence, source and budget."""
         same = self.but(claim=other.claim, source=other.source, budget=max(self.budget, other.budget))
         return same.stored() == other.but(budget=same.budget).stored()
 
     def stored(self) -> Self:
-        """As a sweep directory stores it, which holds the user's workload file: without the file's folder."""
+        """As a sweep directory holds it: without the folder of the user's workload file, which is stored there too."""
         return self.but(workload=self.workload.rpartition("/")[2])
 
     def but(self, **changes: object) -> Self:
@@ -116,7 +116,7 @@ class Claim(SpecModel):
 
 
 def load_claim(path: Path) -> Claim:
-    """Without a field `name`, a claim has its file's name. Raises a `UserError`."""
+    """Without a field `name` it has its file's. Raises a `UserError`."""
     text = given_file(path, "CLAIM", "a claim as YAML, or a directory that `attnsweep verify` has made").read_text()
     try:
         fields = read_yaml(text)

@@ -1,5 +1,4 @@
-"""The dimensions of a search space. A dimension tells how one parameter, or several together, vary over the trials of a
-sweep."""
+"""The dimensions of a search space: how a parameter, or several together, vary over the trials of a sweep."""
 
 import json
 import math
@@ -28,7 +27,7 @@ def _check_scalar(value: object) -> object:
 
 _CheckedScalar: TypeAlias = Annotated[Scalar, PlainValidator(_check_scalar)]
 Scalars: TypeAlias = Annotated[tuple[_CheckedScalar, ...], Field(min_length=1), Strict(False)]
-"""One or more values: a tuple, or a list when read from JSON."""
+"""A tuple, or a list when read from JSON."""
 
 
 class Positional(SpecModel):
@@ -73,7 +72,7 @@ class _Range(Positional):
 
     log: bool = False
     points: int | None = Field(default=None, ge=1, le=2**31 - 1)
-    """The number of values that the sampler `grid` takes from this range, `low` and `high` included."""
+    """How many values the sampler `grid` takes, `low` and `high` included."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -153,7 +152,7 @@ Simple: TypeAlias = Annotated[
 class Conditional(SpecModel):
     """A parameter that varies as `then` if another one, `on`, has a value in `among`, and as `otherwise` if not.
 
-    The other is in the search space without a condition. `otherwise=None` is the workload's default.
+    `on` is in the search space without a condition. `otherwise=None` is the workload's default.
     """
 
     kind: Literal["conditional"] = "conditional"
@@ -163,7 +162,7 @@ class Conditional(SpecModel):
     otherwise: Simple | None = None
 
     def branch(self, value: Scalar) -> Simple | None:
-        """How it varies where the other parameter has this value."""
+        """How it varies where `on` has this value."""
         return self.then if value in self.among else self.otherwise
 
 
@@ -210,4 +209,4 @@ Dimension: TypeAlias = Annotated[
 """Any dimension of a search space. A bare value in place of a dimension is a fixed parameter."""
 
 Varied: TypeAlias = Categorical | Float | Int
-"""The types of dimensions that vary and do not depend on another parameter."""
+"""What varies and depends on no other parameter."""

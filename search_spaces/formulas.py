@@ -1,5 +1,5 @@
-"""Formulas over the parameters of a trial, such as `4 * d_model` or `d_model % n_heads == 0`. They are data: nothing of
-Python but what stands here is evaluated."""
+"""Formulas over the parameters of a trial, such as `4 * d_model` or `d_model % n_heads == 0`. Of Python, only what is
+listed here is evaluated."""
 
 import ast
 import math

@@ -85,7 +85,7 @@ def _made_by(path: Path, function: str) -> Sweep:
 
 
 def beside(workload: str, path: Path) -> str:
-    """Makes the path in a workload `FILE.py:CLASS` absolute, from the spec's folder: resumed from anywhere."""
+    """Makes the path in a workload `FILE.py:CLASS`, from the spec's folder, absolute, to resume from anywhere."""
     place, colon, class_name = workload.rpartition(":")
     return f"{(path.resolve().parent / place)}:{class_name}" if colon and place.endswith(".py") else workload
 

@@ -111,7 +111,7 @@ _ONSET = re.compile(r"([A-Za-z_]\w*)_onset")
 class Constraint:
     """A bound on a quantity of each trial, such as `stuck_rate <= 0.1`.
 
-    `measured` has the direction in which the constraint is met: a diverged training counts against it.
+    `measured` has the direction in which it is met, so that a diverged training counts against it.
     """
 
     text: str
@@ -160,9 +160,9 @@ def _measured(name: str, *, is_upper: bool) -> Measured | None:
 
 
 N_JUDGED = "n_judged"
-"""A trial's attribute: from how many trainings its value is, where trials differ in it."""
+"""The attribute of a trial that tells from how many trainings its value is."""
 WORST_LOSS = NEVER = 1e12
-"""The largest value that is reported. Of a NaN, Optuna would make a failed trial, from which samplers learn nothing."""
+"""Told in place of NaN and infinity, of which Optuna would make a failed trial, from which samplers learn nothing."""
 
 
 def objective_value(
@@ -172,10 +172,10 @@ def objective_value(
     loss: Sequence[float | None],
     onset: Sequence[int | None] = (),
 ) -> float:
-    """From a trial's trainings that did not fail; `loss` is `None` where not finite, `onset` where there is none.
+    """From a trial's judged trainings; `loss` is `None` where not finite, `onset` where there is none.
 
-    A diverged training counts as the worst value, so that the sampler keeps away; stuck rates that are reported count
-    it as not stuck.
+    A diverged training counts as the worst value, so that the sampler keeps away; stuck rates that users see count it
+    as not stuck.
     """
     if isinstance(objective, StuckRate | Rate):
         named = STUCK if isinstance(objective, StuckRate) else objective.outcome

@@ -1,5 +1,4 @@
-"""The base class of all parts of a spec, such as sweeps. Specs are immutable and strictly validated, and a mistake
-gives an error of one line."""
+"""The base class of all parts of a spec: immutable and strictly validated, with errors of one line."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ _QUOTED = re.compile("'([^']*)'")
 
 
 class SpecModel(BaseModel):
-    """Base class of all parts of a spec, such as sweeps. An unknown field, a wrong type or NaN raises a `SpecError`."""
+    """An unknown field, a wrong type or NaN raises a `SpecError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -30,11 +29,9 @@ class SpecModel(BaseModel):
 def first_mistake(error: ValidationError, fields: Iterable[str] = ()) -> SpecError:
     """As a `SpecError`; for a misspelled name it suggests the nearest of `fields`."""
     mistakes = error.errors(include_url=False)
-    # If a required field is misspelled, Pydantic reports two mistakes: an unknown field and a missing field. The
-    # unknown field is shown, because it tells the user more.
+    # Of a misspelled required field Pydantic reports an unknown field and a missing one; the former tells more.
     first = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
-    # Where a field may have several types, Pydantic adds to the location of a mistake a tag for the type that it chose,
-    # which users do not know. Our tags are blank strings, so blank parts of the location are left out.
+    # Where a field may have several types, Pydantic adds a tag for its choice to the location; ours are blank.
     place = ".".join(text for part in first["loc"] if (text := str(part).strip())) or "spec"
     hints = {
         "extra_forbidden": (

@@ -1,5 +1,5 @@
-"""Draws trials for the samplers `random`, `qmc` and `grid`: a trial is a function of the sweep's seed and its number.
-Each of a hundred drivers draws what a single one would."""
+"""Draws trials for the samplers `random`, `qmc` and `grid`: a trial is a function of the sweep's seed and its number,
+so each of a hundred drivers draws what a single one would."""
 
 import itertools
 import math
@@ -25,11 +25,11 @@ from attnsweep.workloads.parameters import TrainingParameters
 _MAX_DRAWS = 10_000
 """How often a trial is drawn until it meets the sweep's `where`."""
 MAX_POINTS = 100_000
-"""The most points of a grid, and of a space of choices of which `random` draws none twice."""
+"""Of a grid, and of a space of choices from which `random` draws each point before it draws one again."""
 
 
 class RandomDraws:
-    """By the trial's own seed; if all parameters are choices, in a random order of all points, over and over."""
+    """By the trial's own seed; if all parameters are choices, the points in a random order, over and over."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep, self._drawn, self._distributions = sweep, sweep.drawn(), distributions(sweep)
@@ -71,7 +71,7 @@ class RandomDraws:
         return [allowed[index] for index in order]
 
     def _number(self, trial: int) -> int:
-        """The number of the draw that is allowed as draw `trial`."""
+        """Of the draw that is number `trial` among those that `where` allows."""
         while len(self._allowed) <= trial:
             first = self._allowed[-1] + 1 if self._allowed else 0
             numbers = range(first, first + _MAX_DRAWS)
@@ -104,7 +104,7 @@ class RandomDraws:
 
 
 def _value(dimension: Varied, share: float) -> Scalar:
-    """The value below which this share of the draws lie; of choices, in their order."""
+    """The value below which this share of all draws lies; of choices, in their order."""
     match dimension:
         case Categorical(choices=choices):
             return choices[min(math.floor(share * len(choices)), len(choices) - 1)]
@@ -151,7 +151,7 @@ class _QuasiRandomDraws(RandomDraws):
         del generator
         if not self._drawn:
             return []
-        # Where trials are drawn, PyTorch is loaded; SciPy's sequence would take half a second to import.
+        # PyTorch is loaded anyway; SciPy's sequence would take half a second to import.
         import torch
 
         if self._sequence is None or self._sequence.num_generated > number:
@@ -170,5 +170,5 @@ class GridDraws(RandomDraws):
 
     @property
     def n_points(self) -> int:
-        """That the formulas allow."""
+        """Points that the formulas allow."""
         return len(self._points or ())

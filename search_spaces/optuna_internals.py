@@ -15,5 +15,5 @@ except ImportError as error:
 
 
 def constraint_attribute(name: str) -> str:
-    """Returns the name of the trial attribute in which Optuna's `Trial.set_constraint` stores a constraint."""
+    """Where Optuna's `Trial.set_constraint` stores a constraint."""
     return f"{CONSTRAINTS_KEY}:{name}"

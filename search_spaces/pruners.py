@@ -1,4 +1,4 @@
-"""Optuna's pruners that compare values at steps. A step is one of the optimizer; values are compared at probes."""
+"""Optuna's pruners that compare values at steps, which are the optimizer's steps at probes."""
 
 import warnings
 from collections.abc import Mapping

@@ -9,7 +9,7 @@ from attnsweep.search_spaces.confidence_sequence import sequential_interval
 from attnsweep.search_spaces.model import SpecModel
 from attnsweep.workloads.errors import SpecError
 
-_MOST = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 
 
 class Sequential(SpecModel):
@@ -20,15 +20,15 @@ class Sequential(SpecModel):
     Attributes:
         width: The trial ends when the interval is at most this wide.
         threshold: It also ends when the interval excludes this rate.
-        at_most: It ends after this many trainings in any case.
+        at_most: Trainings after which it ends in any case.
         batch: Trainings between two evaluations of the interval.
     """
 
     kind: Literal["sequential"] = "sequential"
     width: float = Field(default=0.1, gt=0, lt=1)
     threshold: float | None = Field(default=None, gt=0, lt=1)
-    at_most: int = Field(default=200, ge=1, le=_MOST)
-    batch: int = Field(default=8, ge=1, le=_MOST)
+    at_most: int = Field(default=200, ge=1, le=_MAX_INT32)
+    batch: int = Field(default=8, ge=1, le=_MAX_INT32)
 
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
@@ -37,7 +37,7 @@ class Sequential(SpecModel):
         return self
 
     def is_enough(self, n_stuck: int, n: int) -> bool:
-        """Whether `n` trainings that did not fail, `n_stuck` of them stuck, tell the stuck rate precisely enough."""
+        """Whether `n` judged trainings, `n_stuck` of them stuck, tell the stuck rate precisely enough."""
         low, high = sequential_interval(n_stuck, n)
         decided = self.threshold is not None and not low <= self.threshold <= high
         return decided or high - low <= self.width
@@ -52,21 +52,21 @@ def _check(value: object) -> object:
         return value
     if isinstance(value, Mapping):
         return Sequential.model_validate(value)
-    if type(value) is not int or not 1 <= value <= _MOST:
-        raise ValueError(f"a whole number of replicates from 1 to {_MOST}, or a Sequential")
+    if type(value) is not int or not 1 <= value <= _MAX_INT32:
+        raise ValueError(f"a whole number of replicates from 1 to {_MAX_INT32}, or a Sequential")
     return value
 
 
 Replicates: TypeAlias = Annotated[int | Sequential, BeforeValidator(_check)]
 Ended: TypeAlias = Mapping[int, bool | None]
-"""By replicate, whether each ended training of a trial is stuck; `None` if it failed."""
+"""Whether each ended training of a trial is stuck, by replicate; `None` if it failed or was pruned."""
 
 
 def n_wanted(rule: int | Sequential, ended: Ended) -> int:
     """How many replicates a trial needs, given those that have ended.
 
-    It depends on results alone, batch by batch in the order of their numbers; a further result never lowers it. If all
-    of the first batch failed, it needs no more.
+    With a `Sequential` it follows from the results alone, batch by batch in the order of replicates, so that a further
+    result never lowers it. If all of the first batch failed, the trial needs no more.
     """
     if isinstance(rule, int):
         return rule
@@ -86,5 +86,5 @@ def is_complete(rule: int | Sequential, ended: Ended) -> bool:
     return len(ended) == n_wanted(rule, ended)
 
 
-def most_wanted(rule: int | Sequential) -> int:
+def max_replicates(rule: int | Sequential) -> int:
     return rule if isinstance(rule, int) else rule.at_most

@@ -19,10 +19,11 @@ What: TypeAlias = Literal["outcome", "event", "role", "value"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """
+    """A rate or a median of a group of trainings.
+
     Attributes:
-        kind: The share of a group's trainings in which something is true; or the median step at which it first was, or
-            the median of a metric.
+        kind: The share of trainings in which something is true; the median step at which it first was, or the median of
+            a metric.
         name: An outcome, `stuck`, an event, a role or a metric.
         by: For a rate, the step by which it must have happened; `None` for the end.
         before: Another event, before which the event must have happened.
@@ -42,7 +43,7 @@ class Quantity:
 
     @property
     def is_fitting(self) -> bool:
-        """Only the rate of an event may have `before`, and so on."""
+        """Whether its fields go together: only the rate of an event may have `before`, and so on."""
         is_rate = self.kind == "rate"
         return (
             (self.by is None or (is_rate and self.what != "value"))
@@ -72,7 +73,7 @@ class Statement:
 
     @property
     def is_of_values(self) -> bool:
-        """Medians of a metric's final value, not of steps."""
+        """Whether it is about medians of a metric, not of steps."""
         return self.kind == "median" and self.quantities[0].what == "value"
 
     @property
@@ -84,7 +85,7 @@ class Statement:
 
 
 def read_statement(text: str) -> Statement:
-    """Raises a `SpecError` for a text that is none, or that can be decided without a training."""
+    """Raises a `SpecError` for a text that is none, or that needs no training to be decided."""
     sides = re.split("[<>]", text)
     if len(sides) != 2:
         raise _refused(text)

@@ -18,11 +18,11 @@ from attnsweep.workloads.errors import SpecError
 
 _MAX_RANDOM_DRAWS = 10_000
 _MAX_DRAWS = 50
-"""How often a sampler that learns draws a trial until `where` allows it. Then the trial is drawn at random."""
+"""How often a sampler that learns draws a trial until `where` allows it; then it is drawn at random."""
 
 
 class Given(BaseSampler):
-    """Draws given values."""
+    """Draws these values."""
 
     def __init__(self, values: Mapping[str, Scalar]) -> None:
         self._values = values
@@ -72,7 +72,7 @@ class _Within(Given):
 
 
 class _Tpe(TPESampler):
-    """Knows the space that Optuna would read from all earlier trials before each draw."""
+    """Is told the space, which Optuna would find in all earlier trials before each draw."""
 
     def __init__(self, sweep: Sweep, seed: int) -> None:
         # The group's earlier trials count as bad ones (the "constant liar"), so that they spread out.
@@ -85,8 +85,8 @@ class _Tpe(TPESampler):
 
 
 class _Nsga2(NSGAIISampler):
-    """Generations and parents follow from the ended trials alone, not from notes in the study: a resumed sweep draws
-    alike."""
+    """Generations and parents follow from the ended trials, not from notes in the study, so that a resumed sweep draws
+    the same."""
 
     def _ended(self, study: Study) -> list[FrozenTrial]:
         return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -117,7 +117,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
         case "nsga2":
             return _Nsga2(population_size=n_startup(sweep), seed=seed)
         case "boundary":
-            # Its import of SciPy takes half a second.
+            # It imports SciPy, which takes half a second.
             from attnsweep.search_spaces.boundary import BoundarySampler
 
             return BoundarySampler(
@@ -131,7 +131,7 @@ def _learner(sweep: Sweep, trial: int) -> BaseSampler:
 
 
 def is_allowed(sweep: Sweep, drawn: Mapping[str, Scalar]) -> bool:
-    """By the sweep's formulas."""
+    """By `where`, and by formulas that have a value."""
     try:
         sweep.completed(values_of(sweep, drawn))
     except SpecError:
@@ -146,7 +146,7 @@ def n_startup(sweep: Sweep) -> int:
 
 
 def group_sizes(sweep: Sweep, n_trainers: int, n_told_before: int = 0) -> tuple[int, int]:
-    """How many trials a sampler that learns draws at first, and how many at a time once all earlier ones have ended."""
+    """How many trials a sampler that learns draws first, and how many at a time once all earlier ones have ended."""
     return max(n_startup(sweep) - n_told_before, 0), max(n_trainers, sweep.trials // 8)
 
 
@@ -176,7 +176,7 @@ def suggest(sweep: Sweep, trial: Trial) -> dict[str, Scalar]:
 
 
 def values_of(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """From all drawn values, by parameter, conditional ones included; those left at their defaults are left out."""
+    """By parameter, from what was drawn, with fixed and derived ones; those left at their defaults are left out."""
     values = sweep.fixed() | sweep.unzipped({name: drawn[name] for name in sweep.drawn()})
     for name, condition in sweep.conditional().items():
         branch = condition.branch(values[condition.on])
@@ -202,7 +202,7 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
 
 def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
-    """By the trial's sampler, unless it is drawn already."""
+    """By the trial's sampler."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)

@@ -24,17 +24,21 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 
 _VARIANCES = tuple(10.0**power for power in range(-1, 7))
-"""Divided by the mean weight of a trial: twice the trainings that end alike give the same surface."""
+"""Divided by the mean weight of a trial, so that twice as many trainings with the same shares give the same surface."""
 _PATIENCE = 2
 """The search for a variance ends after so many worse ones."""
 _LENGTH = 1.0
+"""Of the kernel, where coordinates go from -1 to 1."""
 _LENGTHS, _LIKELY_VARIANCES = (0.1, 2.0), (0.5, 100.0)
 """Bounds of `likely_kernel`: a very long kernel would rule out an island that no trial has met."""
 _PLANE_DEVIATION = 10.0
-_FEWEST_LANDMARKS, _MAX_LANDMARKS = 36, 300
+"""The prior standard deviation of the plane's coefficients."""
+_MIN_LANDMARKS, _MAX_LANDMARKS = 36, 300
 _N_CELLS = 96
+"""Along each coordinate; trials in one cell are one place."""
 _MAX_LEVERAGE = 0.5
 _MAX_STEPS, _CONVERGED = 100, 1e-6
+"""Of Newton's method, which ends when the loss falls by less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +65,7 @@ class SmoothLogit:
     Attributes:
         n_effective: The fitted degrees of freedom.
         dispersion: The trials' scatter over that of independent trainings.
-        held_out_T: The share at each trial, predicted from trials at other places.
+        held_out_T: Each trial's share, predicted from trials at other places.
     """
 
     terms: _Terms
@@ -79,12 +83,13 @@ class SmoothLogit:
         return terms @ self.coefficients_M, np.sqrt(spread + max(self.dispersion, 1.0) * unseen)
 
     def believing(self, x_PD: Floats, n: float) -> Self:
-        """After `n` further trainings at each point that end as it predicts."""
-        terms = self.terms.at(x_PD)
-        p = expit(terms @ self.coefficients_M)
-        seen = terms @ self.covariance_MM
-        gain = np.linalg.solve(seen @ terms.T + np.diag(1 / (n * p * (1 - p))), seen)
-        return replace(self, covariance_MM=self.covariance_MM - seen.T @ gain)
+        """As after `n` further trainings at each point that end as it predicts."""
+        terms_PM = self.terms.at(x_PD)
+        p_P = expit(terms_PM @ self.coefficients_M)
+        covariance_PM = terms_PM @ self.covariance_MM
+        noise_PP = np.diag(1 / (n * p_P * (1 - p_P)))
+        gain_PM = np.linalg.solve(covariance_PM @ terms_PM.T + noise_PP, covariance_PM)
+        return replace(self, covariance_MM=self.covariance_MM - covariance_PM.T @ gain_PM)
 
 
 def fit_logit(
@@ -96,52 +101,59 @@ def fit_logit(
     lengths: Any = _LENGTH,
     variances: Sequence[float] | None = None,
 ) -> SmoothLogit:
-    """Fits trials at `x_TD`, `k_T` of whose `n_T` trainings count, some but not all; `weight_T` is for how many
-    trainings a trial counts."""
+    """Fits trials at `x_TD`, where `k_T` of `n_T` trainings have the property: of all trainings some, but not all.
+
+    Args:
+        weight_T: For how many trainings a trial counts; by default `n_T`.
+        lengths: Of the kernel, one or (D,).
+        variances: Those to try; by default `_VARIANCES`.
+    """
     from scipy import linalg
 
     weight_T, share_T = n_T if weight_T is None else weight_T, k_T / n_T
-    _, place = np.unique(np.floor((x_TD + 1) / 2 * _N_CELLS), axis=0, return_inverse=True)
-    x_PD = np.column_stack([np.bincount(place, column) for column in x_TD.T]) / np.bincount(place)[:, None]
-    n_P, k_P = (np.bincount(place, each).astype(np.float64) for each in (weight_T, weight_T * share_T))
-    n_landmarks = np.clip((2.5 * len(n_T) ** 0.25 + 3) ** 2, _FEWEST_LANDMARKS, _MAX_LANDMARKS)
+    _, place_T = np.unique(np.floor((x_TD + 1) / 2 * _N_CELLS), axis=0, return_inverse=True)
+    x_PD = np.column_stack([np.bincount(place_T, column) for column in x_TD.T]) / np.bincount(place_T)[:, None]
+    n_P, k_P = (np.bincount(place_T, each).astype(np.float64) for each in (weight_T, weight_T * share_T))
+    n_landmarks = np.clip((2.5 * len(n_T) ** 0.25 + 3) ** 2, _MIN_LANDMARKS, _MAX_LANDMARKS)
     landmarks_MD = _spread_out(x_PD, min(int(n_landmarks), len(x_PD)))
     jitter = 1e-8 * np.eye(len(landmarks_MD))
     root_MM = linalg.cholesky(_matern(landmarks_MD, landmarks_MD, lengths) + jitter, lower=True)
     best: tuple[Any, ...] = (-np.inf,)
-    since, terms = 0, _Terms(landmarks_MD, root_MM, lengths, 1.0)
-    b = np.zeros(1 + x_TD.shape[1] + len(landmarks_MD))
+    n_worse, terms, n_plane = 0, _Terms(landmarks_MD, root_MM, lengths, 1.0), 1 + x_TD.shape[1]
+    b_M = np.zeros(n_plane + len(landmarks_MD))
     for variance in variances or np.divide(_VARIANCES, weight_T.mean()):
-        start = np.append(b[: 1 + x_TD.shape[1]], b[1 + x_TD.shape[1] :] * np.sqrt(terms.variance / variance))
+        # From the last fit: terms are scaled by the variance.
+        start_M = np.append(b_M[:n_plane], b_M[n_plane:] * np.sqrt(terms.variance / variance))
         terms = replace(terms, variance=variance)
-        features = terms.at(x_PD)
-        b = _coefficients(features, n_P, k_P, start)
-        logit = features @ b
-        p = expit(logit)
-        information_P = n_P * p * (1 - p)
-        inverse = linalg.inv((features.T * information_P) @ features + np.eye(len(b)), check_finite=False)
-        spread_P = ((features @ inverse) * features).sum(axis=1)
-        without = logit - spread_P * (k_P - n_P * p) / np.maximum(1 - information_P * spread_P, 1e-3)
-        since += 1
-        if (score := _likelihood(without, n_P, k_P)) > best[0]:
-            best, since = (score, terms, features, b, p, inverse, spread_P, without), 0
-        if since == _PATIENCE:
+        terms_PM = terms.at(x_PD)
+        b_M = _coefficients(terms_PM, n_P, k_P, start_M)
+        logit_P = terms_PM @ b_M
+        p_P = expit(logit_P)
+        information_P = n_P * p_P * (1 - p_P)
+        inverse_MM = linalg.inv((terms_PM.T * information_P) @ terms_PM + np.eye(len(b_M)), check_finite=False)
+        variance_P = ((terms_PM @ inverse_MM) * terms_PM).sum(axis=1)
+        # One step of Newton's method without the place's own trainings.
+        held_out_P = logit_P - variance_P * (k_P - n_P * p_P) / np.maximum(1 - information_P * variance_P, 1e-3)
+        n_worse += 1
+        if (score := _likelihood(held_out_P, n_P, k_P)) > best[0]:
+            best, n_worse = (score, terms, terms_PM, b_M, p_P, inverse_MM, variance_P, held_out_P), 0
+        if n_worse == _PATIENCE:
             break
-    _, terms, features, b, p, inverse, spread_P, without = best
-    leverage_P, p_T = n_P * p * (1 - p) * spread_P, p[place]
+    _, terms, terms_PM, b_M, p_P, inverse_MM, variance_P, held_out_P = best
+    leverage_P, p_T = n_P * p_P * (1 - p_P) * variance_P, p_P[place_T]
     squares_T = np.square(weight_T * (share_T - p_T))
     independent_T = np.square(weight_T) / n_T * p_T * (1 - p_T)
-    own_leverage_T = weight_T * p_T * (1 - p_T) * spread_P[place]
+    own_leverage_T = weight_T * p_T * (1 - p_T) * variance_P[place_T]
     dispersion = float(squares_T.sum() / (independent_T * (1 - own_leverage_T)).sum())
-    corrected_T = squares_T / np.square(1 - np.minimum(leverage_P, _MAX_LEVERAGE))[place]
-    scores = (features.T * np.bincount(place, np.maximum(corrected_T, independent_T))) @ features
+    corrected_T = squares_T / np.square(1 - np.minimum(leverage_P, _MAX_LEVERAGE))[place_T]
+    scores_MM = (terms_PM.T * np.bincount(place_T, np.maximum(corrected_T, independent_T))) @ terms_PM
     return SmoothLogit(
         terms=terms,
-        coefficients_M=b,
-        covariance_MM=inverse @ (scores + max(dispersion, 1.0) * np.eye(len(b))) @ inverse,
+        coefficients_M=b_M,
+        covariance_MM=inverse_MM @ (scores_MM + max(dispersion, 1.0) * np.eye(len(b_M))) @ inverse_MM,
         n_effective=float(leverage_P.sum()),
         dispersion=dispersion,
-        held_out_T=expit(without)[place],
+        held_out_T=expit(held_out_P)[place_T],
     )
 
 
@@ -162,7 +174,6 @@ def likely_kernel(x_TD: Floats, n_T: Floats, k_T: Floats) -> dict[str, Any]:
 
 
 def expit(logit: Floats) -> Floats:
-    """The inverse of the logit."""
     from scipy import special
 
     return np.asarray(special.expit(logit))
@@ -184,21 +195,25 @@ def _spread_out(x_PD: Floats, n: int) -> Floats:
     return x_PD[chosen]
 
 
-def _coefficients(features: Floats, n_P: Floats, k_P: Floats, b: Floats) -> Floats:
-    """Newton's method on the log-likelihood and the prior, from `b`."""
+def _coefficients(terms_PM: Floats, n_P: Floats, k_P: Floats, b_M: Floats) -> Floats:
+    """Newton's method on the log-likelihood and the prior, from `b_M`; a step that overshoots is halved."""
     from scipy import linalg
 
-    loss = b @ b / 2 - _likelihood(features @ b, n_P, k_P)
+    def loss_at(b_M: Floats) -> float:
+        return float(b_M @ b_M / 2 - _likelihood(terms_PM @ b_M, n_P, k_P))
+
+    loss = loss_at(b_M)
     for _ in range(_MAX_STEPS):
-        p = expit(features @ b)
-        information = (features.T * (n_P * p * (1 - p))) @ features + np.eye(len(b))
-        step = linalg.solve(information, features.T @ (k_P - n_P * p) - b, assume_a="pos", check_finite=False)
-        while (ahead := (b + step) @ (b + step) / 2 - _likelihood(features @ (b + step), n_P, k_P)) > loss + _CONVERGED:
-            step = step / 2
-        b, gained, loss = b + step, loss - ahead, ahead
+        p_P = expit(terms_PM @ b_M)
+        information_MM = (terms_PM.T * (n_P * p_P * (1 - p_P))) @ terms_PM + np.eye(len(b_M))
+        gradient_M = terms_PM.T @ (k_P - n_P * p_P) - b_M
+        step_M = linalg.solve(information_MM, gradient_M, assume_a="pos", check_finite=False)
+        while (new_loss := loss_at(b_M + step_M)) > loss + _CONVERGED:
+            step_M = step_M / 2
+        b_M, gained, loss = b_M + step_M, loss - new_loss, new_loss
         if gained < _CONVERGED:
             break
-    return b
+    return b_M
 
 
 def _likelihood(logit: Floats, n_P: Floats, k_P: Floats) -> float:

@@ -12,7 +12,7 @@ from attnsweep.search_spaces.formulas import evaluated, names_in
 from attnsweep.search_spaces.measured import Constraint, Measured, Objective, StuckRate, read_constraints
 from attnsweep.search_spaces.model import SpecModel, first_mistake
 from attnsweep.search_spaces.pruners import PrunerField
-from attnsweep.search_spaces.replication import Replicates, most_wanted
+from attnsweep.search_spaces.replication import Replicates, max_replicates
 from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.parameters import CERTIFIED_SHARE
 
@@ -22,7 +22,7 @@ LEARN_NOTHING: frozenset[Sampler] = frozenset({"random", "qmc", "grid"})
 SEVERAL_GOALS: tuple[Sampler, ...] = ("tpe", "nsga2", "random", "qmc", "grid")
 """Those that support several objectives and constraints."""
 _TRAININGS_WITH_ALL_PROBES = 250_000
-"""The largest sweep whose curves keep every probe by default."""
+"""Curves of a larger sweep do not keep every probe by default."""
 
 SWEEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$"
 
@@ -55,7 +55,7 @@ class Sweep(SpecModel):
     """One experiment, from which all its trainings follow.
 
     Attributes:
-        name: Of directories and MLflow runs: letters, digits, `_`, `.` and `-`.
+        name: Begins the names of directories and MLflow runs: letters, digits, `_`, `.` and `-`.
         workload: A registered name, `module:Class`, or `path/to/file.py:Class`.
         space: How parameters vary, by name; a bare value is fixed, others have the workload's default. The name of a
             `Zip` is those of its parameters, separated by commas.
@@ -157,15 +157,15 @@ class Sweep(SpecModel):
             raise first_mistake(error) from None
 
     def sha256(self) -> str:
-        """Of the content, whatever the order of the parameters: a stored sweep draws in its own."""
+        """Of the content, whatever the order of the parameters."""
         return sha256_of(self.model_dump(mode="json"))
 
     def fixed(self) -> dict[str, Scalar]:
         return {name: value for name, value in self.space.items() if isinstance(value, bool | int | float | str | None)}
 
     def one_probe_in(self) -> int:
-        """n, where stored curves hold every n-th probe, and always the first and the last."""
-        return self.curves_every or -(-self.trials * most_wanted(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
+        """n, where stored curves hold every n-th probe besides the first and the last."""
+        return self.curves_every or -(-self.trials * max_replicates(self.replicates) // _TRAININGS_WITH_ALL_PROBES)
 
     def parameters(self) -> dict[str, Dimension]:
         """How each parameter varies; those of a `Zip` have the values in its rows as choices."""
@@ -179,7 +179,7 @@ class Sweep(SpecModel):
         return dimensions
 
     def varied(self) -> dict[str, Varied]:
-        """What varies and depends on no other parameter; those of a `Zip` one by one."""
+        """Parameters that vary and depend on no other; those of a `Zip` one by one."""
         return {name: dimension for name, dimension in self.parameters().items() if isinstance(dimension, Varied)}
 
     def drawn(self) -> dict[str, Varied]:
@@ -211,7 +211,7 @@ class Sweep(SpecModel):
         return {name: dimension for name, dimension in self.space.items() if isinstance(dimension, Derived)}
 
     def completed(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """With the parameters computed from others. Raises a `SpecError` for a formula without value, or by `where`."""
+        """With derived parameters. Raises a `SpecError` if a formula has no value, or `where` is not met."""
         computed = {
             name: evaluated(derived.formula, values, f"{name}.formula") for name, derived in self.derived().items()
         }
@@ -223,7 +223,7 @@ class Sweep(SpecModel):
         return completed
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """A copy with these values; a parameter whose condition is on one of them varies as it says."""
+        """A copy with these values, in which a condition on one of them is replaced by its branch."""
         space = dict(self.space)
         for name, condition in self.conditional().items():
             if condition.on in values:
@@ -240,7 +240,7 @@ class Sweep(SpecModel):
 
 
 def zipped_names(name: str) -> list[str]:
-    """The parameters that the key of a `Zip` names."""
+    """Of the parameters in the key of a `Zip`."""
     return [parameter.strip() for parameter in name.split(",")]
 
 

@@ -1,4 +1,4 @@
-"""Checks a sweep against the declarations of its workload: parameters and outcomes."""
+"""Checks a sweep against its workload's declared parameters and outcomes."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from attnsweep.workloads.vocabulary import STUCK, Outcome, with_own
 _N_SAMPLED = 64
 
 Rule: TypeAlias = tuple[object, str, object, str, str]
-"""Whether it is broken; then subject, given, expected and fix of the error."""
+"""Whether it is broken; then the error's subject, given, expected and fix."""
 
 
 def check_sweep(
     sweep: Sweep, parameters: type[TrainingParameters], own_outcomes: Mapping[str, Outcome] = MappingProxyType({})
 ) -> None:
-    """Raises a `SpecError` for the first mistake. `own_outcomes` are those that the workload declares."""
+    """Raises a `SpecError` for the first mistake. `own_outcomes`: those that the workload declares."""
     declared = parameters.declared()
     for name, dimension in sweep.parameters().items():
         if name not in declared:
@@ -60,10 +60,8 @@ def check_sweep(
 
 
 def check_outcome(subject: str, outcome: str, own: Mapping[str, Outcome], *, is_one: bool = False) -> None:
-    """Raises a `SpecError` in field `subject` if the workload cannot end so.
-
-    `own` are the outcomes that it declares; `is_one` refuses `stuck`, which stands for several.
-    """
+    """Raises a `SpecError` about `subject` if no training can end so. `own`: the outcomes that the workload declares;
+    `is_one` refuses `stuck`, which stands for several."""
     known = (*(name for name, kind in with_own(own).items() if kind.is_judged), *(() if is_one else (STUCK,)))
     if outcome not in known:
         fix = did_you_mean(outcome, known, otherwise="choose one of these")
@@ -111,7 +109,7 @@ def _values(dimension: Dimension) -> Sequence[Scalar]:
 
 
 def _check_effect(name: str, sweep: Sweep, declared: Mapping[str, Parameter]) -> None:
-    """Some trial must read the parameter: momentum has an effect with sgd only."""
+    """Some trial must read the parameter: momentum, for example, has an effect with sgd only."""
     on, readers = ONLY_WITH[name]
     if on in sweep.derived():
         return
@@ -133,7 +131,7 @@ def _check_grid(sweep: Sweep) -> None:
         raise SpecError(name, given="a condition, with sampler=grid", expected="a space without conditions", fix=fix)
     for name, dimension in sweep.drawn().items():
         _refuse(_broken_points(name, dimension))
-    # Distinct points of an `Int` may be fewer, and are not listed: they may take too much memory.
+    # Not the distinct points, which may be fewer in an `Int`: listing them may take too much memory.
     n_points = math.prod(
         len(dimension.choices) if isinstance(dimension, Categorical) else dimension.points or 1
         for dimension in sweep.drawn().values()

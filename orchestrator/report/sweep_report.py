@@ -30,7 +30,7 @@ from attnsweep.orchestrator.storage.copies import is_copy
 from attnsweep.orchestrator.storage.place_names import as_argument
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.search_spaces import measured
-from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.replication import max_replicates
 from attnsweep.workloads.interventions import INTERVENTION
 
 
@@ -95,7 +95,7 @@ class SweepReport:
     def planned(self) -> str:
         """The number of trainings, such as `1,000` or `at most 1,000`."""
         spec = self.directory.spec
-        number = f"{sum(part.own_spec.trials for part in self.parts) * most_wanted(spec.replicates):,}"
+        number = f"{sum(part.own_spec.trials for part in self.parts) * max_replicates(spec.replicates):,}"
         return number if isinstance(spec.replicates, int) else f"at most {number}"
 
     @property

@@ -8,7 +8,7 @@ from attnsweep.orchestrator.storage.environment import Engine
 from attnsweep.orchestrator.training.trainer import STOPS
 from attnsweep.search_spaces.dimensions import Categorical, Int
 from attnsweep.search_spaces.numbered_draws import drawn_parameters
-from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.replication import max_replicates
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.engine.contract import Training, Workload
 from attnsweep.workloads.engine.executors import NoCompilerError, NoRuleError
@@ -85,7 +85,7 @@ def _steps_of_a_shape(spec: Sweep, workload: Workload[Any], training: Training[A
         and any(declared[parameter].static for parameter in spec.unzipped({name: dimension.grid()[0]}))
     )
     n_steps: int = training.parameters.n_steps
-    return ceil(spec.trials * most_wanted(spec.replicates) / n_shapes) * n_steps
+    return ceil(spec.trials * max_replicates(spec.replicates) / n_shapes) * n_steps
 
 
 def _no_gain(pack: Pack[Any], steps: int) -> str | None:

@@ -15,7 +15,7 @@ from rich.table import Column
 from attnsweep.orchestrator.analysis.labels import speed_label
 from attnsweep.orchestrator.ledger.trial import complete_among
 from attnsweep.orchestrator.storage.run_records import PackUnderWay, span
-from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.replication import max_replicates
 from attnsweep.search_spaces.sweep import Sweep
 
 _PLAIN_SECONDS = 5.0
@@ -26,7 +26,7 @@ class ProgressDisplay:
 
     def __init__(self, console: Console, spec: Sweep, done: pa.Table) -> None:
         self._console = console
-        self._n_trials, self._n_trainings = spec.trials, spec.trials * most_wanted(spec.replicates)
+        self._n_trials, self._n_trainings = spec.trials, spec.trials * max_replicates(spec.replicates)
         self._at_most = "" if isinstance(spec.replicates, int) else "at most "
         self._complete_before = frozenset(complete_among(done, spec.replicates))
         self._n_told, self._n_done = len(self._complete_before), int(done.num_rows)

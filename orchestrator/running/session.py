@@ -51,7 +51,7 @@ from attnsweep.orchestrator.tracking.store import tracking_uri
 from attnsweep.orchestrator.training.messages import RunContext
 from attnsweep.orchestrator.training.pools import StartPool, open_resources
 from attnsweep.orchestrator.training.resources import Resources
-from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.replication import max_replicates
 from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.engine.contract import Workload
@@ -306,7 +306,7 @@ def _train(
             opened.enter_context(display)
             found = loop.resume(rows)
             if any(found):
-                left = directory.own_spec.trials * most_wanted(directory.spec.replicates) - found.n_kept
+                left = directory.own_spec.trials * max_replicates(directory.spec.replicates) - found.n_kept
                 begun = f"{found.n_from_checkpoint} of them from a checkpoint"
                 run.say(f"found {found.n_kept} trainings, up to {left} trainings to train, {begun}")
             shown_at = 0.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from attnsweep.search_spaces import Categorical, Float, LossQuantile, Sweep
-from attnsweep.search_spaces.boundary import BoundarySampler, fit_stuck
+from attnsweep.search_spaces.boundary import BoundarySampler, fit_rate
 from attnsweep.search_spaces.measured import N_JUDGED
 from attnsweep.search_spaces.validation import check_sweep
 from attnsweep.workloads.errors import SpecError
@@ -36,7 +36,7 @@ def _train(points: Array, rng: np.random.Generator) -> Array:
 
 def _error(points: Array, n_stuck: Array) -> float:
     """The share of the square that a surface of these trials puts on the wrong side."""
-    mean, _ = fit_stuck(points, np.full(len(points), float(N)), n_stuck).at(2 * GRID - 1)
+    mean, _ = fit_rate(points, np.full(len(points), float(N)), n_stuck).at(2 * GRID - 1)
     return float(np.mean((mean > 0) != (_wave(GRID) > 0)))
 
 
@@ -109,7 +109,7 @@ def test_a_sweep_without_a_boundary_to_find_is_refused(changes: dict[str, Any], 
 def test_imagined_trainings_make_it_surer_where_they_are_and_move_nothing() -> None:
     rng, there = np.random.default_rng(0), np.array([[0.3, 0.3], [-0.8, 0.8]])
     points = rng.random((40, 2))
-    before = fit_stuck(points, np.full(40, float(N)), _train(points, rng))
+    before = fit_rate(points, np.full(40, float(N)), _train(points, rng))
     after = before.believing(there[:1], 32)
     assert after.at(there)[0] == pytest.approx(before.at(there)[0])
     near, far = after.at(there)[1] / before.at(there)[1]

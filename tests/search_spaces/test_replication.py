@@ -11,7 +11,7 @@ from scipy import stats
 
 from attnsweep.search_spaces import Sequential, Sweep
 from attnsweep.search_spaces.confidence_sequence import ERROR_RATE, sequential_interval
-from attnsweep.search_spaces.replication import is_complete, most_wanted, n_wanted
+from attnsweep.search_spaces.replication import is_complete, max_replicates, n_wanted
 from attnsweep.workloads.errors import SpecError
 from tests.refusals import refused
 
@@ -76,7 +76,7 @@ def test_rows_decide_whatever_order_they_come_in(rule: Sequential, rate: float, 
         wanted = more
     assert is_complete(rule, ended)
     assert sorted(ended) == list(range(wanted))
-    assert wanted <= most_wanted(rule)
+    assert wanted <= max_replicates(rule)
     # No batch before the last was enough; the last was enough, or the trial reached `at_most`.
     judged = [[stuck for stuck in ends[:n] if stuck is not None] for n in range(rule.batch, wanted, rule.batch)]
     assert not any(rule.is_enough(sum(each), len(each)) for each in judged)

@@ -17,7 +17,7 @@ from attnsweep.orchestrator.storage.place_names import BULK, PlaceName, as_argum
 from attnsweep.orchestrator.storage.run_records import PROGRESS, Progress, span
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
 from attnsweep.orchestrator.terminal import PlainConsole
-from attnsweep.search_spaces.replication import most_wanted
+from attnsweep.search_spaces.replication import max_replicates
 
 _SHOWN_PACKS = 16
 _UPDATE_SECONDS = 2.0
@@ -65,7 +65,7 @@ def _counted(connection: duckdb.DuckDBPyConnection, directory: SweepDirectory, p
     spec, outcomes = directory.own_spec, outcome_counts(connection)
     finished = progress is not None and progress.finished
     ((n_trials, last),) = connection.sql("select count(distinct trial), max(finished_at) from trainings").fetchall()
-    n_planned, n_trainings = spec.trials * most_wanted(spec.replicates), sum(outcomes.values())
+    n_planned, n_trainings = spec.trials * max_replicates(spec.replicates), sum(outcomes.values())
     drawn = f"{progress.n_asked} of {spec.trials} drawn, " if progress and not finished else ""
     of_trials = "" if drawn else f" of {spec.trials}"
     at_most = "" if isinstance(spec.replicates, int) else "at most "
