@@ -1,5 +1,4 @@
-"""Moving-window sums, a problem with abrupt learning: a model reads numbers and a separator, and writes one after the
-other the answers that the task asks for.
+"""Abrupt learning: a model reads numbers and a separator, and writes the answers one after the other.
 
 The loss stays on a plateau, where all answers but the first are guessed, and then falls abruptly. On the plateau the
 model repeats its answers, and its states at different tokens are nearly parallel. Source: Gopalani & Hu 2025, arXiv
@@ -24,8 +23,8 @@ Task = Literal["window_sum", "prefix_sum", "permutation", "reverse", "copy"]
 
 
 class BiasedAttention(Attention):
-    """Attention whose weights are multiplied by a fixed factor for each pair of positions: with scale s they are
-    softmax(s Q K^t + ln factor), or s Q K^t times the factor, not divided by the number of keys, as in the source."""
+    """Attention with a fixed factor for each pair of positions: the weights are softmax(s Q K^t + ln factor), or
+    s Q K^t times the factor, not divided by the number of keys, as in the source."""
 
     factor_TT: Tensor
 
@@ -42,8 +41,7 @@ class BiasedAttention(Attention):
 
 
 def optimal_keys(task: Task, length: int) -> Tensor:
-    """The tokens to attend to for each answer, bool (length, n_tokens); for `permutation` those that tell what to
-    copy."""
+    """The tokens that each answer needs, bool (length, T); for `permutation` those that tell what to copy."""
     answer, key = torch.arange(length).unsqueeze(1), torch.arange(_n_read(task, length))
     match task:
         case "window_sum":
@@ -78,7 +76,6 @@ def model(
     norm: Norm = "pre",
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Transformer:
-    """Returns a transformer whose attention is biased by `optimal_scale` towards the tokens that each answer needs."""
     T = _n_read(task, length)
     transformer = Transformer(
         n_numbers + 2 + (length if task == "permutation" else 0),
@@ -92,8 +89,7 @@ def model(
         activation="gelu_tanh",
     )
     factor_TT = torch.ones(T, T, dtype=torch.float64)
-    # `optimal_scale` multiplies the attention to the tokens that the model needs for each answer. The first answer is
-    # left out, because the model learns it at once. Gopalani & Hu leave it out too.
+    # Without the first answer, which is learned at once, as in the source.
     factor_TT[T - length + 1 :][optimal_keys(task, length)[1:]] = optimal_scale
     for block in transformer.blocks:
         block.attention = BiasedAttention(d_model, n_heads, attention, attention_scale, factor_TT)
@@ -107,8 +103,8 @@ def sequences(
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, (n_sequences, n_tokens), and as targets the following ones, whose last
-    `length` are the answers."""
+    """The tokens that the model reads, (B, T), and as targets the following ones, whose last `length` are the
+    answers."""
     modulus, number_BN = n_numbers + 1, 1 + draw.integers(n_numbers, batch_size, length)
     sign = torch.full_like(number_BN[:, :1], n_numbers + 1)
     parts = [number_BN, sign]
@@ -130,8 +126,8 @@ def sequences(
 
 
 def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> float:
-    """The mean loss in nats of a predictor that knows how often each token occurs at each position, and the first
-    `n_known` answers.
+    """The mean loss in nats of a predictor that knows how often each token occurs at each position, and gets the first
+    `n_known` answers right.
 
     A sum of k independent numbers uniform on 1 to m, modulo p = m + 1, is 0 with probability (1 + m (-1/m)^k) / p, and
     each other value with (1 - (-1/m)^k) / p: all Fourier coefficients of the distribution of one number are -1/m,
@@ -150,7 +146,7 @@ def guess_level(task: Task, length: int, n_numbers: int, n_known: int = 0) -> fl
 
 
 def accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
-    """Returns the share of right answers to the true earlier ones (teacher forcing)."""
+    """Of answers after the true earlier ones."""
     return (output.argmax(-1) == target)[:, -length:].to(output.dtype).mean()
 
 
@@ -159,7 +155,7 @@ def first_accuracy(output: Tensor, target: Tensor, length: int) -> Tensor:
 
 
 def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns how often an answer equals the one before, when the model reads its own earlier ones."""
+    """How often an answer equals the one before, when the model reads its own earlier ones."""
     token_BT = inputs[:, : inputs.shape[1] - length + 1]
     for _ in range(length):
         logits_BTV: Tensor = module(token_BT)
@@ -169,13 +165,13 @@ def repetition(module: Any, inputs: Tensor, length: int) -> Tensor:
 
 
 def collapse(module: Any, inputs: Tensor, length: int) -> Tensor:
-    """Returns the mean cosine similarity of the final states from which answers are read, the first left out."""
+    """The mean cosine similarity of the final states from which answers are read, without the first."""
     state_BND = nn.functional.normalize(module.last_norm(module.states(inputs)[0])[:, 1 - length :], dim=-1)
     return (state_BND.sum(1).square().sum(-1).mean() - (length - 1)) / ((length - 1) * (length - 2))
 
 
 def on_optimal(weights: Tensor, task: Task, length: int) -> Tensor:
-    """Returns the share of each head's attention, by absolute value, on the tokens that the answers need."""
+    """The share of each head's attention, by absolute value, on the tokens that answers need, (layer, head)."""
     size = weights[..., -length:, :].abs()
     return ((size * optimal_keys(task, length).to(size.device)).sum((-1, -2)) / size.sum((-1, -2))).mean(1)
 

@@ -1,12 +1,13 @@
 """The histogram task: count how often the letter at each position occurs in the sequence.
 
 One block adds a mixture of all tokens to each token, and answers through one hidden layer. If attention mixes the
-tokens (`dot`, `bos`), the model can count by comparing letters. If weights that depend on positions alone mix them
-(`lin`), it can count only by an inventory of letters, which the hidden layer has to tell apart.
+tokens (`dot`, or `bos` with a token before the letters), the model can count by comparing letters. If weights that
+depend on positions alone mix them (`lin`), it can count only by an inventory of letters, which the hidden layer has to
+tell apart.
 
 Source: Behrens, Biggio & Zdeborova 2024, arXiv 2407.11542 (code: SPOC-group/counting-attention).
 
-Axes of one training: B sequence, T token, D model, W hidden unit, K letter.
+Axes of one training: B sequence, T token, D model, W hidden unit, V answer.
 """
 
 from typing import Literal
@@ -24,7 +25,7 @@ Mixing = Literal["bos", "dot", "lin"]
 
 
 class Counter(nn.Module):
-    """x' = x + A x, then W2 relu(W1 x' + b1) + b2, for tokens x and mixing weights A, by attention or position."""
+    """x' = x + A N x, then W2 relu(W1 N x' + b1) + b2, with mixing weights A and LayerNorms N, or none."""
 
     def __init__(
         self, n_words: int, n_tokens: int, n_answers: int, *, D: int, W: int, mixing: Mixing, is_softmax: bool
@@ -40,11 +41,11 @@ class Counter(nn.Module):
         self._is_softmax, self._n_unanswered = is_softmax, int(mixing == "bos")
 
     def attention(self, token_BT: Tensor) -> Tensor:
-        """Returns the mixing weights as those of one layer and head, (1, n_sequences, 1, n_tokens, n_tokens)."""
+        """The mixing weights as those of one layer and head, (1, B, 1, T, T)."""
         return self._mixing(self.norms[0](self.token(token_BT))).expand(len(token_BT), -1, -1)[None, :, None]
 
     def forward(self, token_BT: Tensor) -> Tensor:
-        """Returns at each letter the logits of how often it occurs; none at the first token of `mixing=bos`."""
+        """The logits, at each letter, of how often it occurs."""
         x_BTD = self.token(token_BT)
         normed_BTD = self.norms[0](x_BTD)
         mixed_BTD = x_BTD + self._mixing(normed_BTD) @ normed_BTD
@@ -87,8 +88,8 @@ def sequences(
     mixing: Mixing = "bos",
     batch_size: int = parameter(16, "sequences per step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences of letters (n_sequences, n_tokens) and how often each occurs: groups of equal letters, in random
-    order of positions. While r > 1 tokens are left, the length of the next group is uniform on 1 to r - 1."""
+    """Letters, (B, T), and how often each occurs. Groups of equal letters stand at random positions; while r > 1 tokens
+    are left, the length of the next group is uniform on 1 to r - 1."""
     share_TB, ends = draw.uniform(n_tokens, batch_size), []
     left_B = torch.full_like(share_TB[0], n_tokens, dtype=torch.long)
     for share_B in share_TB:
@@ -105,7 +106,7 @@ def sequences(
 
 
 def same_letter(weights: Tensor, inputs: Tensor) -> Tensor:
-    """Returns the share of the mixing weights, by absolute value, on tokens with the query's letter, (layer, head)."""
+    """The share of the mixing weights, by absolute value, on tokens with the query's letter, (layer, head)."""
     is_same_BTT = inputs.unsqueeze(-1) == inputs.unsqueeze(1)
     size = weights.abs()
     return ((size * is_same_BTT[:, None]).sum(-1) / size.sum(-1)).mean((1, 3))

@@ -16,15 +16,15 @@ from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
 
-_MOST_DIRECTIONS = 8
-"""Reference losses and events are declared for up to this number of principal directions of the inputs."""
+_MAX_DIRECTIONS = 8
+"""Levels and events are declared for up to this number of principal directions of the inputs."""
 
 
 class LinearAttentionMatrix(nn.Module):
-    """Multi-head linear attention, as the one matrix M = s sum_h v_h W_h of its predictions b^t M x, with a scale s.
-    Head h has a number v_h and a matrix W_h, which is one parameter (`merged`) or the product K_h^t Q_h (`separate`),
-    of `rank` rows each. With `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries), the rule
-    of the authors' code."""
+    """Multi-head linear attention, as the matrix M = s sum_h v_h W_h of its predictions b^t M x, with a scale s. Head h
+    has a number v_h and a matrix W_h, which is one parameter (`merged`) or the product K_h^t Q_h (`separate`), of
+    `rank` rows each. With `init_sigma` null each parameter starts as N(0, 0.01^2 / number of its entries), the rule of
+    the authors' code."""
 
     def __init__(self, dimension: int, n_heads: int, kq: str, rank: int, attention_scale: float) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class LinearAttentionMatrix(nn.Module):
         self.scale = per_lane(attention_scale)
 
     def forward(self, variance_D: Tensor) -> Tensor:
-        """M, (dimension, dimension), through which alone the loss depends on the parameters."""
+        """M, through which alone the loss depends on the parameters."""
         del variance_D
         product_HDD = self.key_query if hasattr(self, "key_query") else self.key.mT @ self.query
         matrix_DD: Tensor = self.scale * (self.value * product_HDD).sum(0)
@@ -55,13 +55,12 @@ def model(
     rank: int = 1,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Returns the linear attention of one training; `rank` is the rows of separate key and query matrices."""
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
 def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
-    """Returns the variances of the inputs along their axes, which sum to 1, (dimension,), and a target of no use."""
-    # The drawn numbers are not used: `ones_like` only needs a tensor on the device of the training.
+    """The variances of the inputs along their axes, which sum to 1, and a target that the loss ignores."""
+    # `ones_like` needs a tensor on the training's device.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
     if covariance == "linear":
         variance_D = variance_D.cumsum(0)
@@ -69,33 +68,32 @@ def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] 
 
 
 def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
-    """The mean square of each component of b, (dimension,), for N pairs with input covariance Lambda: Lambda^2 +
-    (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem."""
+    """The mean square of each component of b: Lambda^2 + (Lambda^2 + tr(Lambda) Lambda) / N, by Isserlis' theorem."""
     return variance_D**2 + (variance_D**2 + variance_D.sum() * variance_D) / n_context
 
 
 def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
-    """E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t) over contexts and queries, for
-    the `output` M, inputs x with covariance Lambda and b the mean of y x over the context."""
+    """E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t), for the `output` M and the
+    `inputs` Lambda."""
     squared = (second_moment(inputs, n_context).unsqueeze(1) * output**2 * inputs).sum()
     return inputs.sum() - 2 * (inputs**2 * output.diagonal()).sum() + squared
 
 
 def gains(variance_D: Tensor, n_context: int) -> Tensor:
-    """Returns by how much the loss falls when attention learns each principal direction, (dimension,)."""
+    """By how much the loss falls when attention learns each principal direction."""
     return variance_D**3 / second_moment(variance_D, n_context)
 
 
 def _level(n_directions: int, inputs: Tensor, n_context: int) -> Tensor:
-    """The loss if the `n_directions` directions of largest variance are learned; NaN if there are no more."""
+    """The loss if the `n_directions` directions of largest variance are learned; NaN if those are all or more."""
     gain_D = gains(inputs, n_context).sort(descending=True).values
     return inputs.sum() - gain_D[:n_directions].sum() if n_directions < len(inputs) else inputs.new_tensor(torch.nan)
 
 
 def _gap(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
-    """Returns how far the loss is from the optimum: 0 at the optimum, 1 if the model always predicts 0."""
-    least = inputs.sum() - gains(inputs, n_context).sum()
-    return (loss(output, inputs, n_context) - least) / (inputs.sum() - least)
+    """0 at the optimum, 1 if the model always predicts 0."""
+    optimum = inputs.sum() - gains(inputs, n_context).sum()
+    return (loss(output, inputs, n_context) - optimum) / (inputs.sum() - optimum)
 
 
 def _directions(output: Tensor, inputs: Tensor, n_context: int) -> Tensor:
@@ -111,8 +109,8 @@ IN_CONTEXT_REGRESSION = problem(
     loss=loss,
     solved="gap <= 0.01",
     metrics={"gap": _gap, "directions": _directions},
-    levels={f"directions_{n}": partial(_level, n) for n in range(1, _MOST_DIRECTIONS)},
-    events={f"direction_{n}": f"directions >= {n}" for n in range(1, _MOST_DIRECTIONS + 1)},
+    levels={f"directions_{n}": partial(_level, n) for n in range(1, _MAX_DIRECTIONS)},
+    events={f"direction_{n}": f"directions >= {n}" for n in range(1, _MAX_DIRECTIONS + 1)},
     defaults={"dtype": "float64", "optimizer": "sgd", "learning_rate": 0.2, "init_sigma": 0.01, "n_steps": 40_000},
     summary="linear attention learns linear regression in context, by one drop or a staircase",
 )

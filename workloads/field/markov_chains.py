@@ -1,10 +1,10 @@
-"""In-context Markov chains: each sequence is drawn from its own random Markov chain, and the model must infer the
-transition probabilities from the sequence.
+"""In-context Markov chains: each sequence comes from a random Markov chain of its own, whose transition probabilities
+the model must infer.
 
 Each row of a transition matrix is drawn from Dirichlet(1, ..., 1). With `doubly_stochastic` each row is the one above
 it, shifted by one state, so all states are equally frequent. A chain starts from its stationary distribution.
 
-Axes of one training: B sequence, T token, S state, N block, H head.
+Axes of one training: B sequence, T token, S state.
 Source: Edelman, Edelman, Goel, Malach & Tsilivis 2024, "The Evolution of Statistical Induction Heads".
 """
 
@@ -40,7 +40,6 @@ def model(
     layer_norm_eps: float = 1e-5,
     attention_scale: float = 1.0,
 ) -> nn.Module:
-    """Returns a causal transformer, which by default has no feed-forward parts."""
     return Transformer(
         n_states,
         n_context,
@@ -62,7 +61,7 @@ def data(
     chains: Literal["any", "doubly_stochastic"] = "any",
     batch_size: int = 16,
 ) -> tuple[Tensor, Tensor]:
-    """Draws sequences (n_sequences, n_tokens), and the tokens that follow as targets."""
+    """Tokens, (B, T), and the tokens that follow."""
     weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))
     if chains == "doubly_stochastic":
         state_S = torch.arange(n_states, device=weight_BSS.device)
@@ -78,7 +77,7 @@ def data(
 
 
 def _chosen(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Draws one state from each distribution (..., n_states), given uniform random numbers in [0, 1)."""
+    """A state from each distribution, (..., S), by uniform numbers in [0, 1)."""
     return (uniform.unsqueeze(-1) >= probability.cumsum(-1)[..., :-1]).sum(-1)
 
 
@@ -93,11 +92,11 @@ def _followed(first_B1: Tensor, next_BTS: Tensor) -> Tensor:
 
 
 def strategies(token_BT: Tensor, n_states: int) -> dict[str, Tensor]:
-    """The probabilities of the next token, (n_sequences, n_tokens, n_states): `unigram` from the states so far,
-    `bigram` from those that followed earlier occurrences of the current state.
+    """The probabilities of the next token, (B, T, S): `unigram` from the states so far, `bigram` from those that
+    followed earlier occurrences of the current state.
 
-    Each adds 1 to every count, which gives the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`,
-    `bigram` is optimal, except that it ignores what the first token reveals of the stationary distribution.
+    Each adds 1 to every count: the posterior mean under the prior Dirichlet(1, ..., 1). For `chains=any`, `bigram` is
+    optimal, except that it ignores what the first token reveals of the stationary distribution.
     """
     seen_BTS = one_hot(token_BT, n_states)
     pair_BTSS = (seen_BTS[:, :-1].unsqueeze(-1) * seen_BTS[:, 1:].unsqueeze(-2)).cumsum(1)
@@ -115,12 +114,14 @@ def _level(strategy: str, inputs: Tensor, target: Tensor, n_states: int) -> Tens
 
 
 def _distance(strategy: str, output: Tensor, inputs: Tensor, n_states: int) -> Tensor:
+    """The mean Kullback-Leibler divergence of the model's probabilities from the strategy's."""
     uniform = torch.full_like(output, 1.0 / n_states)
     probability = strategies(inputs, n_states).get(strategy, uniform)
     return (probability * (probability.log() - output.log_softmax(-1))).sum(-1).mean()
 
 
 def _bigram_share(output: Tensor, inputs: Tensor, target: Tensor, n_states: int) -> Tensor:
+    """0 at the loss of `uniform` or `unigram`, whichever is lower; 1 at that of `bigram`."""
     start = _level("unigram", inputs, target, n_states).clamp(max=math.log(n_states))
     return (start - loss(output, target)) / (start - _level("bigram", inputs, target, n_states))
 

@@ -10,7 +10,7 @@ from attnsweep.workloads.attention.transformer import Norm, Transformer
 
 
 class Adder(Transformer):
-    """A transformer that reads the tokens `a b =` and answers at the last token."""
+    """Reads the tokens `a b =` and answers at the last one."""
 
     def forward(self, token_BT: Tensor) -> Tensor:
         return self.last(token_BT)
@@ -32,7 +32,7 @@ def model(
 
 
 def sums(p: int) -> tuple[Tensor, Tensor]:
-    """Returns all pairs of numbers below p as tokens `a b =`, (p^2, 3), where `=` is p, and their sums modulo p."""
+    """All pairs of numbers below p as tokens `a b =`, (p^2, 3), where `=` is p, and their sums modulo p."""
     pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p))
     return torch.nn.functional.pad(pairs, (0, 1), value=p), pairs.sum(1) % p
 
@@ -40,10 +40,10 @@ def sums(p: int) -> tuple[Tensor, Tensor]:
 def key_frequencies(
     module: Any, p: int, n_key: int = at.parameter(5, "frequencies that count as key", low=1)
 ) -> Tensor:
-    """Returns the share of the token embedding's Fourier power that its `n_key` strongest waves have."""
+    """The share of the token embedding's Fourier power in its `n_key` strongest frequencies."""
     turns = torch.outer(torch.arange(1, p // 2 + 1), torch.arange(p)) % p
     angle = turns.to(module.token.weight) * (2 * torch.pi / p)
-    waves = torch.stack([angle.cos(), angle.sin()])  # cosines and sines, shape (2, n_frequencies, p)
+    waves = torch.stack([angle.cos(), angle.sin()])  # (2, n_frequencies, p)
     power = (waves @ module.token.weight[:p]).square().sum((0, 2))
     largest: Tensor = power.topk(min(n_key, len(power))).values.sum() / power.sum()
     return largest

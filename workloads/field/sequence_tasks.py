@@ -2,7 +2,7 @@
 
 `majority`: is 1 the more frequent of `length` bits? `brackets`: which kind of bracket may close after each token, if
 any (Dyck-k, of depth `max_depth` at most)? `sort`: `length` numbers and a separator, to be followed by the numbers in
-order. `recall`: `length` pairs of a key and a value, with different keys, and one of the keys; what is its value?
+order. `recall`: `length` pairs of a key and a value, with different keys, then one of the keys; what is its value?
 
 Axes of one training: B sequence, T token, N number, K place of a stack.
 """
@@ -65,7 +65,7 @@ def sequences(
     max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),
     batch_size: int = parameter(32, "sequences per step", low=1),
 ) -> tuple[Tensor, Tensor]:
-    """Draws the tokens that the model reads, and the answer at each, -100 where none is required; (sequence, token)."""
+    """The tokens that the model reads, and the answer at each, -100 where none counts, (B, T)."""
     match task:
         case "majority":
             token_BT = draw.integers(2, batch_size, length)

@@ -13,7 +13,7 @@ def model(
     norm: Literal["none", "pre"] = "none",
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
-    """One hidden layer of ReLUs, after LayerNorm with norm=pre, from n signs to one number."""
+    """One hidden layer of ReLUs, with norm=pre after a LayerNorm, from n signs to one number."""
     normed = [at.LayerNorm(width, layer_norm_eps)] if norm == "pre" else []
     return nn.Sequential(nn.Linear(n_bits, width), *normed, nn.ReLU(), nn.Linear(width, 1), nn.Flatten(-2))
 
@@ -21,24 +21,24 @@ def model(
 def signs(
     draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
 ) -> tuple[Tensor, Tensor]:
-    """Draws uniform random signs (batch_size, n_bits); the label is the product of the first k, which is no
-    restriction, because the model treats all positions alike."""
+    """Uniform random signs, (batch_size, n_bits). The label is the product of the first k, which is no restriction: the
+    model treats all positions alike."""
     sign = 2.0 * draw.integers(2, batch_size, n_bits) - 1
     return sign, sign[:, :k].prod(-1)
 
 
 def hinge(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the hinge loss max(0, 1 - output * target) of Barak et al. and Hu et al."""
+    """max(0, 1 - output * target), the hinge loss of Barak et al. and Hu et al."""
     return (1 - output * target).clamp(min=0).mean()
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """Returns the share of outputs with the right sign; 0 is wrong."""
+    """The share of outputs with the right sign; 0 is wrong."""
     return (output * target > 0).to(output.dtype).mean()
 
 
 def weight_on_parity(module: Any, k: int) -> Tensor:
-    """Returns the share of the first layer's squared weights on the k signs; at the start about k / n_bits."""
+    """The share of the first layer's squared weights on the k signs; at the start about k / n_bits."""
     power = module[0].weight.square().sum(0)
     share: Tensor = power[:k].sum() / power.sum()
     return share

@@ -1,8 +1,8 @@
 """Converts a trained GPT to Hugging Face's GPT-2, with the same logits.
 
 GPT-2 is pre-norm with epsilon inside the root, like our model. Its positions are a table, its linear layers store
-weights as (in, out), its attention logits are divided by sqrt(D / H), and its last layer has no bias. Source:
-`GPT2LMHeadModel` of transformers 5.
+weights as (in, out), its attention logits are divided by sqrt(d_model / n_heads), and its last layer has no bias.
+Source: `GPT2LMHeadModel` of transformers 5. Axes: B sequence, T token, D model, V word.
 """
 
 import math
@@ -21,15 +21,15 @@ from attnsweep.workloads.gpt.parameters import GPTParameters
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 _TOLERANCE = 1e-4
-"""The largest accepted difference of logits by rounding, relative to the largest logit."""
+"""The largest accepted difference of logits, relative to the largest one."""
 
 
 def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
-    """Converts a GPT to a `GPT2LMHeadModel` in eval mode, or refuses one without a counterpart.
+    """A `GPT2LMHeadModel` in eval mode; refuses a GPT without a counterpart.
 
-    Where our logits are not divided by sqrt(D / H), the queries are multiplied by it, because some readers of GPT-2
-    files know no other scale. The bias b of an untied last layer is moved to the LayerNorm before it, as a vector d
-    with W d = b, where W is the layer's weight.
+    With attention_scale=one the queries are multiplied by sqrt(d_model / n_heads), because some readers of GPT-2 files
+    know no other scale. The bias b of an untied last layer is moved to the LayerNorm before it, as a vector d with
+    W d = b, where W is the layer's weight.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -51,7 +51,7 @@ def as_gpt2(parameters: GPTParameters, module: GPT) -> nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    # Keeps the constructor's draws, which are replaced below, from changing the global generator.
+    # The constructor draws weights, which are replaced below.
     with torch.random.fork_rng(devices=[]):
         model: nn.Module = GPT2LMHeadModel(config).to(module.token.weight.dtype).eval()
     with torch.no_grad():
@@ -91,7 +91,7 @@ def _weights(module: GPT, parameters: GPTParameters) -> State:
 
 
 def _positions(module: GPT) -> Tensor:
-    """Returns the table of position embeddings, (n_context, d_model); zeros for a model without positions."""
+    """(T, D); zeros for a model without positions."""
     if module.shape.positions == "none":
         return module.token.weight.new_zeros(module.shape.n_tokens, module.shape.d_model)
     return module.position_TD if module.position is None else module.position.weight
@@ -123,7 +123,7 @@ def _linear(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _bias_before(head_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """The shortest d with W d = b for the last layer's weight W and bias b, or the nearest to it."""
+    """The shortest d for which W d = b, or is nearest to b, with the last layer's weight W and bias b."""
     inverse_DV: Tensor = torch.linalg.pinv(head_VD.double())
     return (inverse_DV @ bias_V.double()).to(bias_V.dtype)
 
@@ -132,7 +132,7 @@ def _check_logits(module: GPT, model: Any, parameters: GPTParameters) -> None:
     generator = torch.Generator().manual_seed(0)
     token_BT = torch.randint(parameters.n_words, (8, parameters.n_tokens), generator=generator)
     ours_BTV, theirs_BTV = module(token_BT), model(token_BT).logits
-    # The condition is `not <=` instead of `>`: every comparison with NaN is false, and NaN must be refused.
+    # `not <=` refuses NaN too.
     if not (ours_BTV - theirs_BTV).abs().max() <= _TOLERANCE * ours_BTV.abs().max():
         expected = "tied=true, because GPT-2's last layer has no bias and no other bias of this model can replace it"
         raise _without("tied", parameters.tied, expected)

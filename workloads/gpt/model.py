@@ -10,7 +10,7 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GPTShape:
-    """The static sizes and options of a GPT: see `Transformer`."""
+    """The static arguments of `Transformer`."""
 
     n_words: int
     n_tokens: int

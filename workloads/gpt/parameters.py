@@ -1,4 +1,4 @@
-"""The parameters of a GPT's training, and which combinations of values are allowed."""
+"""The parameters of a GPT's training, and their allowed combinations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -25,8 +25,6 @@ _OF_SHAPE = {field.name for field in fields(GPTShape)}
 
 @dataclass(frozen=True, kw_only=True)
 class GPTParameters(TrainingParameters):
-    """Parameters of a GPT that learns to predict tokens. The defaults are small enough for thousands of trainings."""
-
     init_sigma: float | None = with_default("init_sigma", None)
     optimizer: str = with_default("optimizer", "adam")
     learning_rate: float = with_default("learning_rate", 3e-3)

@@ -1,8 +1,7 @@
-"""The tasks on which a GPT can be trained: how their sequences are drawn, by which distributions ("laws"), and the
-losses of simple predictors.
+"""A GPT's tasks: how their sequences are drawn, by which distributions ("laws"), and the losses of simple predictors.
 
-Axes: L lane, B sequence, T token, V word (current token or target), P previous token, or pair of tokens (previous,
-current), N token of a part of a text.
+Axes: L lane, B sequence, T token, V word (current token or target), P pair of tokens (previous, current), N token of a
+part of a text, or entry of a table.
 """
 
 import math
@@ -23,12 +22,12 @@ from attnsweep.workloads.errors import SpecError
 from attnsweep.workloads.gpt.text import read_text
 
 Laws = dict[str, Tensor]
-"""The tensors that define the distributions of the trainings' sequences, (n_trainings, ...) by name."""
+"""The tensors that define the distributions of sequences, (L, ...) by name; of a text its parts, (N,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Tokens and their targets, int64, and whether the prediction at each token counts in the loss, bool."""
+    """Tokens and their targets, int64, and whether each prediction counts in the loss, bool."""
 
     token_LBT: Tensor
     target_LBT: Tensor
@@ -36,15 +35,14 @@ class Sequences:
 
 
 class Task(ABC):
-    """A kind of token sequences, the parameter `task`, with a vocabulary of `least_words` to `most_words`. Some kinds
-    have a distribution that is drawn for each training."""
+    """A value of the parameter `task`, with a vocabulary of `least_words` to `most_words`."""
 
     name: ClassVar[str]
     least_words: ClassVar[int] = 2
     most_words: ClassVar[int] = 64
 
     def check(self, n_words: int, n_tokens: int, corpus: str | None) -> None:
-        """Refuses numbers of words and tokens that don't fit, and a corpus that is missing or not read."""
+        """Refuses numbers of words and tokens that don't fit, and a corpus that is missing or unused."""
         del n_tokens
         if corpus is not None:
             fix = "remove corpus, or set task=text"
@@ -54,8 +52,8 @@ class Task(ABC):
             raise SpecError("n_words", given=n_words, expected=expected, fix="change n_words")
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws the tensors that define each training's distribution, by name; none if they are all alike. `contrast_L`
-        is `chain_contrast`, float64; `corpus` the file of a prepared text."""
+        """Each training's own; none if all have the same distribution. `contrast_L` is `chain_contrast`, float64;
+        `corpus` the file of a prepared text."""
         del streams, n_words, contrast_L, corpus
         return {}
 
@@ -63,16 +61,17 @@ class Task(ABC):
     def sequences(
         self, streams: Streams, name: str, laws: Laws, n_words: int, shape: tuple[int, int], step: int
     ) -> Sequences:
-        """Draws sequences of one step from the stream `name`: `batch` for training data, another for held-out data."""
+        """Those of one step, from the stream `name`: `batch` for training data, another for held-out data. `shape` is
+        (B, T)."""
 
     @abstractmethod
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
-        """-log p of each target under simple predictors, float64 (n_trainings, n_sequences, n_tokens), without meaning
-        where tokens don't count: `constant`, the best that ignores the input; `current`, the best that sees the current
-        token alone; `optimum`, NaN if not known; and in `induction` also `context`."""
+        """-log p of each target under simple predictors, float64 (L, B, T), without meaning where predictions don't
+        count: `constant`, the best that ignores the input; `current`, the best that sees only the current token;
+        `optimum`, NaN if not known; and in `induction` also `context`."""
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """Where heads are scored as previous-token heads, bool (n_trainings, n_sequences, n_tokens)."""
+        """Where heads are scored as previous-token heads, bool (L, B, T)."""
         return drawn.counts_LBT
 
 
@@ -81,12 +80,12 @@ class BigramTable(Task):
     words, each training's own."""
 
     name = "bigram_table"
-    # In some drawn tables the targets depend on the current token alone, so there is nothing to learn from the previous
-    # token. This happens in one of four tables with 2 words, in one of 729 with 3, and in one of 17 million with 4.
+    # In one of four tables of 2 words, one of 729 of 3, and one of 17 million of 4, the target depends on the current
+    # token alone.
     least_words = 4
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """`table`, int64 (n_trainings, n_words, n_words)."""
+        """`table`, int64 (L, V, V), by previous and current token."""
         del contrast_L, corpus
         return {"table": streams.integers("task/table", (n_words, n_words), n_words)}
 
@@ -96,7 +95,6 @@ class BigramTable(Task):
         token_LBT = streams.integers(name, shape, n_words, step)
         pair_LN = (token_LBT.roll(1, -1) * n_words + token_LBT).flatten(1)
         target_LBT = laws["table"].flatten(1).gather(1, pair_LN).view(token_LBT.shape)
-        # The prediction at the first token of a sequence does not count in the loss, because no token precedes it.
         return Sequences(token_LBT, target_LBT, _is_after_first(token_LBT))
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
@@ -110,16 +108,16 @@ class BigramTable(Task):
 
 
 class Order2Chain(Task):
-    """Stationary Markov chains of the previous and the current token. Their transition probabilities are
-    softmax(contrast z), where z has standard normal entries drawn for each training."""
+    """Stationary Markov chains of order 2, with transition probabilities softmax(contrast z), where z has standard
+    normal entries drawn for each training."""
 
     name = "order_2_chain"
-    least_words = 4  # the same number as in `BigramTable`
-    most_words = 16  # small, because the stationary distribution is computed from n_words^2 linear equations
+    least_words = 4  # as in `BigramTable`
+    most_words = 16  # the stationary distribution solves n_words^2 linear equations
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """Draws `next`, the next token's probabilities after each pair (n_trainings, n_pairs, n_words); with their
-        stationary distribution of pairs, `pair` (n_trainings, n_pairs)."""
+        """`next`, the next token's probabilities after each pair, (L, P, V); and `pair`, the stationary distribution of
+        pairs, (L, P)."""
         del corpus
         logits_LPV = contrast_L.view(-1, 1, 1) * streams.normal("task/chain", (n_words * n_words, n_words))
         next_LPV = logits_LPV.softmax(-1)
@@ -156,7 +154,7 @@ class Order2Chain(Task):
 
 
 def _stationary(next_LPV: Tensor) -> Tensor:
-    """The p with p (1 - M + E) = 1, where M holds the transition probabilities of pairs and E is all ones."""
+    """The p, (L, P), with p (I - M + E) = 1, where M has the transition probabilities of pairs and E is all ones."""
     L, P, V = next_LPV.shape
     pair_P = torch.arange(P, device=next_LPV.device)
     step_LPP = next_LPV.new_zeros(L, P, P)
@@ -168,14 +166,13 @@ def _stationary(next_LPV: Tensor) -> Tensor:
 
 
 _SHORTEST_SHARE, _LONGEST_SHARE = 4, 2
-"""A segment has between 1/4 and 1/2 of the sequence's tokens: the divisors for the shortest and the longest segment."""
+"""The shortest segment has 1/4 of the sequence's tokens, the longest 1/2."""
 
 
 class Induction(Task):
-    """Sequences that repeat a random segment of different tokens, whose length is drawn for each sequence, so that no
-    fixed offset finds the token to copy. A head can attend to the previous token and write it to each token; a second
-    one, an induction head, then finds the token whose predecessor equals the current token, and copies it (Olsson et
-    al. 2022)."""
+    """A random segment of different tokens, repeated; its length differs between sequences, so no fixed offset finds
+    the token to copy. A previous-token head can write to each token the one before it; an induction head then finds the
+    token whose predecessor equals the current one, and copies it (Olsson et al. 2022)."""
 
     name = "induction"
 
@@ -202,25 +199,25 @@ class Induction(Task):
 
     def reference_nats(self, laws: Laws, n_words: int, drawn: Sequences) -> dict[str, Tensor]:
         del laws
-        # Predictions count from the end of the first segment on, so as many as its length do not.
+        # As many predictions as the first segment has tokens do not count.
         length_LB1 = (~drawn.counts_LBT).sum(-1, keepdim=True).double()
         zeros = torch.zeros_like(drawn.target_LBT, dtype=torch.float64)
         return {
             "constant": zeros + math.log(n_words),
             "current": zeros + math.log(n_words - 1),
-            # `context` is the loss of a uniform guess among all tokens of the segment except the current one.
+            # A uniform guess among the segment's tokens but the current one.
             "context": zeros + (length_LB1 - 1.0).log(),
             "optimum": zeros,
         }
 
     def needs_previous(self, drawn: Sequences) -> Tensor:
-        """The first round: a previous-token head writes there what induction heads read in the second."""
+        """The segment's first round: a previous-token head writes there what induction heads read later."""
         return ~drawn.counts_LBT & _is_after_first(drawn.token_LBT)
 
 
 class OwnText(Task):
-    """Excerpts of the user's text at random places: of its training part, on which reference predictors are counted
-    too, or of its held-out part. A text's entropy is not known, so there is no optimum."""
+    """Excerpts of the user's text at random places: of its training part, on which simple predictors are counted too,
+    or of its held-out part. A text's entropy is not known, so there is no optimum."""
 
     name = "text"
 
@@ -231,13 +228,13 @@ class OwnText(Task):
             fix = "prepare a corpus with: attnsweep prepare-corpus FILE --unit characters --out TEXT.parquet"
             raise SpecError("corpus", given=corpus, expected=expected, fix=fix)
         text = read_text(corpus)
-        least = min(len(text.train), len(text.held_out))
-        if n_tokens >= least:
-            expected = f"fewer than {least} tokens, the length of the shorter text of {corpus}, training or held-out"
+        shorter = min(len(text.train), len(text.held_out))
+        if n_tokens >= shorter:
+            expected = f"fewer than {shorter} tokens, the length of the shorter text of {corpus}, training or held-out"
             raise SpecError("n_tokens", given=n_tokens, expected=expected, fix="lower n_tokens, or give a longer text")
 
     def laws(self, streams: Streams, n_words: int, contrast_L: Tensor, corpus: str | None) -> Laws:
-        """The parts of the text, `train` and `held_out`, int64 (n_tokens,) each, which all trainings share."""
+        """`train` and `held_out`, int64 (N,) each, which all trainings share."""
         del streams, n_words
         assert corpus is not None, "refused by `check`"
         text = read_text(corpus)
@@ -273,7 +270,7 @@ def _is_after_first(token_LBT: Tensor) -> Tensor:
 
 
 def _nats(law_LN: Tensor, index_LBT: Tensor) -> Tensor:
-    """Minus the logs of the entries of each training's table, (n_trainings, n_sequences, n_tokens)."""
+    """-log of the entries of each training's table, (L, B, T)."""
     log_p = law_LN.log().gather(1, index_LBT.flatten(1))
     return -log_p.view(index_LBT.shape)
 

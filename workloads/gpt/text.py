@@ -12,7 +12,7 @@ from attnsweep.workloads.prepared_files import Format, checked_rows, digest_of, 
 
 SPECIALS = ("<end>", "<unk>")
 END, UNK = range(2)
-"""The numbers of two special tokens: the end of each row, and the replacement of rare words or characters."""
+"""The numbers of the tokens for the end of each row, and for rare words or characters."""
 
 PART_NAMES = ("train", "held_out")
 
@@ -22,9 +22,9 @@ class Text:
     """A text as token numbers.
 
     Attributes:
-        words: (n_words,) `SPECIALS`, then words or characters in descending order of frequency in the training part.
-        train, held_out: int64 tokens of each part. The rows follow each other in the file's order, each ended by `END`.
-        digest: A hash, which is equal for two texts if and only if all other attributes are equal.
+        words: `SPECIALS`, then words or characters by falling frequency in the training part.
+        train, held_out: The tokens of each part, rows in the file's order, each ended by `END`.
+        digest: A hash of the others.
     """
 
     words: tuple[str, ...]
@@ -34,7 +34,7 @@ class Text:
 
 
 def make_text(words: tuple[str, ...], rows: pa.ListArray, is_held_out: NDArray[np.bool_]) -> Text:
-    """Makes a text from rows of word numbers, lists of int32; `is_held_out` is (n_rows,)."""
+    """From rows of word numbers, lists of int32; `is_held_out` is (n_rows,)."""
     train, held_out = (_joined(rows.filter(pa.array(mask))) for mask in (~is_held_out, is_held_out))
     return Text(words=words, train=train, held_out=held_out, digest=digest_of(words, train, held_out))
 
@@ -60,7 +60,7 @@ def read_text(path: str | Path) -> Text:
 
 
 def _joined(rows: pa.ListArray) -> NDArray[np.int64]:
-    """Joins rows of token numbers to one sequence, with the token `END` after each row."""
+    """The rows as one sequence, with `END` after each."""
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     tokens = np.full(int(lengths.sum()) + len(lengths), END, dtype=np.int64)
     is_end = np.zeros(len(tokens), dtype=bool)

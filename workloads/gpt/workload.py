@@ -1,6 +1,6 @@
-"""The workload of GPTs that learn to predict tokens.
+"""The workload of minimal GPTs on small languages whose entropies are known, or on a user's text.
 
-Axes: L lane, P probe, N block, H head, B sequence, T token, V word.
+Axes: L lane, B sequence, T token, V word.
 """
 
 import functools
@@ -28,11 +28,9 @@ from attnsweep.workloads.lenses import Lenses
 GPTLanes = Lanes[GPTParameters]
 
 LEVEL = "level/"
-"""The prefix, in an evaluation batch, of the names of simple predictors' losses."""
-
-
+"""The prefix, in held-out data, of simple predictors' losses."""
 SOLVED_SHARE = 0.05
-"""A training is solved at this share of the way from the optimum to H(Y | current token). The share is our choice."""
+"""A training is solved at this share of the way from the optimum to H(Y | current token). Our choice."""
 
 _N_SEQUENCES = 32
 
@@ -63,8 +61,6 @@ def _vocabulary(parameters: GPTParameters) -> tuple[str, ...]:
 
 
 class GPTWorkload(Workload[GPTParameters]):
-    """The workload of minimal GPTs on small languages whose entropies are known, or on a user's text."""
-
     name = "gpt"
     parameters = GPTParameters
     summary = "minimal GPTs: when does attention begin to select, and induction heads emerge? (Boue 2025)"
@@ -80,12 +76,12 @@ class GPTWorkload(Workload[GPTParameters]):
         )
 
     def batch(self, lanes: GPTLanes, step: int) -> Batch:
-        """Draws tokens, targets and loss weights, each (n_trainings, n_sequences, n_tokens). A training's weights sum
-        to 1: 0 where the task does not judge, equal elsewhere."""
+        """Tokens, targets and weights, (L, B, T). A training's weights sum to 1: 0 where predictions don't count, equal
+        elsewhere."""
         return _batch(lanes, _sequences(lanes, "batch", lanes.shared.batch_size, step))
 
     def eval_batch(self, lanes: GPTLanes) -> Batch:
-        """Draws held-out sequences, with losses of simple predictors as `level/<predictor>`, (n_trainings,)."""
+        """Also the losses of simple predictors, (L,), as `level/<predictor>`."""
         drawn = _sequences(lanes, "eval", lanes.shared.eval_batch_size, 0)
         nats = TASKS[lanes.shared.task].reference_nats(_laws(lanes), lanes.shared.n_words, drawn)
         weight_LBT = _weight(drawn.counts_LBT)
@@ -106,18 +102,18 @@ class GPTWorkload(Workload[GPTParameters]):
         return {"logit": logit, "eval_loss": _cross_entropy(logit, batch)}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`, among the predictions that the task judges."""
+        """`accuracy`, among the predictions that count."""
         del module
         is_right_BT = batch["logit"].argmax(-1) == batch["target"]
         return {"accuracy": (is_right_BT * batch["weight"]).sum()}
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The losses of simple predictors on the evaluation sequences.
+        """On the held-out sequences.
 
         `zero`: equal logits. `constant`: the best constant. `current`: the best function of the current token.
-        `context` (`induction` only): the predictor that knows the segment's tokens but not their order. For a text,
+        `context` (`induction` only): a predictor that knows the segment's tokens but not their order. For a text,
         `constant` and `current` are the unigram and bigram distributions of its training part. `solved` is NaN for a
-        text, and where `current` is as good as the optimum on these sequences.
+        text, and where `current` is as good as the optimum.
         """
         shape = cast(GPT, module).shape
         levels = {name.removeprefix(LEVEL): value for name, value in batch.items() if name.startswith(LEVEL)}
@@ -127,8 +123,6 @@ class GPTWorkload(Workload[GPTParameters]):
         return levels | {"zero": zero, "solved": torch.where(levels["current"] > optimum, solved, math.nan)}
 
     def score_heads(self, lanes: GPTLanes, state: State) -> HeadScores:
-        """Scores heads on held-out sequences, (n_trainings, n_blocks, n_heads), `previous_token` where the task needs
-        it: in `induction` in the first round of the segment, where an induction head reads what that head wrote."""
         drawn = _sequences(lanes, "heads", _N_SEQUENCES, 0)
         batch = {
             "token": drawn.token_LBT,
