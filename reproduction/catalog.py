@@ -30,8 +30,7 @@ class Reproduction:
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its figures
             into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`.
         sweep: The name of the shipped sweep that is run, resumed or read first.
-        engine: The engine with which the sweep's numbers in the documents were measured.
-        full: What `--full` changes to the size of the publication: `sweep`, `engine`, `trials`, `replicates`, `space`.
+        full: What `--full` changes to the size of the publication: `sweep`, `trials`, `replicates`, `space`.
         views: SQL that is run before the queries of rows, tables and figures, on the views of the ledger.
         rows, tables, figures: Queries, without a function: `catalog.toml` says how.
     """
@@ -42,7 +41,7 @@ class Reproduction:
     cost: str
     function: str = ""
     sweep: str = ""
-    engine: Literal["auto", "eager"] = "eager"
+    engine: Literal["auto", "eager"] = "auto"
     full: Mapping[str, Any] = field(default_factory=dict)
     views: str = ""
     rows: Sequence[Mapping[str, Any]] = ()

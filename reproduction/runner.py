@@ -36,7 +36,6 @@ def swept(reproduction: Reproduction, directory: Path, console: Console) -> Swee
     """The finished sweep: run, or resumed if its directory exists, which may hold it with another seed."""
     spec = spec_of(reproduction)
     path = directory / spec.name
-    engine = reproduction.full.get("engine", reproduction.engine) if reproduction.is_full else reproduction.engine
     if (path / SWEEP_FILE).exists():
         stored = SweepDirectory.open(path)
         if stored.spec.but(seed=spec.seed) != spec:
@@ -44,9 +43,9 @@ def swept(reproduction: Reproduction, directory: Path, console: Console) -> Swee
             raise UserError("--dir", given=str(path), expected=expected, fix="choose another --dir")
         if stored.finished:
             return stored
-        summary = resume_sweep(path, Resources(engine=engine, mlflow=False), console)
+        summary = resume_sweep(path, Resources(engine=reproduction.engine, mlflow=False), console)
     else:
-        summary = run_sweep(spec, path, Resources(engine=engine, mlflow=False), console)
+        summary = run_sweep(spec, path, Resources(engine=reproduction.engine, mlflow=False), console)
     summary.print(console)
     if not summary.finished:
         raise KeyboardInterrupt

@@ -1,7 +1,6 @@
 """The interface of a formal language, and the tokens into which its strings are turned.
 
-How to add a language: docs/workloads.md. Axes: T token (CLS first), F feature of a token (symbols, then position
-features), B string; leading axes are free.
+Axes: T token (CLS first), F feature of a token (symbols, then position features), B string; leading axes are free.
 """
 
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""The languages that the parameter `language` can name. How to add one: docs/workloads.md."""
+"""The languages that the parameter `language` can name."""
 
 import torch
 from torch import Tensor
