@@ -111,8 +111,8 @@ def _rows(connection: duckdb.DuckDBPyConnection, sweep: SweepDirectory, declared
 def _half_reached(sweep: SweepDirectory, declared: Declared) -> Iterator[ComparedValue]:
     """The step by which half of the trainings had an event, which others may never have."""
     by, event, after = declared["by"], declared["event"], declared.get("after")
-    for found in SweepData.open(sweep.place).event(event, by=by, after=after).medians().to_pylist():
-        name = f"{by} {found['group']}: half have {event}" + (f", steps after {after}" if after else ", step")
+    for found in SweepData.open(sweep.place).event(event, by=by, after=after).to_pylist():
+        name = f"{by} {found[by]}: half have {event}" + (f", steps after {after}" if after else ", step")
         ours = "not reached" if found["half_step"] is None else found["half_step"]
         yield ComparedValue(name=name, published=None, ours=ours, low=found["low"], high=found["high"])
 
