@@ -162,7 +162,7 @@ def _measured(name: str, *, is_upper: bool) -> Measured | None:
 N_JUDGED = "n_judged"
 """The attribute of a trial that tells from how many trainings its value is."""
 WORST_LOSS = NEVER = 1e12
-"""Told in place of NaN and infinity, of which Optuna would make a failed trial, from which samplers learn nothing."""
+"""Told in place of larger values and of NaN, from which Optuna would make a failed trial that samplers ignore."""
 
 
 def objective_value(

@@ -156,8 +156,8 @@ class _QuasiRandomDraws(RandomDraws):
 
         if self._sequence is None or self._sequence.num_generated > number:
             self._sequence = torch.quasirandom.SobolEngine(len(self._drawn), scramble=True, seed=self._sweep.seed)
-        if ahead := number - self._sequence.num_generated:
-            self._sequence.fast_forward(ahead)
+        if n_skipped := number - self._sequence.num_generated:
+            self._sequence.fast_forward(n_skipped)
         shares: list[float] = self._sequence.draw(dtype=torch.float64)[0].tolist()
         return shares
 

@@ -53,9 +53,10 @@ class _Terms:
     def at(self, x_PD: Floats) -> Floats:
         from scipy import linalg
 
-        seen = linalg.solve_triangular(self.root_MM, _matern(self.landmarks_MD, x_PD, self.lengths), lower=True).T
+        kernel_MP = _matern(self.landmarks_MD, x_PD, self.lengths)
+        process_PM = linalg.solve_triangular(self.root_MM, kernel_MP, lower=True).T
         plane = np.column_stack([np.ones(len(x_PD)), x_PD])
-        return np.column_stack([_PLANE_DEVIATION * plane, np.sqrt(self.variance) * seen])
+        return np.column_stack([_PLANE_DEVIATION * plane, np.sqrt(self.variance) * process_PM])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,10 +78,11 @@ class SmoothLogit:
 
     def at(self, x_PD: Floats) -> tuple[Floats, Floats]:
         """The logit's mean and standard deviation at points, (P,) each."""
-        terms = self.terms.at(x_PD)
-        unseen = np.maximum(self.terms.variance - np.square(terms[:, x_PD.shape[1] + 1 :]).sum(axis=1), 0)
-        spread = ((terms @ self.covariance_MM) * terms).sum(axis=1)
-        return terms @ self.coefficients_M, np.sqrt(spread + max(self.dispersion, 1.0) * unseen)
+        terms_PM = self.terms.at(x_PD)
+        # The part of the process's variance that landmarks do not span.
+        unspanned_P = np.maximum(self.terms.variance - np.square(terms_PM[:, x_PD.shape[1] + 1 :]).sum(axis=1), 0)
+        variance_P = ((terms_PM @ self.covariance_MM) * terms_PM).sum(axis=1)
+        return terms_PM @ self.coefficients_M, np.sqrt(variance_P + max(self.dispersion, 1.0) * unspanned_P)
 
     def believing(self, x_PD: Floats, n: float) -> Self:
         """As after `n` further trainings at each point that end as it predicts."""

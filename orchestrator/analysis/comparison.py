@@ -65,7 +65,6 @@ class SweepComparison:
     groups: Mapping[str, RateDifference]
 
     def sentence(self) -> str:
-        """The difference of the rate, and whether the data show a change."""
         what = Ending(self.rate_of).share_label
         if self.rate.difference is None:
             return f"{what}: nothing to compare, every training failed in one of the sweeps"
@@ -73,7 +72,6 @@ class SweepComparison:
         return f"{what} changed by {difference_label(self.rate)}{shown}"
 
     def lines(self) -> Iterator[str]:
-        """What was compared, and how."""
         yield f"A {self.a}"
         yield f"B {self.b}"
         if changed := self.changed_parameters:

@@ -40,7 +40,7 @@ from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, literal
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
 
 _MAX_POINTS = 64
-"""The most points of a curve of the share that has reached the goal, by step."""
+"""Of a curve."""
 _HALF = 0.5
 _ROUNDING = 1e-9
 """The relative rounding error that a comparison of shares tolerates."""
@@ -100,8 +100,8 @@ def _kaplan_meier(
         n, n_once_per_trial = _effective_n(share, variance, variance_by_trial, n_informed, len(step), len(trials))
         if once_per_trial and len(trials) == 1:
             return share, *sequential_interval(share * n, n)
-        counts_T2 = np.stack([n_of_trial, np.bincount(trial_R, has_reached_R)], axis=1)
-        return share, *rate_interval(share, n, counts_T2, n_once_per_trial)
+        k_of_trial = np.bincount(trial_R, has_reached_R)
+        return share, *rate_interval(share, n, np.stack([n_of_trial, k_of_trial], axis=1), n_once_per_trial)
 
     return times_T, lru_cache(estimate)
 
@@ -122,8 +122,8 @@ def _effective_n(
 ) -> tuple[float, float]:
     """How many independent trainings would give this variance, and how many if a trial counted as one training.
 
-    `variance` takes trainings as independent, `variance_by_trial` only trials; without any variance `n_informed` stands
-    for it.
+    `variance` takes trainings as independent, `variance_by_trial` only trials. Without any variance, the former number
+    is `n_informed`.
     """
     n_independent = share * (1.0 - share) / variance if variance else float(n_informed)
     n_once_per_trial = n_independent * n_trials / n_trainings

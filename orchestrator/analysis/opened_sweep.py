@@ -86,7 +86,7 @@ class SweepData:
 
     @property
     def specs(self) -> list[Sweep]:
-        """Of each sweep; the shards of one have one."""
+        """One for each sweep; the shards of a sweep have one together."""
         return [sweep.spec for sweep in self.directories[: None if self._trials_apart else 1]]
 
     def trainings(self) -> pa.Table:

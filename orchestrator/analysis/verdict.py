@@ -119,7 +119,7 @@ class Verdict:
 
 
 def e_value(log: float) -> float:
-    """For display."""
+    """From its logarithm, capped for display."""
     return float(np.exp(min(log, np.log(_MAX_E_VALUE))))
 
 

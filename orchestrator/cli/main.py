@@ -80,7 +80,7 @@ def _flush() -> None:
 
 
 def _complain(text: str) -> None:
-    """On stderr, without credentials or control characters."""
+    """On stderr, without credentials, and with control characters escaped."""
     from attnsweep.orchestrator.terminal import plain
 
     typer.echo(f"attnsweep: {plain(without_credentials(text))}", err=True)

@@ -65,7 +65,7 @@ class Deviation:
 
     @property
     def disagreements(self) -> list[str]:
-        """Among outcome, detail, steps, losses beyond the tolerance, and kind of error."""
+        """The columns that differ, among outcome, detail, steps, losses (beyond the tolerance) and kind of error."""
         names = ("outcome", "outcome_detail", "n_steps")
         same = {name: self.recorded[name] == self.replayed[name] for name in names}
         same |= {name: self._distance(name) <= self.tolerance for name in _LOSSES}

@@ -57,7 +57,7 @@ _MAX_LANES = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """How many continuations of one training from a step ended.
+    """How continuations of one training from a step ended.
 
     Attributes:
         origin: The recorded training's row of `trainings`.

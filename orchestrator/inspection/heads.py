@@ -109,11 +109,11 @@ class Heads:
         """A row for each head: role, scores, structure."""
         rows = []
         for head in self.heads:
-            near = head.structure
+            nearest = head.structure
             rows.append(
                 {"layer": head.layer, "layer_name": self.layer_names[head.layer], "head": head.head, "role": head.role}
-                | {"nearest": near and near.label, "distance": near and near.distance.get(near.family)}
-                | {"z": near and near.z.get(near.family)}
+                | {"nearest": nearest and nearest.label, "distance": nearest and nearest.distance.get(nearest.family)}
+                | {"z": nearest and nearest.z.get(nearest.family)}
                 | {f"score_{name}": value for name, value in head.scores.items()}
             )
         names = list(dict.fromkeys(name for row in rows for name in row))

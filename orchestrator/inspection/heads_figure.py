@@ -89,10 +89,10 @@ def _name(panel: Axes, axis: Literal["x", "y"], tokens: Sequence[str]) -> None:
 
 def _title(head: Head) -> str:
     role = figure_text((head.role or "not scored").replace("_", " "), 16)
-    structure, near = head.structure, ""
+    structure, second_line = head.structure, ""
     if structure is not None and structure.family != "none":
-        near = f"\n{structure.label}, z {structure.z[structure.family]:.1f}"
-    return f"{head.head}: {role}{near}"
+        second_line = f"\n{structure.label}, z {structure.z[structure.family]:.1f}"
+    return f"{head.head}: {role}{second_line}"
 
 
 def _draw_structure(panel: Axes, structure: Structure, n_tokens: int) -> None:

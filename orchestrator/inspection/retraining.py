@@ -152,8 +152,8 @@ def _trained(
         raise PoolError(str(error)) from error
     except BaseException as error:  # noqa: BLE001  # A user's code raises anything.
         if len(tasks) > 1:
-            alone = (_trained(workload, [task], setting, executors, context, at_step) for task in tasks)
-            return {place: end for ended in alone for place, end in ended.items()}
+            one_by_one = (_trained(workload, [task], setting, executors, context, at_step) for task in tasks)
+            return {place: end for ended in one_by_one for place, end in ended.items()}
         return {(tasks[0].trial, tasks[0].replicate): (failed_rows(workload, tasks, text_of(error), context), None)}
     places = [(task.trial, task.replicate) for task in tasks]
     return {

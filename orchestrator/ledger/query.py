@@ -24,14 +24,14 @@ from attnsweep.orchestrator.terminal import PlainConsole, plain
 from attnsweep.workloads.errors import UserError
 
 TABLE_ROWS = 200
-"""Number of rows that a table on the terminal shows."""
+"""That a table on the terminal shows."""
 ANSWER_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-"""The largest answer, in bytes, that is held in memory. DuckDB's own memory limit does not count the answer."""
+"""A larger answer is refused: DuckDB's memory limit does not count it."""
 _ROWS_AT_ONCE = 100_000
 _QUOTED_CHARACTERS = 400
 """Of a message of DuckDB, which may repeat the whole query."""
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI}
-"""DuckDB's types of statements that return rows. DuckDB gives a PIVOT the type MULTI."""
+"""Statements that return rows; a PIVOT is MULTI."""
 _AS_TEXT = {"interval", "union", "bit", "bignum", "uhugeint", "time with time zone", "variant", "geometry"}
 """DuckDB types that Arrow would change or Parquet lacks; their values become text, as DuckDB prints them."""
 

@@ -225,7 +225,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def misfits(table: str, schema: pa.Schema) -> Iterator[str]:
-    """Describes how a file's columns differ from those that its table must have."""
+    """How a file's columns differ from those that its table must have."""
     fields = dict(zip(schema.names, schema, strict=True))
     if len(fields) < len(schema.names):
         yield "several columns of the same name"

@@ -144,8 +144,8 @@ class Chart:
     def note(self, x: float, y: float, text: str, *, colour: str = "", dx: float = 0, dy: float = 4) -> None:
         """Centred at `x`, or with `dx` beginning there. `colour`: by default the page's own."""
         at, up = self._place([x], [y])
-        look = {"style": f"fill:{colour}"} if colour else {"class_": "soft"}
-        self.parts.append(_text(at[0] + dx, up[0] + dy, text, "start" if dx else "middle", **look))
+        style = {"style": f"fill:{colour}"} if colour else {"class_": "soft"}
+        self.parts.append(_text(at[0] + dx, up[0] + dy, text, "start" if dx else "middle", **style))
 
     def level(self, y: float, name: str) -> None:
         """A horizontal line, named in the right margin."""

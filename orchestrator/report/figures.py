@@ -47,7 +47,8 @@ _MAX_COUNTED = 10
 _MAX_VALUE = 1e30
 """Larger losses, infinite ones too, are drawn there."""
 _LEVEL_ROOM, _LEVEL_DISTANCE = 30, 0.06
-"""A loss axis ends at this factor beyond the outer levels; closer levels (in parts of the axis) share a label."""
+"""A loss axis goes at most by this factor beyond the outer levels; closer levels (in parts of the axis) share a label.
+"""
 _LOSS_LOG_RATIO, _METRIC_LOG_RATIO = 10**1.3, 100.0
 """An axis of positive values is logarithmic from this ratio of the largest to the smallest on."""
 

@@ -33,7 +33,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of two parameters; `place`: the number of the bin on each axis."""
+    """A cell of two parameters; `place`: the number of the bin on each axis; `asked`: the rate in question."""
 
     place: tuple[int, ...]
     n_trials: int

@@ -225,7 +225,7 @@ class SweepPlan:
         self._n_trained += len(order.tasks)
 
     def raised(self, order: PackOrder, report: Raised) -> list[Action]:
-        """Halves a pack that raised until the faulty training is alone, which is then recorded as failed."""
+        """Halves a pack that raised, until the faulty training is alone and is recorded as failed."""
         shrink: list[Action] = [Shrink(order)] if report.out_of_memory else []
         if len(order.tasks) > 1:
             return [*shrink, self._split(order)]

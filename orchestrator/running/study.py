@@ -40,7 +40,7 @@ from attnsweep.workloads.errors import SpecError, UserError
 from attnsweep.workloads.parameters import TrainingParameters
 
 PRUNED_STEP = "pruned_step"
-"""The attribute of a trial in which the study keeps the step at which the pruner ended it."""
+"""The attribute of a trial with the step at which the pruner ended it."""
 
 
 class Study:

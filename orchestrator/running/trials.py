@@ -35,7 +35,7 @@ class _Tally:
 
 
 class EarlyEnd:
-    """Decides, in whatever order trials end, whether to draw no further one; `reason` is empty until so."""
+    """Decides, in whatever order trials end, when to draw no more; `reason` says why, and is empty before."""
 
     def __init__(self, spec: Sweep) -> None:
         self.reason = ""

@@ -80,7 +80,7 @@ def _version_of(library: str) -> str:
 
 
 def versions(engine: Engine = "eager") -> dict[str, str]:
-    """Of what is installed, and of the compiler if the engine uses one. Raises UserError if it does not run here."""
+    """Of libraries, and of the compiler if the engine has one. Raises UserError if the engine does not run here."""
     installed = {"python": platform.python_version()} | {name: _version_of(name) for name in _LIBRARIES}
     if engine == "eager":
         return installed

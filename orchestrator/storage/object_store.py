@@ -289,10 +289,10 @@ def _answering(path: Path) -> Iterator[tuple[S3Store, str]]:
         raise _refusal(name_of(path), str(error)) from error
 
 
-def _refusal(uri: str, said: str) -> StoreError:
-    """The store's own words: the error's text has the request, the answer in XML, and debugging output too."""
-    words = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", said, re.DOTALL)
-    given = ": ".join(filter(None, words.groups())) if words else said.partition("\n")[0]
+def _refusal(uri: str, text: str) -> StoreError:
+    """With the store's own words: the error's text has the request, the answer in XML, and debugging output too."""
+    words = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", text, re.DOTALL)
+    given = ": ".join(filter(None, words.groups())) if words else text.partition("\n")[0]
     fix = "check the bucket, AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the network"
-    kind = StoreMistakeError if re.search(r"status code: 40[0134]", said) else StoreError
+    kind = StoreMistakeError if re.search(r"status code: 40[0134]", text) else StoreError
     return kind(uri, given=given, expected="an object store that answers, and lets you read and write", fix=fix)

@@ -58,7 +58,7 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """Of the deviations; `None` if any is."""
+        """The largest deviation; `None` if a loss is not finite."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
@@ -77,13 +77,13 @@ class Replays(Record):
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
             others = f"{len(self.disagreeing)} of {n} trainings"
-            said = f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
+            sentence = f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
         elif n:
-            said = f"replayed {n} trainings: they end as before, largest deviation of a loss {largest}"
+            sentence = f"replayed {n} trainings: they end as before, largest deviation of a loss {largest}"
         else:
-            said = "replayed no training" + ("" if self.left_out else ": all have failed")
+            sentence = "replayed no training" + ("" if self.left_out else ": all have failed")
         left_out = ", ".join(f"{n} of {machine}" for machine, n in self.left_out.items())
-        return f"{said}; no machine was there for {left_out}" if left_out else said
+        return f"{sentence}; no machine was there for {left_out}" if left_out else sentence
 
 
 class Progress(Record):

@@ -1,1 +1,1 @@
-"""Commands other than running sweeps."""
+"""What `attnsweep doctor`, `audit`, `new-workload` and `prepare-corpus` do."""

@@ -138,13 +138,13 @@ def check_nodes(nodes: Sequence[Node]) -> list[Finding]:
     if not answered:
         return found
     has_gpus = any(node.n_gpus or node.n_torch_gpus for node in answered)
-    seen = "PyTorch sees them" if has_gpus else "there is none: trainings run on the CPU"
+    fine = "PyTorch sees them" if has_gpus else "there is none: trainings run on the CPU"
     build = "install PyTorch's build for CUDA there, or correct CUDA_VISIBLE_DEVICES where Ray starts"
     mount = "mount a larger one: docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory"
     return [
         *found,
         check("libraries", other_libraries, "versions as here", "install the same environment there as here", answered),
-        check("GPUs", lost_gpus, seen, build, answered),
+        check("GPUs", lost_gpus, fine, build, answered),
         check("/dev/shm", little_shm, f"{LEAST_SHM_BYTES / 1e9:g} GB or more", mount, answered),
         check("a pack", failed_packs, "trained on each device", "repair PyTorch or the GPU's driver there", answered),
     ]

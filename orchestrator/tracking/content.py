@@ -137,8 +137,8 @@ def _reported(connection: duckdb.DuckDBPyConnection, spec: Sweep, condition: str
     for trial, ended in ended_trainings(judging_columns(connection, condition)).items():
         if (reported := ended.told(spec)) is not None:
             names = (f"objective/{objective.label}" for objective in spec.objectives)
-            met = {"constraints_met": float(reported.is_feasible)} if spec.constraints else {}
-            metrics[trial] = dict(zip(names, reported.values, strict=True)) | met
+            constraints = {"constraints_met": float(reported.is_feasible)} if spec.constraints else {}
+            metrics[trial] = dict(zip(names, reported.values, strict=True)) | constraints
     return metrics
 
 

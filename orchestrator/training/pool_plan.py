@@ -36,7 +36,7 @@ class TrainerShare(NamedTuple):
 
     @classmethod
     def of(cls, n_gpus: float, wanted: TrainerCount, device: Device) -> "TrainerShare":
-        """An exact number of trainers shares the GPUs that are there, if it is larger than theirs."""
+        """More trainers than GPUs share these, if their number is exact."""
         if device == "cpu" or (device == "auto" and n_gpus < 1):
             return cls("cpu", 1.0, 0.0)
         n_sharing = ceil(wanted / n_gpus) if isinstance(wanted, int) and n_gpus >= 1 else 1

@@ -125,7 +125,7 @@ _GRID = 101
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """`quantile`: 97.5% of Student's t, for 95% intervals."""
+    """The fitted probability. `quantile`: 97.5% of Student's t, for 95% intervals."""
 
     x: PlaneAxis
     y: PlaneAxis

@@ -191,7 +191,7 @@ class Groups:
     places: Mapping[int, tuple[int, ...]]
 
     def label(self, place: tuple[int, ...]) -> dict[str, str]:
-        """Of its bins, by parameter."""
+        """The labels of its bins, by parameter."""
         return {name: labels[at] for name, labels, at in zip(self.names, self.labels, place, strict=True)}
 
     def cells(self) -> dict[tuple[int, ...], list[int]]:

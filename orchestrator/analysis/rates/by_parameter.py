@@ -37,7 +37,7 @@ class Ending:
 
     @property
     def condition(self) -> str:
-        """In SQL."""
+        """Selects these trainings in SQL."""
         return _STUCK if self == STUCK else f"outcome = {literal(self.outcome)}"
 
     @property
@@ -73,7 +73,7 @@ class Question:
 
     @property
     def wants_more(self) -> bool:
-        """Of `best_by`."""
+        """Whether a high rate of `best_by` is good."""
         return self.ending == STUCK or self.is_sought
 
 

@@ -236,12 +236,12 @@ def _trainings(books: Books) -> Iterator[Fault]:
 
 
 def _links(books: Books) -> Iterator[Fault]:
-    seen, keys = "(select distinct training_id, trial, replicate from {})", "using (training_id, trial, replicate)"
+    named_in, keys = "(select distinct training_id, trial, replicate from {})", "using (training_id, trial, replicate)"
     for table in ("curves", "heads"):
-        sql = f"select trial, replicate from {seen.format(table)} anti join trainings {keys} order by all"
+        sql = f"select trial, replicate from {named_in.format(table)} anti join trainings {keys} order by all"
         yield from books.cases(f"trainings with rows in {table} only", COPIED, sql)
     # Some variants of a workload have no attention heads, and so no rows in `heads`.
-    sql = f"from trainings anti join {seen.format('curves')} {keys} where outcome <> 'failed' order by all"
+    sql = f"from trainings anti join {named_in.format('curves')} {keys} where outcome <> 'failed' order by all"
     yield from books.cases("trainings that did not fail and have no curves", RESTORE, f"select trial, replicate {sql}")
 
 
