@@ -59,7 +59,7 @@ class LossQuantile(SpecModel):
 
 
 class OnsetQuantile(Positional):
-    """An objective: a quantile of the step from which an outcome holds to the end; never, for other outcomes."""
+    """An objective: a quantile of the step from which an outcome holds to the end; 1e12 for trainings with another."""
 
     positional = ("outcome",)
 

@@ -181,7 +181,7 @@ def _opened(place: Path, tables: Collection[str], names: Sequence[str], *, check
 
 
 def _columns_by_record(place: Path) -> Mapping[str, pa.Schema]:
-    # Imported here, because these modules import Optuna, which reading rows does not need.
+    # Imported here: a quarter of a second, which reading rows does not need.
     from attnsweep.orchestrator.storage.sweep_directory import SWEEP_FILE, SweepDirectory
     from attnsweep.search_spaces.dimensions import Categorical, Conditional, Derived, Float, Int
 

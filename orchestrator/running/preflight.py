@@ -38,7 +38,7 @@ _MAX_WEIGHTS = 1_000_000
 
 
 def sampled(spec: Sweep, workload: Workload[Any]) -> list[list[Training[Any]]]:
-    """Trainings by shape, of up to 64 trials that are drawn uniformly, whatever the sampler. Raises SpecError if the
+    """Trainings by shape, of up to 64 trials that are drawn at random, whatever the sampler. Raises SpecError if the
     workload refuses every one."""
     drawn = sorted(drawn_parameters(spec, workload.parameters, _N_SAMPLED_TRIALS)[: spec.trials], key=_shape)
     return [

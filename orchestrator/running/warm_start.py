@@ -28,8 +28,8 @@ def warm_start(
     places: Sequence[PlaceName],
     say: Callable[[str], object],
 ) -> WarmStart | None:
-    """`None` without any places. `say` gets a line on each sweep. Raises UserError unless the sampler learns, and each
-    sweep is finished and has trials that the new one may draw."""
+    """`None` without any places. `say` gets a line on each sweep. Raises UserError unless the sampler learns from other
+    sweeps, and each of these is finished and has trials that the new one may draw."""
     if not places:
         return None
     if spec.sampler not in _LEARN_FROM_OTHERS:

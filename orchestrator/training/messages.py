@@ -66,7 +66,7 @@ class Progress:
     """A pack that is still training.
 
     Attributes:
-        checkpoint: The pack's state, every `CHECKPOINT_SECONDS`.
+        checkpoint: The pack's state, if one is due.
         n_running: Trainings that have not ended by themselves.
         where: The host and the device.
         metric: The workload's first metric at the last probe: its name, and its mean over the pack.

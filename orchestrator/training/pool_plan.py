@@ -20,7 +20,7 @@ from attnsweep.orchestrator.training.messages import (
 from attnsweep.orchestrator.training.resources import Device, TrainerCount
 
 MAX_FAILED_STARTS = 3
-"""How many trainers in a row may fail to start before the sweep ends."""
+"""The sweep ends when so many trainers in a row fail to start."""
 _MAX_CHARACTERS = 300
 _RAISED = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*$|^The actor is dead because .*?(?=\. |$)", re.M

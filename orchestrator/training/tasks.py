@@ -9,7 +9,7 @@ from attnsweep.workloads.interventions import INTERVENTION
 from attnsweep.workloads.parameters import TrainingParameters, Value
 
 if TYPE_CHECKING:
-    # Trainers import this module, and the fingerprint of their code covers all that they import.
+    # Trainers import this module, and start faster without these.
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.search_spaces.sweep import Sweep
 

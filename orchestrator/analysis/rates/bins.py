@@ -2,7 +2,7 @@
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
 choice. Rates have *fine* bins: each coarse one is divided into 2, 4, 8 ... equal parts on the scale of the axis, as
-long as T evenly spread trials would put into each bin 25, and at least
+long as T evenly spread trials put at least 25 into each bin, and at least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
 - T^(3/4) / sqrt(2) on each axis for the cells of two parameters: about sqrt(T) / 2 trials in a cell, and an interval of
@@ -51,7 +51,7 @@ class Bins:
         return len(self.dimension.choices) if isinstance(self.dimension, Categorical) else len(self.edges) - 1
 
     def ranges(self) -> list[tuple[str, float | None, float | None]]:
-        """(label, low, high) of each bin; only the last one includes its upper end."""
+        """(label, low, high) of each bin; of real numbers only the last one includes its upper end."""
         match self.dimension:
             case Categorical(choices=choices):
                 return [(value_label(choice), None, None) for choice in choices]
