@@ -27,18 +27,14 @@ _VARIANCES = tuple(10.0**power for power in range(-1, 7))
 """Divided by the mean weight of a trial, so that twice as many trainings with the same shares give the same surface."""
 _PATIENCE = 2
 """The search for a variance ends after so many worse ones."""
-_LENGTH = 1.0
-"""Of the kernel, where coordinates go from -1 to 1."""
+_LENGTH = 1.0  # of the kernel, where coordinates go from -1 to 1
 _LENGTHS, _LIKELY_VARIANCES = (0.1, 2.0), (0.5, 100.0)
 """Bounds of `likely_kernel`: a very long kernel would rule out an island that no trial has met."""
-_PLANE_DEVIATION = 10.0
-"""The prior standard deviation of the plane's coefficients."""
+_PLANE_DEVIATION = 10.0  # the prior standard deviation of the plane's coefficients
 _MIN_LANDMARKS, _MAX_LANDMARKS = 36, 300
-_N_CELLS = 96
-"""Along each coordinate; trials in one cell are one place."""
+_N_CELLS = 96  # along each coordinate; trials in one cell are one place
 _MAX_LEVERAGE = 0.5
-_MAX_STEPS, _CONVERGED = 100, 1e-6
-"""Of Newton's method, which ends when the loss falls by less."""
+_MAX_STEPS, _CONVERGED = 100, 1e-6  # of Newton's method, which ends when the loss falls by less
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +99,8 @@ def fit_logit(
     lengths: Any = _LENGTH,
     variances: Sequence[float] | None = None,
 ) -> SmoothLogit:
-    """Fits trials at `x_TD`, where `k_T` of `n_T` trainings have the property: of all trainings some, but not all.
-
-    Args:
-        weight_T: For how many trainings a trial counts; by default `n_T`.
-        lengths: Of the kernel, one or (D,).
-        variances: Those to try; by default `_VARIANCES`.
-    """
+    """Fits trials at `x_TD`, where `k_T` of `n_T` trainings have the property, of all some but not all. `weight_T`: for
+    how many trainings a trial counts; `lengths`: of the kernel, one or (D,); `variances`: those to try."""
     from scipy import linalg
 
     weight_T, share_T = n_T if weight_T is None else weight_T, k_T / n_T
@@ -124,7 +115,6 @@ def fit_logit(
     n_worse, terms, n_plane = 0, _Terms(landmarks_MD, root_MM, lengths, 1.0), 1 + x_TD.shape[1]
     b_M = np.zeros(n_plane + len(landmarks_MD))
     for variance in variances or np.divide(_VARIANCES, weight_T.mean()):
-        # From the last fit: terms are scaled by the variance.
         start_M = np.append(b_M[:n_plane], b_M[n_plane:] * np.sqrt(terms.variance / variance))
         terms = replace(terms, variance=variance)
         terms_PM = terms.at(x_PD)
