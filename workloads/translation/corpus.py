@@ -1,7 +1,5 @@
 """A parallel corpus as arrays of word numbers, and the file that stores a prepared one, whose columns `source` and
-`target` have words without EOS and PAD.
-
-Axes: N sentence pair, S source token, T target token, V word of a vocabulary, A arc.
+`target` have words without EOS and PAD. Axes: N sentence pair, T target token.
 """
 
 from dataclasses import dataclass
@@ -18,15 +16,15 @@ SPECIALS = ("<pad>", "<sos>", "<eos>", "<unk>")
 PAD, SOS, EOS, UNK = range(4)
 
 TRAIN, VALID, TEST = range(3)
-"""The parts of a corpus: for training, for probes, and for translation at the end, without common source sentences."""
+"""The parts of a corpus: for training, for probes, and for translation at the end. They have no common source."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Side:
-    """The sentences of a parallel corpus in one of its two languages.
+    """The sentences in one of the two languages.
 
     Attributes:
-        words: (n_words,) the vocabulary: `SPECIALS`, then words in descending order of frequency in the training part.
+        words: The vocabulary: `SPECIALS`, then words by falling frequency in the training part.
         tokens: (n_pairs, longest) int64, each sentence's words, then EOS, then PAD.
         lengths: (n_pairs,) int64, the number of tokens, EOS included.
     """
@@ -38,7 +36,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Gold:
-    """Annotations of sentences (dependency arcs, alignment), which real text lacks. Positions count tokens from 0.
+    """Annotations, which real text lacks. Positions count tokens from 0.
 
     Attributes:
         source_arcs, target_arcs: (n_arcs, 4) int64 rows (sentence, relation, dependent, governor), sorted by sentence.
@@ -63,8 +61,8 @@ class Corpus:
 
     Attributes:
         part: (n_pairs,) int64 among `TRAIN`, `VALID`, `TEST`.
-        gold: The annotations; `None` for real text.
-        digest: A hash, which is equal for two corpora if and only if all other attributes are equal.
+        gold: `None` for real text.
+        digest: A hash of the others.
     """
 
     source: Side
@@ -75,16 +73,16 @@ class Corpus:
 
 
 def preceding(tokens_NT: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The token before each target token, SOS before the first, (n_pairs, n_target_tokens): what the decoder reads."""
+    """The token before each target token, SOS before the first: what the decoder reads."""
     return np.concatenate([np.full((len(tokens_NT), 1), SOS), tokens_NT[:, :-1]], axis=1)
 
 
 PART_NAMES = ("train", "valid", "test")
-"""The names of the parts, in the order of `corpus.TRAIN`, `VALID`, `TEST`."""
+"""In the order of `TRAIN`, `VALID`, `TEST`."""
 
 
 def make_side(words: tuple[str, ...], sentences: pa.ListArray) -> Side:
-    """Makes one language of a corpus from lists of word numbers: appends EOS, and pads sentences to the longest."""
+    """From lists of word numbers: appends EOS, and pads sentences to the longest."""
     lengths = sentences.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     tokens = np.full((len(lengths), int(lengths.max(initial=0)) + 1), PAD, dtype=np.int64)
     tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = sentences.flatten().to_numpy()

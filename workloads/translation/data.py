@@ -1,9 +1,9 @@
 """The corpus of a training, and the batches of translators that are trained together.
 
 A bucket holds sentence pairs of similar length, so that little is computed on padding. The bucket of a step depends on
-the corpus and the step alone, so the tensors of all trainings have the same shape, with the same rounding.
+static parameters and the step alone, so the tensors of all trainings have the same shape, with the same rounding.
 
-Axes: L lane, B sentence, S source token, T target token, N sentence pair of the corpus, V word.
+Axes: L lane, B sentence, S source token, T target token, N training pair, n one of a bucket's.
 """
 
 import functools
@@ -31,7 +31,7 @@ from attnsweep.workloads.translation.corpus import (
 from attnsweep.workloads.translation.grammar import grammar_corpus
 from attnsweep.workloads.translation.parameters import TranslationParameters
 
-_HELD_OUT_LEAST = 500
+_MIN_HELD_OUT = 500
 """Sentences of the grammar's validation and test parts, unless the parameters need more."""
 
 
@@ -40,11 +40,11 @@ class StudiedCorpus:
     """A corpus and what one training uses of it.
 
     Attributes:
-        train: The indices of the pairs on which a training is trained.
-        is_short: (n_pairs,) whether each source is no longer than the median of the training part.
-        source_rarity, target_rarity: (n_words,) the frequency ranks of words in the training part, 0 the most frequent;
-            -1 for PAD, SOS and EOS; unknown words are the rarest.
-        laws: The unigrams and bigrams of the target text on which a training is trained.
+        train: The indices of the pairs that it is trained on.
+        is_short: (n_pairs,) whether each source is no longer than the median of the first `n_sentences` training pairs.
+        source_rarity, target_rarity: (n_words,) frequency ranks in the training part, 0 the most frequent; -1 for PAD,
+            SOS and EOS; unknown words are the rarest.
+        laws: The unigrams and bigrams of the target sentences of `train`.
     """
 
     corpus: Corpus
@@ -54,20 +54,20 @@ class StudiedCorpus:
     target_rarity: NDArray[np.int64]
     laws: CountedLaws
 
-    def held_out(self, part: int, most: int) -> NDArray[np.int64]:
-        return np.flatnonzero(self.corpus.part == part)[:most]
+    def held_out(self, part: int, max_pairs: int) -> NDArray[np.int64]:
+        return np.flatnonzero(self.corpus.part == part)[:max_pairs]
 
 
 def studied_corpus(parameters: TranslationParameters) -> StudiedCorpus:
-    """The corpus of a training with statistics of its training pairs; the latest four are cached."""
+    """The latest four are cached."""
     assert parameters.n_sentences is not None
     if not parameters.is_of_grammar:
         return _studied(read_corpus(parameters.corpus), parameters.n_sentences, parameters.train_on)
     corpus = _cached_grammar_corpus(
         parameters.lexicon,
         parameters.n_sentences,
-        max(_HELD_OUT_LEAST, parameters.eval_sentences, parameters.head_sentences),
-        max(_HELD_OUT_LEAST, parameters.test_sentences),
+        max(_MIN_HELD_OUT, parameters.eval_sentences, parameters.head_sentences),
+        max(_MIN_HELD_OUT, parameters.test_sentences),
         parameters.corpus_seed,
     )
     return _studied(corpus, parameters.n_sentences, parameters.train_on)
@@ -105,14 +105,14 @@ def _rarity(n_words: int) -> NDArray[np.int64]:
     return rank
 
 
-_MOST_BUCKETS = 8
-_LEAST_BATCHES = 4
-"""The fewest batches per bucket, if the corpus allows: each pass leaves out pairs beyond a bucket's last full batch."""
+_MAX_BUCKETS = 8
+_MIN_BATCHES = 4
+"""In a bucket, if the corpus allows: each pass leaves out pairs beyond a bucket's last full batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bucket:
-    """The indices of pairs of similar length, and the numbers of tokens of the longest source and target."""
+    """The indices of pairs of similar length, and the tokens of the longest source and target."""
 
     pairs: NDArray[np.int64]
     n_source: int
@@ -131,11 +131,11 @@ def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[
 
 
 class Passes:
-    """Assigns a bucket to each step. A pass over the data uses each as often as it fills a batch, but at least once,
-    and leaves out pairs that fill none."""
+    """Assigns a bucket to each step. A pass over the data, of `steps` steps, uses each as often as it fills a batch,
+    but at least once."""
 
     def __init__(self, corpus: Corpus, train: NDArray[np.int64], batch_size: int, seed: int) -> None:
-        n_buckets = max(1, min(_MOST_BUCKETS, len(train) // batch_size // _LEAST_BATCHES))
+        n_buckets = max(1, min(_MAX_BUCKETS, len(train) // batch_size // _MIN_BATCHES))
         self.buckets = by_length(corpus, train, n_buckets)
         self.n_batches = np.array([max(1, len(bucket.pairs) // batch_size) for bucket in self.buckets])
         self.order = Streams(torch.tensor([seed]))
@@ -150,7 +150,7 @@ class Passes:
 
 @functools.lru_cache(maxsize=4)
 def _sequence(passes: Passes, turn: int) -> NDArray[np.int64]:
-    """The bucket of each step of pass number `turn`, in a random order of its own; cached, because drawing is slow."""
+    """The bucket of each step of a pass, in its own random order; cached, because drawing is slow."""
     drawn = passes.order.uniform("translation/buckets", (passes.steps,), turn)[0].numpy()
     return np.repeat(np.arange(len(passes.buckets)), passes.n_batches)[np.argsort(drawn, kind="stable")]
 
@@ -161,7 +161,7 @@ _EVAL_BUCKETS = 4
 
 
 def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
-    """The batches of the first of these steps, none beyond the current pass, each training's in its own order."""
+    """Those of the first of these steps, none beyond the current pass; each training has its own order."""
     shared = lanes.shared
     studied = studied_corpus(shared)
     passes = _passes(studied, shared.batch_size, shared.corpus_seed)
@@ -179,12 +179,12 @@ def training_batches(lanes: TranslationLanes, steps: range) -> list[Batch]:
 
 
 def evaluation_batch(lanes: TranslationLanes) -> Batch:
-    """The held-out pairs, in buckets, as `<bucket>/<name>`.
+    """The held-out pairs, in buckets, as `<bucket>/<name>`, (L, ...).
 
-    Besides the words, each bucket has `is_judged` (n_sentences,), whether `eval_loss` counts the pair; `is_short`
-    (n_sentences,); and -log p of each target token under unigrams and bigrams, `unigram_nats` and `bigram_nats`
-    (n_sentences, n_target_tokens). With the grammar also -log p of each token given the source, `grammar_nats`
-    (n_sentences, n_target_tokens), and of each target sentence without it, `sentence_nats` (n_sentences,).
+    Besides those of `pairs_of`, names are, of one training: `is_judged`, (B,), whether `eval_loss` counts the pair;
+    `is_short`, (B,); -log p of each target token under unigrams and bigrams, `unigram_nats` and `bigram_nats`, (B, T).
+    With the grammar also -log p of each token given the source, `grammar_nats`, (B, T), and of each target sentence
+    without it, `sentence_nats`, (B,).
     """
     shared = lanes.shared
     studied = studied_corpus(shared)
@@ -204,9 +204,8 @@ def evaluation_batch(lanes: TranslationLanes) -> Batch:
 
 
 def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
-    """The words of these pairs of a bucket, on the device of `pairs_LB`: `source` (n_trainings, n_sentences,
-    n_source_tokens); `read`, which starts with SOS, and `target` (n_trainings, n_sentences, n_target_tokens); and the
-    frequency ranks of `source` and `read`."""
+    """The words of these pairs, on the device of `pairs_LB`: `source`, (L, B, S); `read`, which starts with SOS, and
+    `target`, (L, B, T); and the frequency ranks of `source` and `read`, as `<name>_rarity`."""
     tables = _tables(studied, pairs_LB.device)
     source_LBS = tables["source"][pairs_LB, : bucket.n_source]
     read_LBT = tables["read"][pairs_LB, : bucket.n_target]
@@ -220,7 +219,7 @@ def pairs_of(studied: StudiedCorpus, pairs_LB: Tensor, bucket: Bucket) -> Batch:
 
 
 def parts_of(batch: Batch) -> list[Batch]:
-    """Splits an evaluation batch into one batch per bucket. Ignores tensors that belong to no bucket."""
+    """Splits held-out data by bucket. Ignores tensors that belong to none."""
     buckets: dict[str, Batch] = {}
     for key, value in batch.items():
         bucket, _, name = key.partition("/")
@@ -249,11 +248,12 @@ def _tables(studied: StudiedCorpus, device: torch.device) -> dict[str, Tensor]:
 
 @functools.lru_cache(maxsize=4)
 def _pairs(passes: Passes, device: torch.device) -> list[Tensor]:
-    # The tensors are cached on the device. Otherwise every step would wait until they are copied there.
+    # Cached on the device: every step would wait for a copy.
     return [torch.as_tensor(bucket.pairs, device=device) for bucket in passes.buckets]
 
 
 def _orders(passes: Passes, drawn_LN: Tensor) -> list[Tensor]:
+    """By bucket, each training's random order of the pairs, (L, n)."""
     pairs = _pairs(passes, drawn_LN.device)
     drawn = torch.split(drawn_LN, [len(pairs_n) for pairs_n in pairs], dim=1)
     return [pairs_n[drawn_Ln.argsort(dim=1, stable=True)] for pairs_n, drawn_Ln in zip(pairs, drawn, strict=True)]

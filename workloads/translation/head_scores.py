@@ -3,7 +3,7 @@
 The alignment scores say how often cross-attention finds the source word that the next target word translates, which the
 grammar knows. No role depends on them.
 
-Axes: L lane, H head, B sentence, S source token, T target token, Q query, K key, ... any number of axes of heads.
+Axes: L lane, H head, B sentence, Q query, K key, A arc; ... any, of heads.
 """
 
 import functools
@@ -44,16 +44,16 @@ ALIGNMENT_SCORES = ("alignment", "alignment_baseline")
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The source position that each query's next target word translates, -1 for none; and the best fixed difference
-    between source and query position, fitted on training sentences."""
+    """The source position that each query's next target word translates, -1 for none; and the most frequent difference
+    between source and query position in training sentences."""
 
     place_BQ: Tensor
     offset: int
 
 
 def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment) -> NDArray[np.float64]:
-    """Of the queries whose next word has an aligned word: all, those at whose position plus the offset it is, and for
-    each head those whose strongest key, (..., n_sentences, n_queries), it is: (3, ...)."""
+    """(3, ...): the queries whose next word has an aligned one; of these, those that have it at the fixed offset; and
+    for each head those whose strongest key, (..., B, Q), it is."""
     place_BQ = alignment.place_BQ
     counts_BQ = sentences.queries & (place_BQ >= 0) & sentences.keys.gather(1, place_BQ.clamp(min=0))
     by_offset_BQ = torch.arange(place_BQ.shape[1], device=place_BQ.device) + alignment.offset == place_BQ
@@ -64,17 +64,17 @@ def count_aligned(strongest: Tensor, sentences: Sentences, alignment: Alignment)
 
 _BUCKETS = 8
 FREQUENT_COVERAGE = 0.75
-"""Rare are words beyond the most frequent ones that make up this share of the training text, as about Voita et al.'s
-500 do in English; unlike a number of words, our share fits small vocabularies too."""
+"""The most frequent words, which make up this share of the training text, are not rare. Voita et al.'s 500 have about
+this share of English; unlike a number of words, a share fits small vocabularies too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LookedAt:
+class HeadSentences:
     """One bucket of the sentences on which heads are scored.
 
     Attributes:
-        sentences: The sentences as role scores need them, by layer.
-        n_tokens: (n_sentences,) by self-attention layer: attention matrices are cut to it.
+        sentences: By layer, as role scores need them.
+        n_tokens: (B,) by self-attention layer: attention matrices are cut to it.
         alignment: `None` for real text.
     """
 
@@ -84,13 +84,13 @@ class LookedAt:
     alignment: Alignment | None
 
 
-def looked_at(parameters: TranslationParameters, device: torch.device) -> tuple[LookedAt, ...]:
-    """The sentences of a training's corpus on which heads are scored, in buckets, cached."""
-    return _looked_at(studied_corpus(parameters), parameters.head_sentences, device)
+def head_sentences(parameters: TranslationParameters, device: torch.device) -> tuple[HeadSentences, ...]:
+    """In buckets, cached."""
+    return _head_sentences(studied_corpus(parameters), parameters.head_sentences, device)
 
 
 @functools.lru_cache(maxsize=4)
-def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -> tuple[LookedAt, ...]:
+def _head_sentences(studied: StudiedCorpus, n_sentences: int, device: torch.device) -> tuple[HeadSentences, ...]:
     gold = studied.corpus.gold
     fits = None if gold is None else _Fits(studied.corpus, gold)
     pairs = studied.held_out(VALID, n_sentences)
@@ -98,7 +98,7 @@ def _looked_at(studied: StudiedCorpus, n_sentences: int, device: torch.device) -
 
 
 class _Fits:
-    """The offsets from query to key that most often lead to a word's head, or to its translation."""
+    """The offsets from query to key that most often lead to a word's governor, dependent, or translation."""
 
     def __init__(self, corpus: Corpus, gold: Gold) -> None:
         self.gold = gold
@@ -112,7 +112,7 @@ class _Fits:
         self.alignment_offset = int(values[counts.argmax()])
 
     def of(self, pairs: NDArray[np.int64], device: torch.device) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The arcs of these pairs, numbered in their order, and the offsets, of source and of target."""
+        """The arcs of these pairs, numbered in their order, and the offsets: of source, and of target."""
         both = zip(self._arcs(pairs, device), self._offsets, strict=True)
         source, target = ({"arcs": arcs, "offsets": offsets.to(device)} for arcs, offsets in both)
         return source, target
@@ -131,7 +131,7 @@ class _Fits:
         return made[0], made[1]
 
 
-def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, device: torch.device) -> LookedAt:
+def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, device: torch.device) -> HeadSentences:
     words = pairs_of(studied, torch.as_tensor(bucket.pairs, device=device).unsqueeze(0), bucket)
     batch = {name: value[0] for name, value in words.items()}
     source, read = batch["source"], batch["read"]
@@ -150,13 +150,13 @@ def _annotated(studied: StudiedCorpus, bucket: Bucket, fits: _Fits | None, devic
     sentences["cross"] = Sentences(queries=read != PAD, keys=source_words, **own)
     n_tokens = {"encoder_self": (source != PAD).sum(1).cpu(), "decoder_self": (read != PAD).sum(1).cpu()}
     if fits is None:
-        return LookedAt(batch, sentences, n_tokens, None)
+        return HeadSentences(batch, sentences, n_tokens, None)
     place = torch.as_tensor(fits.gold.alignment[bucket.pairs, : bucket.n_target], device=device)
-    return LookedAt(batch, sentences, n_tokens, Alignment(place, fits.alignment_offset))
+    return HeadSentences(batch, sentences, n_tokens, Alignment(place, fits.alignment_offset))
 
 
 def _n_frequent(tokens: NDArray[np.int64]) -> int:
-    """Returns how many of the most frequent words together make up the fraction `FREQUENT_COVERAGE` of a text."""
+    """How many of the most frequent words make up the share `FREQUENT_COVERAGE` of a text."""
     words = tokens[tokens > UNK]
     seen = np.sort(np.bincount(words))[::-1]
     return int(np.searchsorted(np.cumsum(seen), FREQUENT_COVERAGE * words.size)) + 1
@@ -165,14 +165,14 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 
 _LANES_AT_ONCE, _ON_A_CPU = 256, 16
-"""Trainings scored together, on a GPU, which takes as long for 16, and on a CPU: bounds memory."""
+"""Trainings scored together, on a GPU, which takes as long for 16, and on a CPU. They bound memory."""
 _STRUCTURE_STRIDE = 4
 """Distances use every fourth sentence of each length and bucket: means spread far less than shares of hits, and on all
-sentences they would cost as much as all role scores together."""
+sentences they would cost as much as the role scores."""
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """Scores and labels heads, (n_trainings, 3, n_heads): by layer of `LAYERS`."""
+    """By layer of `LAYERS`."""
     all_lanes = torch.arange(len(lanes.trainings))
     at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
     parts = [_scores(template, lanes, state, chosen.to(lanes.device)) for chosen in at_once]
@@ -186,7 +186,7 @@ def _scores(
     parameters, buffers = parted(template, selected(state, chosen))
     attend = over_lanes(template, lambda module, batch: cast(TranslationModel, module).attention(batch))
     measures = [_Measures(layer, template.translator.shape.longest) for layer in LAYERS]
-    for part in looked_at(lanes.shared, lanes.device):
+    for part in head_sentences(lanes.shared, lanes.device):
         batch: Batch = {name: value.expand(len(chosen), *value.shape) for name, value in part.batch.items()}
         with torch.no_grad():
             attention = attend(parameters, buffers, batch)
@@ -203,7 +203,7 @@ class _Measures:
         self._aligned: list[NDArray[np.float64]] = []
         self._structure = PooledStructure(longest)
 
-    def add(self, attention_LHBQK: Tensor, part: LookedAt) -> None:
+    def add(self, attention_LHBQK: Tensor, part: HeadSentences) -> None:
         sentences = part.sentences[self._layer]
         looks = Looks.of(attention_LHBQK, sentences)
         self._roles.append(count_roles(attention_LHBQK, sentences, looks))

@@ -1,7 +1,7 @@
 """The trained module, its Xavier initialization, and greedy translation. Masks hide padding, later words in the
 decoder, and what a training's restriction of attention excludes.
 
-Axes: L lane, B sentence, S source token, T target token, V word, H head, Q query token, K key token.
+Axes: L lane, B sentence, S source token, T target token, V word, Q query token, K and M key token.
 """
 
 import math
@@ -24,14 +24,12 @@ from attnsweep.workloads.translation.translator import Translator, TranslatorSha
 
 class Structure(nn.Module):
     """Restricts self-attention: query i sees the keys j with |i - j| <= window, and `num_pos` further keys, the rarest
-    or first tokens of the sentence. These are buffers, so that trainings of one program may differ in them.
-    Cross-attention sees all of the source. Source: Conti 2024, section 2.2, the sets Sigma_2(w) and Sigma_3(w,
-    num-pos), as masks.
+    or first tokens of the sentence. Cross-attention sees all of the source. Source: Conti 2024, section 2.2, the sets
+    Sigma_2(w) and Sigma_3(w, num-pos), as masks.
 
     Attributes:
-        window: () int64; at least the longest sentence if there is no restriction.
-        num_pos: () int64.
-        by_rarity: () bool, whether the further keys are the rarest tokens (in the decoder: so far) or the first.
+        window: That of the longest sentence if there is no restriction.
+        by_rarity: Whether the further keys are the rarest tokens (in the decoder: so far) or the first.
     """
 
     window: Tensor
@@ -46,14 +44,14 @@ class Structure(nn.Module):
         self.register_buffer("by_rarity", torch.tensor(parameters.global_columns == "rarest"))
 
     def encoder(self, batch: Batch) -> Tensor:
-        """Where queries see keys in the encoder, (n_sentences, n_source_tokens, n_source_tokens)."""
+        """Where queries see keys, (B, S, S)."""
         source_BS, rarity_BS = batch["source"], batch["source_rarity"]
         is_word_BK = (source_BS != PAD).unsqueeze(1)
         rank_BK = _rarer(rarity_BS).sum(1, keepdim=True)
         return is_word_BK & self._seen(source_BS.shape[1], rank_BK)
 
     def decoder(self, batch: Batch) -> Tensor:
-        """Where queries see keys in the decoder, (n_sentences, n_target_tokens, n_target_tokens): never later words."""
+        """Where queries see keys, (B, T, T): never later words."""
         read_BT = batch["read"]
         # Ranked among the words so far: a rank among all would reveal later ones.
         rank_BQK = _rarer(batch["read_rarity"]).cumsum(1)
@@ -69,7 +67,7 @@ class Structure(nn.Module):
 
 
 def _rarer(rarity_BK: Tensor) -> Tensor:
-    """1 where the row's token is rarer than the column's, or equally rare and earlier."""
+    """(B, M, K): 1 where token M is rarer than K, or equally rare and earlier."""
     n = rarity_BK.shape[1]
     before_MK = torch.ones(n, n, dtype=torch.bool, device=rarity_BK.device).triu(1)
     one, other = rarity_BK.unsqueeze(2), rarity_BK.unsqueeze(1)
@@ -87,8 +85,7 @@ def sights(structure: Structure, batch: Batch, dtype: torch.dtype) -> dict[str, 
 
 
 class TranslationModel(nn.Module):
-    """The translator of one training, with the masks of its self-attention and, for its loss, the share of the target
-    that is spread over all words."""
+    """The translator, with the masks of its self-attention and, for its loss, `label_smoothing`."""
 
     def __init__(self, parameters: TranslationParameters, studied: StudiedCorpus) -> None:
         super().__init__()
@@ -136,12 +133,12 @@ def xaviers_law(streams: Streams) -> StartingLaw:
 def greedy_words(
     template: nn.Module, parameters: State, buffers: State, sources: Batch, rarity_V: Tensor, n_words: int
 ) -> Tensor:
-    """Translates with each training, greedily word by word: int64 (n_trainings, n_sentences, n_target_tokens), with PAD
-    after EOS, cut at `n_words`.
+    """Each training's translations, greedy word by word: (L, B, T), with PAD from EOS on, cut at `n_words`.
 
     Args:
-        template: The module of ONE training, which maps a batch to logits (n_sentences, n_target_tokens, n_words).
-        sources: `source` and `source_rarity`, (n_trainings, n_sentences, n_source_tokens).
+        template: The module of ONE training, which maps a batch to logits (B, T, V).
+        sources: `source` and `source_rarity`, (L, B, S).
+        rarity_V: The frequency ranks of target words.
     """
     last_logit = over_lanes(template, lambda module, batch: module(batch)[:, -1])
     source_LBS = sources["source"]

@@ -1,4 +1,4 @@
-"""The parameters of a translator's training, and which combinations of values are allowed."""
+"""The parameters of a translator's training, and their allowed combinations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ from attnsweep.workloads.translation.corpus import TRAIN, read_corpus
 from attnsweep.workloads.translation.grammar import LexiconSizes
 
 GRAMMAR = "grammar"
-"""The value of `corpus` for which sentences are generated instead of read from a file."""
+"""The value of `corpus` for generated sentences."""
 _SENTENCES_OF_GRAMMAR = 5000
 LAYER_NORM_CONVENTIONS = ("inside_root", "outside_root")
 GLOBAL_COLUMNS = ("first", "rarest")
@@ -29,8 +29,6 @@ def _n_lexemes(name: str, words: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationParameters(TrainingParameters):
-    """The parameters of a one-block encoder-decoder that learns to translate."""
-
     init_sigma: float | None = with_default("init_sigma", None, doc="standard deviation; null = Xavier's uniform")
     optimizer: str = with_default("optimizer", "adam")
     learning_rate: float = with_default("learning_rate", 3e-3)
@@ -135,9 +133,9 @@ class TranslationParameters(TrainingParameters):
             return
         for name, value in self.pinned(self.values()).items():
             object.__setattr__(self, name, value)
-        most = int((read_corpus(self.corpus).part == TRAIN).sum())
-        if (self.n_sentences or 0) > most:
+        n_given = int((read_corpus(self.corpus).part == TRAIN).sum())
+        if (self.n_sentences or 0) > n_given:
             raise self.refused(
-                "n_sentences", f"at most {most} sentences, the training part of {self.corpus}", "lower n_sentences"
+                "n_sentences", f"at most {n_given} sentences, the training part of {self.corpus}", "lower n_sentences"
             )
-        object.__setattr__(self, "n_sentences", self.n_sentences or most)
+        object.__setattr__(self, "n_sentences", self.n_sentences or n_given)

@@ -1,9 +1,9 @@
 """The translator: a pre-norm encoder-decoder with one block each, and dropout.
 
-    x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN once more at the end of encoder and decoder
+    x' = x + Attention(LN(x)),  x'' = x' + FFN(LN(x')),  and LN again at the end of encoder and decoder
 
-Axes: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T rows, D model, H head, C
-channel of a head's queries and keys, E keys and values of all heads, W feed-forward, V word of a vocabulary.
+Axes: B sentence, S source token, T target token, Q query token, K key token, R = B S or B T row, D model, H head, C
+channel of a head, E keys and values of all heads, W feed-forward, V word, P position.
 Source: Conti 2024, chapter 3; pre-norm: Xiong et al. 2020; where dropout is applied: Vaswani et al. 2017, section 5.4.
 """
 
@@ -22,23 +22,22 @@ from attnsweep.workloads.interventions import BY_POSITION, PATTERNS
 Sights = Mapping[str, Sight]
 
 LAYERS = ("encoder_self", "decoder_self", "cross")
-"""The attention layers, in the order of the `heads` table's column `layer`."""
+"""In the order of the `heads` table's column `layer`."""
 CROSS_PATTERNS = tuple(name for name in PATTERNS if name not in BY_POSITION)
-"""Patterns of cross-attention: those that make sense for queries and keys of different sentences."""
+"""Those that make sense for queries and keys of different sentences."""
 
 _VECTOR = 16
-"""Keys are padded to a multiple: a softmax over ten keys takes several times as long as over a vector of sixteen."""
+"""Keys are padded to a multiple: a softmax over ten takes several times as long as over a vector of sixteen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslatorShape:
-    """The sizes of a translator and the variants of its parts.
+    """Vocabularies include specials.
 
     Attributes:
-        n_source_words, n_target_words: Sizes of the vocabularies, specials included.
-        eps_inside_root: Whether LayerNorm divides by sqrt(variance + eps), as PyTorch, or by deviation + eps, as Conti.
-        qk: A name among `QK_FORMS`: see `attnsweep.Attention`.
-        qk_rank: The channels of a head's queries and keys, for `factored`; `None` = d_model / n_heads.
+        longest: Tokens of the longest sentence of both languages.
+        eps_inside_root: See `attnsweep.LayerNorm`.
+        qk, qk_rank: See `attnsweep.Attention`.
     """
 
     n_source_words: int
@@ -54,23 +53,23 @@ class TranslatorShape:
 
     @property
     def value_width(self) -> int:
-        """Channels of a head's values, d_model / n_heads; the d of `attention_scale` with merged keys and queries."""
+        """Channels of a head's values."""
         return self.d_model // self.n_heads
 
     @property
     def key_width(self) -> int:
-        """Channels of a head's queries and keys; d_model if merged, because tokens themselves are then the keys."""
+        """Channels of a head's queries and keys; d_model if merged: then the tokens are the keys."""
         return self.d_model if self.qk == "merged" else self.qk_rank or self.value_width
 
     @property
     def made_keys(self) -> int:
-        """Key channels that a layer computes for all heads together; 0 if merged."""
+        """Key channels that a layer computes for all heads; 0 if merged."""
         return 0 if self.qk == "merged" else self.n_heads * self.key_width
 
 
 class Attention(HoldableHeads):
-    """Multi-head attention; tokens of a batch are the rows of a matrix. Initial values are drawn by parameter name, so
-    all forms use the names of the default one, whose queries have as many channels as the model."""
+    """Multi-head attention on rows. Initial values are drawn by parameter name, so all forms use the names of the
+    default one, whose queries have as many channels as the model."""
 
     def __init__(self, shape: TranslatorShape, patterns: tuple[str, ...] = PATTERNS) -> None:
         super().__init__(shape.n_heads, patterns)
@@ -84,27 +83,27 @@ class Attention(HoldableHeads):
         self._widths = [shape.made_keys, D]
 
     def forward(self, asking_RD: Tensor, asked_RD: Tensor, sight: Sight, factor_BQ: Tensor) -> tuple[Tensor, Tensor]:
-        """The output of each query, (n_rows, d_model), and the weights, (n_sentences, n_heads, n_queries, n_keys)."""
+        """The output of each query, (R, D), and the weights, (B, H, Q, K)."""
         B, Q, n_keys = sight.bias_BQK.shape
-        filled = -n_keys % _VECTOR
+        n_filled = -n_keys % _VECTOR
         query = torch.addmm(self.query_bias_D, asking_RD, self.query_weight_DD) * factor_BQ.view(B * Q, 1)
         key_value_RE = torch.addmm(self.key_value_bias_E, asked_RD, self.key_value_weight_DE)
-        key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, filled))
+        key_value_BKE = pad(key_value_RE.view(B, n_keys, -1), (0, 0, 0, n_filled))
         key, value = key_value_BKE.split(self._widths, dim=-1)
         query_BHQC = self.scaled(by_head(query.view(B, Q, -1), self.n_heads))
         value_BHKC = by_head(value, self.n_heads)
         if key.shape[-1]:
             key_BHKC = by_head(key, self.n_heads)
         else:
-            key_BHKC = pad(asked_RD.view(B, 1, n_keys, -1), (0, 0, 0, filled))
-        bias_B1QK = pad(sight.bias_BQK, (0, filled), value=-torch.inf).unsqueeze(1)
+            key_BHKC = pad(asked_RD.view(B, 1, n_keys, -1), (0, 0, 0, n_filled))
+        bias_B1QK = pad(sight.bias_BQK, (0, n_filled), value=-torch.inf).unsqueeze(1)
         mixed_BQD, weight_BHQK = attended(query_BHQC, key_BHKC, value_BHKC, bias_B1QK, self.clamp_H, n_keys)
         out_RD = torch.addmm(self.out_bias_D, mixed_BQD.flatten(0, 1), self.out_weight_DD)
         return out_RD, weight_BHQK[..., :n_keys]
 
 
 class FeedForward(nn.Module):
-    """A feed-forward part with one hidden layer and ReLU: W_2 relu(W_1 x + b_1) + b_2."""
+    """W_2 relu(W_1 x + b_1) + b_2."""
 
     def __init__(self, shape: TranslatorShape) -> None:
         super().__init__()
@@ -123,9 +122,9 @@ class Translator(nn.Module):
     """Reads a source sentence and the beginning of the target sentence, and computes logits of the next target word.
 
     Attributes:
-        source_embedding_VD, target_embedding_VD: Embeddings of words; the model multiplies them by sqrt(D).
-        position_PD: Sines and cosines added to the embeddings, not trained.
-        layer_norm_eps: The epsilon of all LayerNorms, in the convention of the shape.
+        source_embedding_VD, target_embedding_VD: Are multiplied by sqrt(D).
+        position_PD: `sinusoids`, added to the embeddings.
+        layer_norm_eps: Of all LayerNorms.
         scale, has_log_n: See `logit_factor`.
     """
 
@@ -159,35 +158,34 @@ class Translator(nn.Module):
         self.shape = shape
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, sights: Sights) -> Tensor:
-        """The logits (n_sentences, n_target_tokens, n_words) of the word after each target word; these start with
-        SOS."""
+        """The logits, (B, T, V), of the word after each target word; these start with SOS."""
         x_RD, _ = self._attended(source_BS, target_BT, sights)
         x_RD = x_RD + self.dropout(self.decoder_ffn(self._normal("decoder_ffn", x_RD)))
         logit_RV = torch.addmm(self.word_bias_V, self._normal("decoder_end", x_RD), self.word_weight_DV)
         return logit_RV.view(*target_BT.shape, -1)
 
     def attention(self, source_BS: Tensor, target_BT: Tensor, sights: Sights) -> dict[str, Tensor]:
-        """The attention weights (n_sentences, n_heads, n_queries, n_keys) of each of `LAYERS`."""
+        """The weights, (B, H, Q, K), by layer of `LAYERS`."""
         return self._attended(source_BS, target_BT, sights)[1]
 
     def _attended(self, source_BS: Tensor, target_BT: Tensor, sights: Sights) -> tuple[Tensor, dict[str, Tensor]]:
         x_RD = self._embedded(source_BS, self.source_embedding_VD)
         normal_RD = self._normal("encoder_self", x_RD)
-        given_RD, encoder_weight = self._given("encoder_self", normal_RD, normal_RD, sights)
-        x_RD = x_RD + given_RD
+        added_RD, encoder_weight = self._attention_of("encoder_self", normal_RD, normal_RD, sights)
+        x_RD = x_RD + added_RD
         x_RD = x_RD + self.dropout(self.encoder_ffn(self._normal("encoder_ffn", x_RD)))
         memory_RD = self._normal("encoder_end", x_RD)
         x_RD = self._embedded(target_BT, self.target_embedding_VD)
         normal_RD = self._normal("decoder_self", x_RD)
-        given_RD, self_weight = self._given("decoder_self", normal_RD, normal_RD, sights)
-        x_RD = x_RD + given_RD
-        given_RD, cross_weight = self._given("cross", self._normal("cross", x_RD), memory_RD, sights)
-        return x_RD + given_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
+        added_RD, self_weight = self._attention_of("decoder_self", normal_RD, normal_RD, sights)
+        x_RD = x_RD + added_RD
+        added_RD, cross_weight = self._attention_of("cross", self._normal("cross", x_RD), memory_RD, sights)
+        return x_RD + added_RD, {"encoder_self": encoder_weight, "decoder_self": self_weight, "cross": cross_weight}
 
-    def _given(self, name: str, asking_RD: Tensor, asked_RD: Tensor, sights: Sights) -> tuple[Tensor, Tensor]:
+    def _attention_of(self, name: str, asking_RD: Tensor, asked_RD: Tensor, sights: Sights) -> tuple[Tensor, Tensor]:
         factor_BQ = logit_factor(self.scale, self.has_log_n, sights[name].log_n_BQ)
-        given_RD, weight = getattr(self, name)(asking_RD, asked_RD, sights[name], factor_BQ)
-        return self.dropout(given_RD), weight
+        added_RD, weight = getattr(self, name)(asking_RD, asked_RD, sights[name], factor_BQ)
+        return self.dropout(added_RD), weight
 
     def _embedded(self, tokens_BT: Tensor, words_VD: Tensor) -> Tensor:
         D = words_VD.shape[1]

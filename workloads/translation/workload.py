@@ -1,4 +1,5 @@
-"""The workload of translators that learn from sentence pairs. Axes: L lane, B sentence, T target token, V word."""
+"""The workload of one-block encoder-decoders that learn to translate a small grammar's sentences, or a user's parallel
+text. Axes: L lane, B sentence, T target token, V word."""
 
 import math
 from typing import Any, ClassVar, cast
@@ -34,8 +35,8 @@ from attnsweep.workloads.translation.translator import LAYERS
 from attnsweep.workloads.translation.writing import bleu_scores
 
 SOLVED_SHARE = 0.05
-"""A training is solved if its loss exceeds that of the grammar's distribution of the target given the source by less
-than this share of the information in the source: the difference to the loss without it. Our choice."""
+"""A training is solved if its loss exceeds that of the grammar's own distribution by less than this share of the
+information in the source: of the difference to the loss of the distribution without it. Our choice."""
 IGNORES_SOURCE = 0.01
 """The output ignores the source if another sentence's changes the loss by less, in nats per token. Our choice."""
 
@@ -48,8 +49,8 @@ def _no_better_than(level: str) -> Condition:
     """The source is ignored, and the loss is not clearly below that of `level`."""
 
     def holds(_: object, evidence: Evidence) -> NDArray[np.bool_]:
-        least = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]
-        return _ignores_source(_, evidence) & (evidence.metrics["eval_loss"] > least)
+        lowest = (1.0 - outcomes.AT_LEVEL) * evidence.levels[level][:, None]
+        return _ignores_source(_, evidence) & (evidence.metrics["eval_loss"] > lowest)
 
     return holds
 
@@ -91,8 +92,6 @@ _SIDES = {"source": "source", "read": "target", "target": "target"}
 
 
 class Translation(Workload[TranslationParameters]):
-    """One-block encoder-decoders that learn to translate a small grammar's sentences, or a user's parallel text."""
-
     name = "translation"
     parameters = TranslationParameters
     summary = "one-block translators: which heads take which role, and when (Conti 2024; Voita et al. 2019)"
@@ -115,8 +114,8 @@ class Translation(Workload[TranslationParameters]):
         return training_batches(lanes, steps)
 
     def probe_steps(self, parameters: TranslationParameters) -> tuple[int, ...]:
-        """Multiples of `probe_every`; by default 0, `n_steps`, its half, its quarter and so on, at most `n_probes`:
-        many early ones, because roles emerge early or not at all."""
+        """By default 0, `n_steps`, its half, its quarter and so on: many early ones, because roles emerge early or not
+        at all."""
         if parameters.probe_every is not None:
             return probe_steps(parameters.n_steps, parameters.probe_every)
         halvings = {round(parameters.n_steps / 2**k) for k in range(parameters.n_probes - 1)}
@@ -130,9 +129,8 @@ class Translation(Workload[TranslationParameters]):
         return smoothed_loss(model(batch), batch["target"], model.label_smoothing)
 
     def evaluate(self, module: nn.Module, batch: Batch) -> Batch:
-        """The cross-entropy in nats per token, without label smoothing, on held-out sentences of lengths that occur in
-        training; and for each bucket `<bucket>/logit`, (n_sentences, n_target_tokens, n_words), and the targets' -log
-        p, `<bucket>/nats`, (n_sentences, n_target_tokens)."""
+        """The cross-entropy in nats per token, without label smoothing, of the pairs that are judged; and for each
+        bucket the logits, `<bucket>/logit`, (B, T, V), and the targets' -log p, `<bucket>/nats`, (B, T)."""
         answers: Batch = {}
         for index, part in enumerate(parts_of(batch)):
             logit = module(part)
@@ -140,8 +138,8 @@ class Translation(Workload[TranslationParameters]):
         return answers | {"eval_loss": mean_over(parts_of(batch | answers), "nats", "is_judged")}
 
     def measure(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The cross-entropy on short and long held-out sentences, the accuracy on these and all, and `source_gain`: the
-        nats per token by which the loss rises with another pair's source."""
+        """The cross-entropy on short and long sentences, the accuracy on these and all, and `source_gain`: the nats per
+        token by which the loss rises with another pair's source."""
         parts = []
         for part in parts_of(batch):
             elsewhere = part | {name: part[name].roll(1, 0) for name in ("source", "source_rarity")}
@@ -161,12 +159,9 @@ class Translation(Workload[TranslationParameters]):
         return measured
 
     def levels(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The losses of simple predictors on the held-out sentences.
-
-        `uniform`, `unigram` and `bigram` are smoothed like the labels. With the grammar also those of its own
-        distribution of the target given the source, `grammar`, and without it, `language_model` (not smoothed). For
-        real text `solved` is NaN.
-        """
+        """On the held-out sentences: `uniform`, `unigram` and `bigram`; with the grammar also its own distribution of
+        the target given the source, `grammar`, and without it, `language_model`. All but the last are smoothed like the
+        labels. For real text `solved` is NaN."""
         model = cast(TranslationModel, module)
         smoothing, n_words = model.label_smoothing, model.translator.shape.n_target_words
         parts = parts_of(batch)
@@ -197,8 +192,8 @@ class Translation(Workload[TranslationParameters]):
 
 
 def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor) -> Tensor:
-    """Cross-entropy in nats per token, without padding: the target is 1 - e at the word plus e spread evenly over all V
-    words, as in `torch.nn.CrossEntropyLoss`. Source: Szegedy et al. 2016, section 7."""
+    """In nats per token, without padding: the target is 1 - e at the word plus e spread evenly over all V words, as in
+    `torch.nn.CrossEntropyLoss`. Source: Szegedy et al. 2016, section 7."""
     log_p_BTV = log_softmax(logit_BTV, dim=-1)
     word_log_p_BT = log_p_BTV.gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     nats_BT = -(1.0 - label_smoothing) * word_log_p_BT - label_smoothing * log_p_BTV.mean(-1)
@@ -207,14 +202,14 @@ def smoothed_loss(logit_BTV: Tensor, target_BT: Tensor, label_smoothing: Tensor)
 
 
 def word_nats(logit_BTV: Tensor, target_BT: Tensor) -> Tensor:
-    """-log p of each target word, (n_sentences, n_target_tokens), without label smoothing; 0 at padding."""
+    """-log p of each target word, (B, T), without label smoothing; 0 at padding."""
     nats_BT = -log_softmax(logit_BTV, dim=-1).gather(-1, target_BT.unsqueeze(-1)).squeeze(-1)
     return nats_BT * (target_BT != PAD)
 
 
 def mean_over(parts: list[Batch], value: str, among: str | None = None) -> Tensor:
-    """The mean over the target tokens of all buckets of a quantity that is 0 at padding, (n_sentences,
-    n_target_tokens); of the sentences that the bool `among` selects, NaN if none."""
+    """The mean over the target tokens of all buckets; of the sentences that the bool `among` selects, NaN if none.
+    `value` is the name of a tensor (B, T), 0 at padding."""
     total, count = [], []
     for part in parts:
         counts_BT = part["target"] != PAD

@@ -22,7 +22,7 @@ Texts = Sequence[Sequence[int]]
 
 
 def bleu(hypotheses: Texts, references: Texts) -> float:
-    """Corpus BLEU as sacrebleu's without tokenization, 0 to 100; NaN for an empty set.
+    """Corpus BLEU as sacrebleu's without tokenization, 0 to 100; NaN without references.
 
     Source: Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Post 2018, "A call
     for clarity in reporting BLEU scores". Where no n-gram of a length is right, its precision is 1 / (2^k total), for
@@ -46,7 +46,7 @@ def bleu(hypotheses: Texts, references: Texts) -> float:
 
 
 def bleu_scores(lanes: TranslationLanes, state: State) -> dict[str, NDArray[np.float64]]:
-    """BLEU, (n_trainings,), of the test sentences as each training translates them: all, the short, the long ones."""
+    """Of the test sentences as each training translates them: all, the short, the long ones."""
     studied = studied_corpus(lanes.shared)
     pairs = studied.held_out(TEST, lanes.shared.test_sentences)
     if not pairs.size:

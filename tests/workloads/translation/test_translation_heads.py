@@ -18,9 +18,9 @@ from attnsweep.workloads.translation.head_scores import (
     ALIGNMENT_SCORES,
     SCORE_NAMES,
     Alignment,
-    LookedAt,
+    HeadSentences,
     count_aligned,
-    looked_at,
+    head_sentences,
 )
 from attnsweep.workloads.translation.translator import LAYERS
 from tests.workloads.translation.small_translation import SMALL, WORKLOAD, lanes, random_model, small
@@ -30,11 +30,11 @@ WIDE: dict[str, Value] = {**SMALL, "n_names": 40, "n_nouns": 24, "n_sentences": 
 
 
 @pytest.fixture(scope="module")
-def parts() -> tuple[LookedAt, ...]:
-    return looked_at(defaults(WORKLOAD, **WIDE), CPU)
+def parts() -> tuple[HeadSentences, ...]:
+    return head_sentences(defaults(WORKLOAD, **WIDE), CPU)
 
 
-def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[LookedAt, ...]) -> None:
+def test_arcs_and_alignment_join_the_words_that_the_grammar_joins(parts: tuple[HeadSentences, ...]) -> None:
     studied = studied_corpus(defaults(WORKLOAD, **WIDE))
     gold = studied.corpus.gold
     assert gold is not None
@@ -96,7 +96,7 @@ def test_scores_of_a_model_are_those_of_its_attention(values: dict[str, Value]) 
         for index, layer in enumerate(LAYERS):
             counts = [
                 count_roles(model.attention(part.batch)[layer].transpose(0, 1).detach(), part.sentences[layer])
-                for part in looked_at(parameters[lane], CPU)
+                for part in head_sentences(parameters[lane], CPU)
             ]
             pooled = counts[0]
             for more in counts[1:]:

@@ -1,7 +1,6 @@
 """The words of the grammar's two languages by class (nouns, verbs, ...), with their probabilities.
 
-The most frequent words of each class are real ones, so that people can read most sentences. A target entry lists the
-synonyms of a lexeme, each with all forms: two for the second, fifth, eighth, ... entry of a class (`SYNONYM_PERIOD`).
+The most frequent words of each class are real ones, so that people can read most sentences.
 """
 
 import functools
@@ -12,12 +11,12 @@ from itertools import islice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lexeme:
-    """A word of the source language with all its forms and its translations.
+    """A word of the source language and its translations.
 
     Attributes:
         source: The forms. Nouns: singular, plural. Verbs: base, third person singular. Adjectives, adverbs: one form.
-        target: One or two synonyms, each with all forms. Nouns: singular, plural. Adjectives: masculine singular,
-            masculine plural, feminine singular, feminine plural. Verbs: one for each `tree.Person`. Adverbs: one form.
+        target: One or two synonyms, each with its forms. Nouns: singular, plural. Adjectives: masculine singular and
+            plural, feminine singular and plural. Verbs: one for each `tree.Person`. Adverbs: one form.
     """
 
     source: tuple[str, ...]
@@ -98,12 +97,12 @@ ADVERBS = (
 
 
 SYNONYM_PERIOD = 3
-"""The second of every three lexemes has two translations (synonyms), the others have one."""
+"""The second of every three lexemes has two translations, the others have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSizes:
-    """Lexemes in each word class, at least 1. A larger lexicon begins with the words of a smaller one."""
+    """At least 1 each. A larger lexicon begins with the words of a smaller one."""
 
     n_nouns: int = 24
     n_transitive_verbs: int = 12
@@ -127,7 +126,7 @@ class Lexicon:
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
-        """All lexemes that inflect or are translated: all but the names, which are the same in both languages."""
+        """All but the names, which are the same in both languages."""
         return (*self.nouns, *self.transitive_verbs, *self.intransitive_verbs, *self.adjectives, *self.adverbs)
 
 
@@ -141,8 +140,8 @@ def zipf(n_words: int) -> tuple[float, ...]:
 def _class(
     n_lexemes: int, common: tuple[Lexeme, ...], source_endings: tuple[str, ...], *target_endings: tuple[str, ...]
 ) -> tuple[Lexeme, ...]:
-    # `source_endings` are the endings of the forms of a source word. `target_endings` are those of a target word, one
-    # tuple for each gender. Each ending begins with a consonant that no other class of words has.
+    # `source_endings` are of a source word's forms, `target_endings` of a target word's, a tuple for each gender. Each
+    # begins with a consonant that no other class has.
     source_stems, target_stems = stems("".join(source_endings)), stems("".join(target_endings[0]))
     generated = []
     for i in range(len(common), n_lexemes):
@@ -161,11 +160,11 @@ def _class(
 
 _SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou")
 _SCATTER = 1213
-"""Coprime to the number of syllables: multiplying by it permutes stems, so that neighbours look different."""
+"""Coprime to the number of syllables: multiplication by it permutes stems, so that neighbours look different."""
 
 
 def stems(word_class: str) -> Iterator[str]:
-    """Yields stems of two syllables, then of three and so on, in a fixed order; unique within a class."""
+    """Stems of two syllables, then of three and so on, in a fixed order; unique within a class."""
     n_syllables = 2
     start = sum(map(ord, word_class)) * _SCATTER // 2
     while True:

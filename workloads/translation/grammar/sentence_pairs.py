@@ -1,10 +1,8 @@
 """Generates sentences in both languages, with the grammar's annotations, and a corpus of them in padded arrays.
 
 The choices of sentence i are a function of (seed, i): a row of outcomes, with a column for each place, such as
-`subject.noun`. So the outcomes at other places do not depend on whether a sentence makes a choice, and a longer corpus
-begins with the sentences of a shorter one.
-
-Axes: N sentence pair, S source word, T target word or token, A arc.
+`subject.noun`. So whether a sentence makes a choice changes no other outcome, and a longer corpus begins with the
+sentences of a shorter one.
 """
 
 import math
@@ -31,7 +29,8 @@ _STREAM = "grammar"
 
 
 class Laws:
-    """Draws for many sentences at once the grammar's choices, by the `probabilities` of outcomes at each place."""
+    """Draws the grammar's choices, for many sentences at once; `probabilities` are those of the outcomes at each
+    place."""
 
     def __init__(self, probabilities: Mapping[str, tuple[float, ...]]) -> None:
         self.columns = {place: i for i, place in enumerate(probabilities)}
@@ -39,7 +38,7 @@ class Laws:
         self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
 
     def outcomes(self, seed: int, draw: int) -> list[list[int]]:
-        """The outcomes in `SENTENCES_PER_DRAW` sentences: a row each, a column for each place."""
+        """A row for each of `SENTENCES_PER_DRAW` sentences, a column for each place."""
         shape = (SENTENCES_PER_DRAW, len(self.columns))
         draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
         outcomes = np.empty(shape, dtype=np.int64)
@@ -50,7 +49,7 @@ class Laws:
 
 
 class Choices:
-    """The random choices of one sentence; `nats` sums up -log p of those that the grammar has asked for."""
+    """One sentence's random choices; `nats` sums up -log p of those that the grammar has asked for."""
 
     __slots__ = ("_laws", "_outcomes", "nats")
 
@@ -65,7 +64,7 @@ class Choices:
 
 
 Arc = tuple[int, int, int]
-"""A dependency: (index of the relation in `RELATIONS`, position of the dependent, position of the governor)."""
+"""The relation's index in `RELATIONS`, and the positions of dependent and governor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class SentencePair:
 
 
 def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
-    """Yields without end the sentence pairs of a seed, from pair number `first` on."""
+    """Without end, from pair number `first` on."""
     law, (draw, skipped) = Laws(laws(lexicon)), divmod(first, SENTENCES_PER_DRAW)
     while True:
         for outcomes in law.outcomes(seed, draw)[skipped:]:
@@ -140,8 +139,8 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
-    """Generates training pairs, which may repeat, then validation and test pairs, which are all different, with no
-    source in two parts. All words of the lexicon are in the vocabularies, whether or not a sentence has them."""
+    """Training pairs, which may repeat, then validation and test pairs, all different, with no source in two parts. All
+    words of the lexicon are in the vocabularies, whether or not a sentence has them."""
     words = Lexicon(lexicon)
     train, held_out = split_sentences(words, n_train, n_valid, n_test, seed)
     pairs = train + held_out
@@ -185,7 +184,7 @@ def _arc_rows(by_sentence: Iterable[list[Arc]]) -> NDArray[np.int64]:
 def _padded(
     by_sentence: Iterable[list[int]] | Iterable[list[float]], lengths: NDArray[np.int64], filler: _Number
 ) -> NDArray[_Number]:
-    """Packs lists of values, one per sentence, into an array (n_sentences, longest), padded with `filler`."""
+    """(n_sentences, longest), padded with `filler`."""
     padded = np.full((len(lengths), lengths.max()), filler, dtype=type(filler))
     is_value = np.arange(lengths.max()) < lengths[:, None]
     padded[is_value] = np.fromiter(chain.from_iterable(by_sentence), dtype=type(filler), count=int(lengths.sum()))
@@ -193,14 +192,14 @@ def _padded(
 
 
 DRAWS_PER_HELD_OUT = 50
-"""The grammar is too small if this number of draws per held-out sentence does not give enough new sentences."""
+"""The grammar is too small if so many draws per held-out sentence do not give enough new ones."""
 
 
 def split_sentences(
     lexicon: Lexicon, n_train: int, n_valid: int, n_test: int, seed: int
 ) -> tuple[list[SentencePair], list[SentencePair]]:
-    """The training part: the beginning of the seed's stream, repetitions included; and the validation and test parts:
-    the following sentences whose source has not been drawn before."""
+    """The beginning of the seed's stream, repetitions included; and, for validation and test, the following sentences
+    whose source has not been drawn before."""
     n_held_out = n_valid + n_test
     stream = sentence_pairs(lexicon, seed)
     train = list(islice(stream, n_train))

@@ -20,7 +20,7 @@ FUNCTION_WORDS = (*SUBJECT_PRONOUNS, *OBJECT_PRONOUNS, *DEFINITE[:1], *INDEFINIT
 
 
 def source_words(sentence: Sentence) -> dict[str, str]:
-    """Returns the words of the source sentence in order, with their places in the tree, such as `subject.head`."""
+    """In order, by their places in the tree, such as `subject.head`."""
     words = _phrase("subject", SUBJECT_PRONOUNS, sentence.subject)
     agreement = person(sentence.subject)
     if sentence.negated:

@@ -40,7 +40,7 @@ class TargetWord(NamedTuple):
 
 
 def target_words(sentence: Sentence, choose: Choose) -> list[TargetWord]:
-    """The words of the target sentence; `choose` decides on synonyms and dropped pronouns."""
+    """`choose` decides on synonyms and dropped pronouns."""
     subject, obj = sentence.subject, sentence.obj
     dropped = isinstance(subject, Pronoun) and choose("subject.dropped")
     words = [] if dropped else _phrase("subject", subject, choose)

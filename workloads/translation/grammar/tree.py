@@ -14,7 +14,7 @@ from attnsweep.workloads.translation.grammar.lexicon import Lexeme, Lexicon, zip
 
 
 class Person(IntEnum):
-    """The grammatical persons, in the order of a verb's forms in the target language."""
+    """In the order of a verb's forms in the target language."""
 
     I = 0  # noqa: E741 (the pronoun's own name)
     YOU = 1
@@ -25,21 +25,19 @@ class Person(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pronoun:
-    """A personal pronoun: i, you, we as a subject (the first three of `Person`); him, her, them as an object."""
+    """i, you, we as a subject (the first three of `Person`); him, her, them as an object."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A proper name, which is the same in both languages. Verbs agree with it in the third person singular."""
-
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommonNoun:
-    """A noun phrase with a common noun; with an owner (`tom 's dog`) definite and without relative clause."""
+    """With an owner (`tom 's dog`) definite and without relative clause."""
 
     noun: Lexeme
     plural: bool
@@ -54,8 +52,8 @@ Phrase: TypeAlias = Pronoun | Name | CommonNoun
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause. The noun that it modifies is its subject if `subject` (as in `that the cat sees`) is `None`,
-    else its object; with `obj` `None` too (else `that sees the cat`), the verb is intransitive."""
+    """The noun that it modifies is its object if it has a `subject`, as in `that the cat sees`, else its subject, as in
+    `that sees the cat`; with neither `subject` nor `obj` the verb is intransitive."""
 
     verb: Lexeme
     subject: Phrase | None = None
@@ -64,7 +62,7 @@ class Relative:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A main clause; `obj` is None where the verb is intransitive."""
+    """`obj` is `None` where the verb is intransitive."""
 
     subject: Phrase
     verb: Lexeme
@@ -122,13 +120,13 @@ def _within(role: str, phrase: Phrase) -> list[tuple[int, str, str]]:
 
 
 Choose: TypeAlias = Callable[[str], int]
-"""Chooses for a place an index into its probabilities in `laws`."""
+"""For a place an index into its probabilities in `laws`."""
 
 
 _COMMON, _NAME, _PRONOUN, _POSSESSED = range(4)
 """The kinds of noun phrase. Some places of a sentence allow only the first few."""
 _NO_CLAUSE, _INTRANSITIVE, _OF_SUBJECT, _OF_OBJECT = range(4)
-"""Kinds of relative clause: none, `that sleeps`, `that sees the cat`, `that the cat sees`."""
+"""None, `that sleeps`, `that sees the cat`, `that the cat sees`."""
 
 SUBJECT_KINDS = (0.56, 0.14, 0.15, 0.15)
 OBJECT_KINDS = (0.58, 0.14, 0.13, 0.15)
@@ -192,7 +190,7 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
 
 
 def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """The probabilities of the outcomes at each place, those that only the target shows included."""
+    """The probabilities of the outcomes at each place, also of choices that only the target shows."""
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),
