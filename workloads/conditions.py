@@ -1,4 +1,4 @@
-"""Conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`. Axes: L training, P probe."""
+"""Conditions on metrics, such as `train_accuracy >= 0.99 and loss < 0.1`."""
 
 import operator
 import re
@@ -22,7 +22,7 @@ _TERM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?
 def holds(
     condition: str, metrics: Mapping[str, NDArray[np.float64]], subject: str = "a condition"
 ) -> NDArray[np.bool_]:
-    """Where (n_trainings, n_probes) a condition holds, by arrays of this shape; not where one of its metrics is NaN."""
+    """Where a condition holds, in the metrics' shape; not where one of its metrics is NaN."""
     terms = terms_of(condition)
     for name, _, _ in terms:
         if name not in metrics:

@@ -15,7 +15,7 @@ Value: TypeAlias = bool | int | float | str | None
 KINDS = (float, int, bool, str)
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-"""The smallest and the largest whole number that a parameter can have: a column of the ledger has 64 bits."""
+"""Of whole numbers: a column of the ledger has 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,10 +24,9 @@ class Parameter:
 
     Attributes:
         kind: One of `KINDS`.
-        default: The value of trainings whose search space does not name the parameter.
         low, high: Inclusive bounds of numbers; `None` for no bound.
-        above: Exclusive lower bound, for numbers that must be positive.
-        static: Whether it changes a tensor's shape or the graph of the loss, so that no program spans two values.
+        above: Exclusive lower bound.
+        static: Whether it changes a tensor's shape or the graph of the loss.
         doc: One line for the user, with the unit.
         check: Raises a `SpecError` for a text that is not accepted; `None` accepts any text.
     """
@@ -45,7 +44,7 @@ class Parameter:
     check: Callable[[str], object] | None = None
 
     def expected(self) -> str:
-        """Describes in words, for error messages, which values are accepted, such as `a finite number > 0, or null`."""
+        """For error messages, such as `a finite number > 0, or null`."""
         if self.choices is not None:
             words = "one of " + ", ".join(self.choices)
         elif self.kind is bool:
@@ -62,7 +61,7 @@ class Parameter:
         return f"{words}, or null" if self.optional else words
 
     def accept(self, value: object) -> Value:
-        """The value, converted to the declared type; refused if of another type or out of range."""
+        """The value in the declared type; refused if of another type or out of range."""
         number = value = plain(value)
         if value is None and self.optional:
             return None
@@ -94,7 +93,7 @@ class Parameter:
 
 
 def plain(value: object) -> object:
-    """Converts scalars and arrays of NumPy, also inside lists and mappings, to Python's numbers and lists."""
+    """Python's numbers and lists for NumPy's scalars and arrays, also inside lists and mappings."""
     if isinstance(value, list | tuple):
         return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
     if isinstance(value, Mapping):
@@ -123,7 +122,7 @@ def parameter(
     check: Callable[[str], object] | None = None,
     static: bool = False,
 ) -> Any:
-    """Declares a parameter, by `Parameter`'s arguments, as a field of a `TrainingParameters` class."""
+    """A field of a `TrainingParameters` class. The arguments are `Parameter`'s."""
     bounds = {"low": low, "high": high, "above": above, "choices": choices, "check": check}
     declared = {**bounds, "default": default, "static": static, "doc": doc}
     return dataclasses.field(default=default, metadata={"parameter": declared})

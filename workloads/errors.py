@@ -1,14 +1,14 @@
-"""Errors that a user can correct, in one line: what was given, what is accepted, and how to correct it."""
+"""Errors that a user can correct, in one line: what was given, what is accepted, and the fix."""
 
 import difflib
 from collections.abc import Iterable
 
 _SHOWN_CHARACTERS = 200
-"""The number of characters up to which a message quotes a text or number from outside in full."""
+"""A message cuts what was given to this length."""
 
 
 class UserError(Exception):
-    """Raised for a user's mistake. The command line prints the error as one line and exits with code 2."""
+    """A user's mistake. The command line prints it as one line and exits with code 2."""
 
     def __init__(self, subject: str, *, given: object, expected: str, fix: str) -> None:
         super().__init__(subject, given, expected, fix)
@@ -28,21 +28,20 @@ class UserError(Exception):
 
 
 class SpecError(UserError):
-    """Raised for a sweep, search space or parameter that is not valid, so that no training can be made from it."""
+    """A sweep, search space, parameter or workload from which no training can be made."""
 
 
 def did_you_mean(given: object, names: Iterable[str], otherwise: str) -> str:
     """Advice for an unknown name: the most similar of `names`, or `otherwise`."""
     if not isinstance(given, str):
         return otherwise
-    # Upper and lower case are not distinguished when similar names are sought, because people often mistype them.
     known = {name.lower(): name for name in names}
     close = difflib.get_close_matches(given.lower()[:_SHOWN_CHARACTERS], known, n=1)
     return f"did you mean {known[close[0]]}?" if close else otherwise
 
 
 def in_words(error: BaseException) -> str:
-    """Formats an error that was raised outside of attnsweep's code as one line, such as `ValueError: no such word`."""
+    """An error from outside attnsweep's code as one line, such as `ValueError: no such word`."""
     try:
         message = _cut(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001  # The `__str__` of a foreign error may itself raise.

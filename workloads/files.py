@@ -1,4 +1,4 @@
-"""Finds files that a user names by path; on another machine, the copies that the driver has sent."""
+"""Files that a user names by path; on another machine, the copies that the driver has sent."""
 
 import atexit
 import shutil
@@ -10,14 +10,14 @@ from pathlib import Path
 from attnsweep.workloads.errors import UserError
 
 _carried: dict[str, Path] = {}
-"""Local copies of the files that the driver has sent, by the path that the user gave."""
+"""Copies of what the driver has sent, by the path that the user gave."""
 _folders: list[Path] = []
-"""The temporary folders that this process has made; all but the last were removed by something else."""
+"""Temporary folders of this process; all but the last were removed by something else."""
 
 
 def given_file(path: Path, subject: str, expected: str) -> Path:
-    """The regular file at a path, which is the driver's copy on another machine, with symbolic links resolved. Reading
-    a device or a pipe might never end. `subject` names the argument."""
+    """The regular file at a path, or the driver's copy of it, with symbolic links resolved. To read a device or a pipe
+    might never end. `subject` names the argument."""
     try:
         file = _carried.get(str(path), path).resolve(strict=True)
         if stat.S_ISREG(file.stat().st_mode):
@@ -32,7 +32,7 @@ def given_file(path: Path, subject: str, expected: str) -> Path:
 
 
 def take_over(files: Mapping[str, bytes]) -> None:
-    """Writes the driver's files into a temporary folder, where `given_file` finds them by their paths there."""
+    """Writes the driver's files, by their paths there, into a temporary folder, where `given_file` finds them."""
     for path, content in files.items():
         if path not in _carried:
             _carried[path] = _folder() / f"{len(_carried)}-{Path(path).name}"
@@ -40,7 +40,7 @@ def take_over(files: Mapping[str, bytes]) -> None:
 
 
 def unpacked(files: Mapping[str, bytes]) -> Path:
-    """Writes files, by relative path, into a new temporary folder. Returns the folder."""
+    """Writes files, by relative path, into a new temporary folder."""
     folder = Path(tempfile.mkdtemp(dir=_folder()))
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

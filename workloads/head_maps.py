@@ -1,4 +1,4 @@
-"""The attention weights of a model's heads on one sentence. Axes: B sentence, H head, Q query token, K key token."""
+"""The attention weights of a model's heads on one sentence. Axes: B sentence, T token, H head, Q query, K key."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ _AXES = 4
 
 
 def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
-    """Calls a module with the given arguments, and returns the attention weights of all its layers.
+    """Calls a module and returns the attention weights of its layers, (n_layers, n_sentences, n_heads, n_queries,
+    n_keys), in the order in which they are computed.
 
-    Their shape is (n_layers, n_sentences, n_heads, n_queries, n_keys). Layers are in the order in which they are
-    computed: `attnsweep.Attention`, or where there is none, softmaxes: those of `nn.MultiheadAttention`, of
+    Layers are `attnsweep.Attention`, or where there is none, softmaxes: those of `nn.MultiheadAttention`, of
     `scaled_dot_product_attention`, of the models of Hugging Face and TransformerLens, and of any code that takes a
     softmax over the last axis of a tensor (n_sentences, n_heads, n_queries, n_keys). Fits as the argument `attention`
     of `score_patterns`; `Lenses.attention` takes `torch.unbind` of the result.
 
     Raises:
-        SpecError: If the module computes no such softmax, or the shapes of the weights differ between layers.
+        SpecError: If there is no such softmax, or the shapes of the weights differ between layers.
     """
     weights = seen_weights(module, lambda: module(*arguments))
     shapes = {tuple(layer.shape) for layer in weights}
@@ -41,8 +41,8 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
 
 
 def seen_weights(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
-    """The weights of a module's layers `attnsweep.Attention`, in order, while `call` calls it; without these, the
-    results of all softmaxes over the last axis."""
+    """The weights of a module's `attnsweep.Attention` layers while `call` calls it; without these, the results of all
+    softmaxes over the last axis."""
     of_layers: dict[nn.Module, Tensor] = {}
 
     def keep(layer: nn.Module, _: object, result: tuple[Tensor, Tensor]) -> None:
@@ -59,7 +59,7 @@ def seen_weights(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
 
 
 class _Watch(TorchFunctionMode):
-    """A context that appends the result of every softmax over the last axis to the list `seen`."""
+    """Within, `seen` gets the result of every softmax over the last axis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class _Watch(TorchFunctionMode):
     def _of_heads(
         self, *args: Any, need_weights: bool = True, average_attn_weights: bool = True, **options: Any
     ) -> Any:
-        """Only without weights PyTorch's own softmax has a separate axis for the heads."""
+        """With weights, PyTorch would take a softmax in which sentences and heads share an axis."""
         output, _ = multi_head_attention(*args, **options, need_weights=False)
         weights = self.seen[-1]
         return output, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
@@ -91,8 +91,8 @@ class _Watch(TorchFunctionMode):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LayerMaps:
-    """The maps of one layer on one sentence: `number` as in the ledger's `layer`, and `weights_HQK` in float64,
-    (n_heads, n_queries, n_keys), which without softmax may have both signs."""
+    """The maps of one layer on one sentence. `number` is the ledger's `layer`; weights, in float64, may have both signs
+    without softmax."""
 
     number: int
     queries: tuple[str, ...]
@@ -115,7 +115,7 @@ class SentenceMaps:
 
     @classmethod
     def of(cls, number: int, n_sentences: int, text: str, *layers: tuple[Sequence[str], Sequence[str], Tensor]) -> Self:
-        """Of each layer the names of queries and of keys, and the weights, (n_heads, n_queries, n_keys)."""
+        """`layers`: the names of queries and of keys, and the weights, (H, Q, K)."""
         maps = (
             LayerMaps(number=at, queries=tuple(queries), keys=tuple(keys), weights_HQK=weights_HQK.double())
             for at, (queries, keys, weights_HQK) in enumerate(layers)
@@ -124,7 +124,7 @@ class SentenceMaps:
 
 
 def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
-    """The index of the sentence that the user chose, which must exist, or `otherwise`."""
+    """The number of the sentence that the user chose, or `otherwise`; refused if there is none."""
     number = otherwise if sentence is None else sentence
     if not 0 <= number < n_sentences:
         expected = f"0..{n_sentences - 1}" if n_sentences else "a training with test sentences"
@@ -135,12 +135,11 @@ def chosen(sentence: int | None, n_sentences: int, otherwise: int = 0) -> int:
 def maps_of_batch(
     weights: Sequence[Tensor], batch: Batch, sentence: int | None, words: Sequence[str] = ()
 ) -> SentenceMaps:
-    """The attention maps of one sentence of a batch.
+    """The maps of one sentence of a batch.
 
     Args:
-        weights: The attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens).
-        batch: The entry `token`, if present, gives the tokens, (n_sentences, n_tokens); otherwise tokens are shown as
-            positions from 1.
+        weights: Of every layer, (B, H, T, T).
+        batch: Its entry `token`, or a problem's first input, gives the tokens, (B, T); without, positions from 1 do.
         words: The vocabulary; without it tokens are shown as numbers.
     """
     number = chosen(sentence, len(weights[0]))

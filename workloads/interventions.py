@@ -1,7 +1,8 @@
 """Interventions: changes to a training while it runs, the text of its parameter `intervention`.
 
 Example: `freeze attention.query 0..500; clamp 1:0 previous_token 0..; scale 0:0 2 100..300; kick 0.1 at 300`. The steps
-A..B include A and exclude B; A.. goes on to the end. This module does not import PyTorch.
+A..B include A and exclude B; A.. goes on to the end. Commands that train nothing import this, so it does not import
+PyTorch.
 """
 
 import functools
@@ -17,17 +18,17 @@ PATTERNS = ("previous_token", "uniform", "none", "self", "next_token")
 """The patterns to which a head can be clamped.
 
 `previous_token`, `self` and `next_token` put all weight on one token, relative to the query; on the query's own if it
-does not see that one. `uniform` weighs all keys that the query sees equally. With `none` all weights are 0.
+does not see that one. `uniform` weighs all keys equally that the query sees. With `none` all weights are 0.
 """
 BY_POSITION = ("previous_token", "self", "next_token")
-"""Patterns by the positions of queries and keys; cross-attention, whose keys are another sentence, has none."""
+"""Cross-attention, whose keys are another sentence, has none of these."""
 INTERVENTION = "intervention"
 CLAMP = "clamp_H"
 """The buffer of an attention layer with each head's `pattern_number`, or 0."""
 LOGIT_FACTOR = "logit_factor_H"
-"""The buffer of an attention layer that holds for each head the factor of its logits."""
+"""The buffer with the factor of each head's logits."""
 NEUTRAL = {CLAMP: 0, LOGIT_FACTOR: 1}
-"""For each buffer that an intervention sets, the value for a head without an intervention."""
+"""The values of heads without an intervention."""
 
 _FORMS = (
     "freeze NAME A..B, clamp LAYER:HEAD PATTERN A..B, scale LAYER:HEAD FACTOR A..B, scale attention FACTOR A..B, or"
@@ -44,7 +45,7 @@ _KICK = re.compile(rf"kick\s+{_NUMBER}\s+at\s+(?P<start>\d{{1,10}})(?P<until>)")
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps from `start` to just before `until`; if `until` is `None`, to the end of the training."""
+    """From `start` to just before `until`; `None` for the training's end."""
 
     start: int
     until: int | None
@@ -64,10 +65,10 @@ class _Intervention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freeze(_Intervention):
-    """Freezes parameters for some steps; the optimizer's averages go on.
+    """The optimizer's averages go on.
 
     Attributes:
-        parameter: One or more whole parts, between dots, of the parameters' names: `attention.query` matches
+        parameter: Neighbouring parts, between dots, of the parameters' names: `attention.query` matches
             `blocks.0.attention.query.weight`.
     """
 
@@ -79,8 +80,6 @@ class Freeze(_Intervention):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clamp(_Intervention):
-    """An intervention that replaces the attention weights of one head by a fixed pattern, for some steps."""
-
     layer: int
     head: int
     pattern: str
@@ -88,7 +87,7 @@ class Clamp(_Intervention):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale(_Intervention):
-    """Multiplies the attention logits of one head, or of all, by a factor; several factors of a head multiply."""
+    """`layer` and `head` are `None` for all heads. Several factors of a head multiply."""
 
     layer: int | None
     head: int | None
@@ -97,8 +96,8 @@ class Scale(_Intervention):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kick(_Intervention):
-    """Adds normal noise, `size` times the parameters' norm, before a step and after its probe; frozen ones stay. It
-    influences the steps from then to the end."""
+    """Adds normal noise of `size` times the parameters' norm before a step, after its probe; frozen ones stay. Its
+    `steps` go on to the end, which it influences."""
 
     size: float
 
@@ -108,7 +107,7 @@ Intervention = Freeze | Clamp | Scale | Kick
 
 @functools.cache
 def interventions_of(text: str | None) -> tuple[Intervention, ...]:
-    """Parses the parameter `intervention`, in order; none if null."""
+    """Parses the parameter `intervention`."""
     return () if text is None else tuple(_parsed(part.strip()) for part in text.split(";"))
 
 
@@ -124,12 +123,12 @@ def check_interventions(text: str | None, n_steps: int, optimizer: str) -> None:
 
 
 def pattern_number(pattern: str) -> int:
-    """The pattern's number in the buffer `CLAMP`, from 1 on; there 0 is a head that is not clamped."""
+    """In the buffer `CLAMP`, from 1 on; there 0 is a head that is not clamped."""
     return PATTERNS.index(pattern) + 1
 
 
 def boundaries_of(interventions: Iterable[Intervention]) -> frozenset[int]:
-    """Returns the steps just before which some intervention begins, ends or adds noise."""
+    """The steps just before which some intervention begins, ends or kicks."""
     ends = {end for intervention in interventions for end in (intervention.steps.start, intervention.steps.until)}
     return frozenset(step for step in ends if step is not None)
 
@@ -158,5 +157,5 @@ def _parsed(text: str) -> Intervention:
 
 
 def refused(given: object, expected: str, fix: str) -> SpecError:
-    """Builds the error for an intervention that is not valid, or that the model does not support."""
+    """For an intervention that is not valid, or that the model does not support."""
     return SpecError(INTERVENTION, given=str(given), expected=expected, fix=fix)

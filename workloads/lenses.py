@@ -17,17 +17,16 @@ from attnsweep.workloads.head_maps import SentenceMaps, maps_of_batch, seen_weig
 
 @dataclass(frozen=True, kw_only=True)
 class Lenses:
-    """What `attnsweep heads` and `attnsweep why` need to know about a workload's models: its attribute `lenses`.
+    """A workload's attribute `lenses`.
 
     Attributes:
-        attention: Computes the attention weights of every layer, (n_sentences, n_heads, n_tokens, n_tokens), from the
-            module of one training and the held-out batch. By default they are read from the module's
-            `attnsweep.Attention` layers or its softmaxes.
-        vocabulary: Returns the vocabulary as text, from the parameters, for batches with an entry `token`,
-            (n_sentences, n_tokens).
-        maps: Returns complete maps of the sentence of a given number, or of a default one; if it returns `None`,
-            `attention` and `vocabulary` are used.
-        layer_names: Names by which layers 0, 1, ... are shown; a layer without a name is shown by its number.
+        attention: From one training's module and held-out data the attention weights of every layer, (n_sentences,
+            n_heads, n_tokens, n_tokens). By default they are read from the module's `attnsweep.Attention` layers or its
+            softmaxes.
+        vocabulary: From the parameters the words, for data with an entry `token`, (n_sentences, n_tokens).
+        maps: The maps of the sentence of this number, or of a default one; if it returns `None`, `attention` and
+            `vocabulary` are used.
+        layer_names: How layers 0, 1, ... are shown; without a name by number.
         least_examples: The smallest `batch_size` for which means over examples are meaningful.
     """
 
@@ -39,7 +38,6 @@ class Lenses:
 
 
 def lenses_of(workload: Workload[Any]) -> Lenses:
-    """What a workload declares about its models; else the defaults."""
     lenses = workload.lenses or Lenses()
     if not isinstance(lenses, Lenses):
         fix = "assign attnsweep.Lenses(...) to the workload's attribute `lenses`"
@@ -49,9 +47,9 @@ def lenses_of(workload: Workload[Any]) -> Lenses:
 
 def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
     """One training's first batch, enlarged to `least_examples`, on which its gradients are examined."""
-    least = lenses_of(workload).least_examples
-    if least > 1 and training.parameters.batch_size < least:
-        training = replace(training, parameters=replace(training.parameters, batch_size=least))
+    needed = lenses_of(workload).least_examples
+    if needed > 1 and training.parameters.batch_size < needed:
+        training = replace(training, parameters=replace(training.parameters, batch_size=needed))
     (batch, *_) = workload.batches(Lanes([training], torch.device("cpu")), range(1))
     return {name: value[0].double() if value.is_floating_point() else value[0] for name, value in batch.items()}
 
@@ -59,10 +57,10 @@ def batch_of(workload: Workload[Any], training: Training[Any]) -> Batch:
 def head_maps(
     workload: Workload[Any], training: Training[Any], state: State, sentence: int | None = None
 ) -> SentenceMaps:
-    """The maps of all heads of one training on the sentence of this number, from 0; by default a translator's first
-    test sentence of median length, other models' first one."""
+    """Of all heads on the sentence of this number, from 0; by default a translator's first test sentence of median
+    length, other models' first one."""
     if training.parameters.dtype == "bfloat16":
-        # In float32 also for bfloat16, as in probes: weights of 8 significant bits would not sum to 1.
+        # As in probes: weights of 8 significant bits would not sum to 1.
         training = replace(training, parameters=replace(training.parameters, dtype="float32"))
     lanes, lenses = Lanes([training], torch.device("cpu")), lenses_of(workload)
     module = workload.build(training.parameters).to(lanes.dtype)

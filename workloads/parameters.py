@@ -1,6 +1,6 @@
 """The base class of a workload's parameters: a frozen dataclass whose fields declare type, range, default and meaning.
 Search spaces are validated against it; it types the ledger's columns `param_<name>`, and decides which trainings may
-share a program."""
+share a pack."""
 
 import dataclasses
 import functools
@@ -24,11 +24,11 @@ ONLY_WITH: Mapping[str, tuple[str, frozenset[str]]] = {
     **{name: ("optimizer", optimizers) for name, optimizers in READERS.items()},
     "float32_state": ("dtype", frozenset({"bfloat16"})),
 }
-"""The parameters that only some values of another parameter give an effect: that parameter, and these values."""
+"""Parameters that have an effect only with some values of another one: its name, and these values."""
 
 
 def _check_condition(text: str) -> None:
-    # `conditions` imports NumPy, which this module must not before there is a condition.
+    # `conditions` imports NumPy, which commands that train nothing do without.
     from attnsweep.workloads.conditions import terms_of
 
     terms_of(text)
@@ -42,9 +42,8 @@ class _Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the last base class, come first.
-    """The parameters that trainings of every workload have; a subclass declares more, and checks combinations in
-    `__post_init__`."""
+class TrainingParameters(Hyperparameters, _Start):  # fields of `_Start`, the last base class, come first
+    """The parameters of every training. A subclass declares more, and checks combinations in `__post_init__`."""
 
     n_steps: int = parameter(2000, "optimizer steps; for lbfgs, iterations", low=1, high=2**31 - 1, static=True)
     dtype: str = parameter(
@@ -68,7 +67,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
     )
 
     variant_field: ClassVar[str | None] = None
-    """The name of the parameter whose value the ledger's column `variant` repeats, if there is one."""
+    """The parameter whose value the ledger's column `variant` repeats."""
 
     @classmethod
     def declared(cls) -> dict[str, Parameter]:
@@ -76,7 +75,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def resolve(cls, values: Mapping[str, object]) -> Self:
-        """Builds the parameters of one training from plain values, with defaults for the rest."""
+        """From plain values, with defaults for the rest; refused if one of them, or their combination, is."""
         known = cls.declared()
         for name, value in values.items():
             if name not in known:
@@ -88,7 +87,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
             return parameters
         except UserError:
             raise
-        # Any exception that a workload's own `__post_init__` raises means that the workload refuses these values.
+        # Whatever a workload's own `__post_init__` raises, it refuses these values.
         except Exception as error:
             expected = "values that are allowed in combination"
             fix = f"change the values; the workload's check raises {in_words(error)}"
@@ -96,7 +95,7 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
 
     @classmethod
     def recorded(cls, columns: Mapping[str, Any]) -> Self:
-        """Rebuilds parameters from the columns `param_<name>` of a row of the ledger, with defaults for the rest."""
+        """From the columns `param_<name>` of a row of the ledger, with defaults for the rest."""
         known = cls.declared()
         stored = {name: columns[f"param_{name}"] for name in known if f"param_{name}" in columns}
         return cls.resolve({name: value for name, value in stored.items() if value is not None or known[name].optional})
@@ -118,16 +117,16 @@ class TrainingParameters(Hyperparameters, _Start):  # Fields of `_Start`, the la
         }
 
     def refused(self, name: str, expected: str, fix: str) -> SpecError:
-        """Builds the error for a parameter whose value does not fit the values of the other parameters."""
+        """For a value that does not fit those of other parameters."""
         return SpecError(name, given=getattr(self, name), expected=expected, fix=fix)
 
     def static_key(self) -> tuple[Value, ...]:
-        """The values that trainings of one program have in common."""
+        """The values that trainings of a pack have in common."""
         return tuple(getattr(self, name) for name in _static_names(type(self)))  # type: ignore[arg-type]  # as above
 
 
 def with_default(name: str, default: Value, **changed: Any) -> Any:
-    """Declares one of the parameters that all workloads have again, with another default."""
+    """Declares a parameter of every training again, with another default."""
     declared = TrainingParameters.__dataclass_fields__[name].metadata["parameter"] | {"default": default} | changed
     return dataclasses.field(default=default, metadata={"parameter": declared})
 

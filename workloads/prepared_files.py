@@ -1,7 +1,7 @@
-"""Prepared corpora: Parquet files that `attnsweep prepare-corpus` makes and that trainings read.
+"""Prepared corpora: Parquet files that `attnsweep prepare-corpus` makes and trainings read.
 
-A row is a sentence or a document. It has columns with lists of int32 (indices into the vocabulary) and the column
-`part` (such as training). Vocabulary, version of the format and digest of the content are in the file's metadata.
+A row is a sentence or a document: lists of int32, indices into the vocabulary, and the column `part`. Vocabulary,
+version of the format and digest of the content are in the file's metadata.
 """
 
 import hashlib
@@ -53,8 +53,8 @@ class Format(Generic[C]):
     """A file format of prepared corpora.
 
     Attributes:
-        version_key: The metadata key of the format's version, which identifies the format.
-        part_names: The names of the parts, such as `train`, in the order of their numbers.
+        version_key: The metadata key of the version, which identifies the format.
+        part_names: Such as `train`, in the order of their numbers.
         assembled: Makes the content from a table and its vocabulary. It may raise ValueError, KeyError or TypeError.
     """
 
@@ -78,7 +78,7 @@ class Format(Generic[C]):
         digest: str,
         further: Mapping[str, object],
     ) -> pa.Table:
-        """A file's table, from columns of word indices and each row's part, (n_rows,), with all metadata."""
+        """With all metadata; `columns` have word indices, `part` each row's part, (n_rows,)."""
         metadata = {self.version_key: _VERSION, _DIGEST_KEY: digest}
         for key, value in {_WORDS_KEY: words, **further}.items():
             metadata[key] = json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -29,12 +29,12 @@ def registered_names() -> list[str]:
 
 @cache
 def _registered() -> importlib.metadata.EntryPoints:
-    # The entry points of all installed packages are cached, because reading them takes 10 ms.
+    # Cached: to read them takes 10 ms.
     return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
 def load_workload(reference: str, code: UserCode | None = None) -> Workload[Any]:
-    """An instance of a workload's class, imported by its name, or by stored `code` in place of the user's files."""
+    """An instance of the class. Stored `code` takes the place of the user's files."""
     entry = next(iter(_registered().select(name=reference)), None)
     target = f"{entry.module}:{entry.attr}" if entry else reference
     place, colon, class_name = target.rpartition(":")
@@ -55,7 +55,7 @@ def _imported(place: str, class_name: str, reference: str) -> ModuleType:
         return importlib.import_module(place)
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # Importing a user's module may raise any exception.
+    except BaseException as error:  # a user's module may raise any
         if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
             expected = "module:Class of an installed module (modules in the current directory are not found)"
             fix = f"install the module's package; or, for a file beside the sweep's file, write file.py:{class_name}"
@@ -87,7 +87,7 @@ def _is_workload(value: object) -> bool:
 
 
 def check_declarations(kind: type[Workload[typing.Any]]) -> None:
-    """Refuses a workload's class at the first declaration or method that is missing or has the wrong type."""
+    """Refuses a class at the first declaration or method that is missing or has the wrong type."""
     subject, own = kind.__name__, kind.outcomes
     if missing := sorted(kind.__abstractmethods__):
         expected, fix = "a class that defines every abstract method of Workload", f"define the method {missing[0]}"

@@ -26,7 +26,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.registry import check_declarations
 
 RELATIVE_TOLERANCE = 1e-5
-"""The largest accepted relative difference between the losses of a training in two packs."""
+"""Accepted between the losses of a training in two packs."""
 
 _TRAININGS = 7
 _QUICK_TRAININGS, _QUICK_STEPS = 3, 6
@@ -37,13 +37,13 @@ _Ends = dict[str, NDArray[Any]]
 
 
 def check_workload(workload: Workload[P], parameters: Sequence[P], *, quick: bool = False) -> None:
-    """Runs all checks of this module on a workload. Trainings that can share a program are checked together, with
-    `vmap` and the settings of a trainer process (one thread); nothing is compiled.
+    """Runs all checks of this module. Trainings that can share a pack are checked together, with `vmap` and a trainer's
+    settings (one thread); nothing is compiled.
 
     Args:
-        parameters: A few settings for every set of static parameters.
-        quick: Makes the same checks with few trainings of few steps, while you write the workload. That takes a small
-            part of the time, and misses faults that only later steps show.
+        parameters: A few for every set of static parameters.
+        quick: Few trainings of few steps, while you write the workload. That takes a small part of the time, and misses
+            faults that only later steps show.
     """
     if quick:
         parameters = [_shortened(setting) for setting in parameters]
@@ -63,7 +63,7 @@ def check_workload(workload: Workload[P], parameters: Sequence[P], *, quick: boo
 def _shortened(parameters: P) -> P:
     try:
         return replace(parameters, n_steps=min(parameters.n_steps, _QUICK_STEPS))
-    except UserError:  # Another parameter determines `n_steps`, so it cannot be lowered.
+    except UserError:  # another parameter determines `n_steps`
         return parameters
 
 
@@ -95,9 +95,9 @@ def check_fused_equals_alone(workload: Workload[P], trainings: Sequence[Training
 
 
 def check_lanes_are_isolated(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
-    """Checks that if one training's loss and gradients turn NaN half-way, no bit of any other training changes."""
+    """If one training's loss and gradients turn NaN half-way, no bit of any other changes."""
     clean = _ends(Pack(workload, trainings), workload, trainings)
-    # Each step takes an evaluation at least, so the training still runs then.
+    # A step takes at least one evaluation, so the training still runs half-way.
     victim = int(clean["n_steps"].argmax())
     poisonous: Any = copy.copy(workload)
     poisonous.__class__ = type("Poisonous", (_Poison, type(workload)), {"victim": trainings[victim]})
@@ -139,7 +139,7 @@ def check_resumed_equals_undisturbed(workload: Workload[P], trainings: Sequence[
     pack = Pack(workload, trainings)
     pack.advance(int(undisturbed["n_steps"].max()) // 2)
     content = to_bytes(pack.checkpoint())
-    # Trained to its end before the checkpoint is loaded: state outside of it has changed by then, and shows below.
+    # Trained to its end before the checkpoint is loaded: by then, state outside of it has changed, and shows below.
     difference = _difference(undisturbed, _ends(pack, workload, trainings))
     assert not difference, f"{workload.name}: taking a checkpoint changes how the pack ends: {difference}"
     resumed = _ends(Pack.resumed(workload, trainings, from_bytes(content)), workload, trainings)
@@ -151,8 +151,7 @@ def check_resumed_equals_undisturbed(workload: Workload[P], trainings: Sequence[
 
 
 def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]]) -> None:
-    """Trainings get only outcomes and levels that the workload declares, and losses are not negative unless it allows
-    that."""
+    """Only declared outcomes and levels are given, and losses are not negative unless the workload allows that."""
     check_declarations(type(workload))
     result = Pack(workload, trainings).train_to_end()
     try:
@@ -172,7 +171,7 @@ def check_verdicts(workload: Workload[P], trainings: Sequence[Training[P]]) -> N
 
 
 def defaults(workload: Workload[P], **values: Value) -> P:
-    """Returns the workload's default parameters with the given changes. They are validated as in a sweep."""
+    """The workload's default parameters with these changes, validated as in a sweep."""
     return workload.parameters.resolve(values)
 
 
@@ -203,7 +202,7 @@ def _rows(ends: _Ends, lanes: slice | NDArray[np.bool_]) -> _Ends:
 
 
 def _difference(one: _Ends, other: _Ends, tolerance: float = 0.0) -> str:
-    """Describes in which quantities two runs of the same trainings differ; empty if in none."""
+    """In which quantities two runs of the same trainings differ; empty if in none."""
     differences = []
     for name, values in one.items():
         if values.dtype.kind == "f":

@@ -2,8 +2,8 @@
 
 An update changes the parameters `theta` of trainings (the first axis) and their running averages in place, and reads
 nothing but its arguments. So all engines can run it: with PyTorch's kernels, compiled, or captured in a CUDA graph. The
-arithmetic is that of `torch.optim`, operation by operation, so that one training agrees with a plain PyTorch loop.
-Commands that train nothing read the declarations, so nothing here imports PyTorch.
+arithmetic is that of `torch.optim`, operation by operation. Commands that train nothing read the declarations, so
+nothing here imports PyTorch.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ Tensors: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateRule:
-    """The update rule of an optimizer that evaluates the gradient once per step.
+    """An optimizer that evaluates the gradient once per step.
 
     Attributes:
-        update: Takes one step of several trainings: `update(theta, gradient, slots, rates)`. `slots` holds the running
+        update: `update(theta, gradient, slots, rates)` takes one step of several trainings. `slots` holds the running
             averages by name; `rates` the learning rate, the hyperparameters of `reads`, `constants` and `corrections`,
             one value per training, in a shape that broadcasts over `theta`.
-        slots: The running averages, which start at zero, and for each the hyperparameter that controls it.
+        slots: The running averages, which start at 0, and for each the hyperparameter that controls it.
         optional: Hyperparameters left out of `rates`, and their averages, if 0 in all trainings.
         constants, corrections: Compute numbers, in double precision, from the hyperparameters of `computed_from`;
             `corrections` also from the step's number t = 1, 2, ..., in Python for every step.
@@ -50,7 +50,7 @@ def _sgd(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) ->
 
 
 def _adam(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tensors) -> None:
-    """Updates parameters by Adam. Weight decay is added to the gradient. Source: Kingma & Ba 2015, algorithm 1."""
+    """Weight decay is added to the gradient. Source: Kingma & Ba 2015, algorithm 1."""
     _adam_step(theta, _with_decay_added(theta, gradient, rates), slots, rates)
 
 
@@ -70,7 +70,7 @@ def _adam_step(theta: "Tensor", gradient: "Tensor", slots: Tensors, rates: Tenso
     weight = rates["weight_1"]
     if first.dtype == weight.dtype:
         first.lerp_(gradient, weight)
-    else:  # The difference of bfloat16 numbers must be computed in float32, which `lerp_` cannot do.
+    else:  # the difference of bfloat16 numbers must be computed in float32, which `lerp_` cannot do
         first.addcmul_(weight, gradient.to(weight.dtype) - first)
     second.mul_(rates["beta_2"]).addcmul_(gradient * rates["weight_2"], gradient)
     root = second.sqrt().div_(rates["correction_2_root"]).add_(rates["adam_eps"])
@@ -99,15 +99,15 @@ UPDATE_RULES: Mapping[str, UpdateRule] = {
     "adamw": UpdateRule(update=_adamw, **_ADAM),
 }
 OPTIMIZERS = (*UPDATE_RULES, "lbfgs")
-"""The values of the parameter `optimizer`. L-BFGS has no update rule: it evaluates a loss several times per step."""
+"""L-BFGS has no update rule: it evaluates a loss several times per step."""
 
-_MOST_BETA = 0.999_999
+_MAX_BETA = 0.999_999
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The optimizer of a training, static, and its hyperparameters: floats or ints where an update rule reads them. The
-    engine applies schedule, warm-up and clipping before an update (`engine/first_order.py`)."""
+    """Numbers where an update rule reads them. The engine applies schedule, warm-up and clipping before an update
+    (`engine/first_order.py`)."""
 
     optimizer: str = parameter("sgd", "update rule", choices=OPTIMIZERS, static=True)
     learning_rate: float = parameter(1e-2, "step size; with lbfgs that of line searches: use 1, as PyTorch", above=0.0)
@@ -120,8 +120,8 @@ class Hyperparameters:
     gradient_clip_norm: float | None = parameter(
         None, "gradients with a larger norm are scaled down to this norm; null = none; not for lbfgs", above=0.0
     )
-    beta_1: float = parameter(0.9, "adam, adamw: decay of the average of gradients", low=0.0, high=_MOST_BETA)
-    beta_2: float = parameter(0.999, "adam, adamw: decay of the average of their squares", low=0.0, high=_MOST_BETA)
+    beta_1: float = parameter(0.9, "adam, adamw: decay of the average of gradients", low=0.0, high=_MAX_BETA)
+    beta_2: float = parameter(0.999, "adam, adamw: decay of the average of their squares", low=0.0, high=_MAX_BETA)
     adam_eps: float = parameter(1e-8, "adam, adamw: added to the root of that average, which divides steps", above=0.0)
 
 
@@ -133,4 +133,4 @@ READERS: Mapping[str, frozenset[str]] = {
     for name in (each.name for each in fields(Hyperparameters))
     if name not in ("optimizer", "learning_rate")
 }
-"""The optimizers that read a hyperparameter. All others read it as little as L-BFGS, which has no update rule."""
+"""The optimizers that read a hyperparameter; the others ignore it."""

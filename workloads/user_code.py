@@ -1,8 +1,8 @@
 """Reads and runs a user's Python file, with the modules in its folder that it imports.
 
-They are run from their texts, so that they run alike from the user's folder, from the copy in a sweep directory, and on
-another machine of a cluster, which has neither. What else they read, such as a table, is carried with them if the
-workload declares it (`Workload.files`).
+They are run from their texts, alike from the user's folder, from the copy in a sweep directory, and on another machine,
+which has neither. What else they read, such as a table, is carried with them if the workload declares it
+(`Workload.files`).
 """
 
 import ast
@@ -26,23 +26,23 @@ from attnsweep.workloads.errors import UserError, in_words
 from attnsweep.workloads.files import given_file, unpacked
 
 MODULE_PREFIX = "attnsweep_user_"
-"""The prefix of the module names under which users' files are imported."""
+"""Of the module names under which users' files are imported."""
 _PACKAGE_FILE = "__init__.py"
 NAME_FILES = (
     'name the files that it reads, as in at.problem(..., files=("table.pt",)), and open them as'
     ' Path(__file__).with_name("table.pt")'
 )
-"""The advice for code that reads a file which the sweep does not store, or finds it by the working directory."""
+"""For code that reads a file which the sweep does not store, or finds it by the working directory."""
 
 
 @dataclass(frozen=True)
 class UserCode:
-    """The texts of a user's Python file, of the modules in its folder that it imports, and of the files that it reads.
+    """A user's Python file, the modules in its folder that it imports, and the files that it reads.
 
     Attributes:
-        texts: By path within the folder, such as `mine.py` and `my_layers/law.py`; in base64 for a file that is no
-            Python file, such as `table.pt`.
-        is_apart: Whether the code's `__file__` is in a temporary folder, which holds these files alone, as at `resume`.
+        texts: By path within the folder, such as `mine.py` and `my_layers/law.py`; in base64 for other files, such as
+            `table.pt`.
+        is_apart: Whether the code's `__file__` is in a temporary folder with these files alone, as at `resume`.
     """
 
     folder: str
@@ -52,11 +52,11 @@ class UserCode:
 
     @cached_property
     def sha256(self) -> dict[str, str]:
-        """The SHA-256 digest of each of the user's files, by the file's path within the user's folder."""
+        """By path within the folder."""
         return {name: sha256_of(name, text) for name, text in self.texts.items()}
 
     def with_files(self, names: Iterable[str]) -> "UserCode":
-        """This code with further files of its folder."""
+        """With further files of its folder."""
         new = [name for name in (str(PurePosixPath(name)) for name in names) if name not in self.texts]
         for name in new:
             if any(part.startswith((".", "/")) for part in PurePosixPath(name).parts):
@@ -68,14 +68,14 @@ class UserCode:
 
     @cached_property
     def module_name(self) -> str:
-        """The name under which the file is imported, with a digest of the folder's path and the files' contents."""
+        """With a digest of the folder's path and the files' contents."""
         content = f"{self.folder}\n{self.main}\n{sorted(self.sha256.items())}\n{self.is_apart}"
         digest = hashlib.blake2s(content.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         return f"{MODULE_PREFIX}{Path(self.main).stem.replace('.', '_')}_{digest}"
 
     @cached_property
     def files(self) -> dict[str, str | None]:
-        """The path of each file of the user, by module name; `None` for a package without an `__init__.py`."""
+        """Paths by module name; `None` for a package without an `__init__.py`."""
         files: dict[str, str | None] = {self.module_name: self.main}
         for path in map(PurePosixPath, self.texts):
             if path.suffix != ".py":
@@ -88,12 +88,12 @@ class UserCode:
         return files
 
     def text_of(self, module: str) -> str:
-        """Returns the text of one of the user's modules; empty for a package without an `__init__.py`."""
+        """Empty for a package without an `__init__.py`."""
         file = self.files[module]
         return "" if file is None else self.texts[file]
 
     def offer(self) -> None:
-        """Makes the user's modules importable, before installed ones; refused after another of the name is imported."""
+        """Makes the user's modules importable, before installed ones; refused if another of this name is imported."""
         _FINDER.offer(self)
 
     def load(self, shown: str | None = None) -> ModuleType:
@@ -113,7 +113,7 @@ def sha256_of(name: str, text: str) -> str:
 
 
 def stored_text(file: Path) -> str:
-    """Returns a file's content as `UserCode.texts` has it."""
+    """A file's content as in `UserCode.texts`."""
     return _text(file) if file.suffix == ".py" else base64.b64encode(file.read_bytes()).decode()
 
 
@@ -128,7 +128,7 @@ def load_module(path: Path) -> ModuleType:
 
 def read_user_code(path: Path) -> UserCode:
     """Reads a user's file and, recursively, the modules in its folder that it imports, also within functions. Runs
-    none, and leaves out what Python finds outside this folder."""
+    none, and leaves out what Python would find elsewhere."""
     file = given_file(path, "SPEC", "a Python file")
     if file.suffix != ".py":
         fix = "give the file a name that ends in .py"
@@ -159,7 +159,7 @@ def user_code_of(workload: object) -> UserCode | None:
 
 
 def refuse_while_loading() -> None:
-    """Refuses a run that the user's file would begin each time it is loaded, which a run and a replay do too."""
+    """Refuses a run that the user's file would begin whenever it is loaded, which a run and a replay do too."""
     if _loading:
         expected = 'a call below the line `if __name__ == "__main__":`, which a load of the file passes over'
         fix = "move the call below such a line"
@@ -167,7 +167,7 @@ def refuse_while_loading() -> None:
 
 
 _loading: list[str] = []
-"""The user's files that run at this moment, the innermost last."""
+"""The user's files that run at this moment, innermost last."""
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def users_code(subject: str, expected: str, fix: str) -> Iterator[None]:
 
 
 class _Loader(ExecutionLoader):
-    """An import loader that runs a user's modules from the texts that a `UserCode` stores."""
+    """Runs a user's modules from their texts."""
 
     def __init__(self, code: UserCode) -> None:
         self.code = code
@@ -222,7 +222,7 @@ class _Loader(ExecutionLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Of several objects with a module of the same name the latest wins."""
+    """Of several codes with a module of the same name the latest wins."""
 
     def __init__(self) -> None:
         self._loaders: dict[str, _Loader] = {}
@@ -240,7 +240,7 @@ class _Finder(MetaPathFinder):
         loader = self._loaders.get(fullname)
         if loader is None:
             return None
-        # A package gets no search path. So the import of a module that was not among the given files fails.
+        # A package gets no search path, so the import of a module that is not among the files fails.
         is_package = loader.is_package(fullname)
         spec = ModuleSpec(fullname, loader, origin=loader.get_filename(fullname), is_package=is_package)
         spec.has_location = True
@@ -272,7 +272,7 @@ def _text(file: Path) -> str:
 
 
 def _imported(text: str, package: str) -> Iterator[str]:
-    """The absolute names of what a module in `package` imports, each followed by its parent packages."""
+    """Absolute names of what a module in `package` imports, each followed by its parent packages."""
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         for level, name in _imports_in(ast.parse(text)):
             parts = package.split(".")
@@ -288,13 +288,13 @@ def _imports_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            # In `from package import name`, `name` may be a module of the package, so `package.name` is yielded.
+            # In `from package import name`, `name` may be a module of the package.
             prefix = f"{node.module}." if node.module else ""
             yield from ((node.level, f"{prefix}{alias.name}") for alias in node.names)
 
 
 def _beside(folder: Path, module: str) -> str | None:
-    """Returns the path of a module's file relative to the user's folder; `None` if the module is not in that folder."""
+    """A module's file, relative to the user's folder; `None` if it is not there."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts) or _is_elsewhere(parts[0], folder):
         return None

@@ -9,9 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The meaning of one outcome, a way in which a training may end.
+    """A way in which a training may end.
 
     Attributes:
+        sentence: What it means.
         colour: `#rrggbb` in figures; if empty, one that differs from those of shipped outcomes (Okabe & Ito 2008).
         when: A text such as `accuracy >= 0.99`, or a function. Only `attnsweep.problem` reads it.
         is_judged: Whether a table of verdicts gives it. `pruned` and `failed` say nothing about how the training would
@@ -27,7 +28,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One thing that a head may do, where the head score that decides it is measured."""
+    """What a head may do; `score` is the head score that decides it."""
 
     sentence: str
     colour: str
@@ -65,20 +66,20 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
         ),
     }
 )
-"""The outcomes that are not particular to one workload, by label, in the order of tables and figures."""
+"""The outcomes of all workloads, in the order of tables and figures."""
 
 AT_LEVEL = 0.01
 """A loss is at a reference level if it is within this share of the level."""
 MOVING_SHARE = 0.01
-"""A training counts as still moving if its loss fell by more than this share over the last fifth of its steps."""
+"""A training is still moving if its loss fell by more than this share over the last fifth of its steps."""
 
 _OWN_COLOURS = ("#882255", "#999933", "#332288", "#44AA99", "#DDCC77", "#AA4499")
-"""Colours for outcomes of workloads that declare no colour, from the scheme `muted` by Tol."""
+"""For outcomes that declare none: the scheme `muted` by Tol."""
 
 
 def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
-    """The outcomes in the order of tables and figures: shipped ones that workloads give, the workload's own, then those
-    that no workload gives, such as `failed`."""
+    """In the order of tables and figures: shipped ones that workloads give, the workload's own, then those that no
+    workload gives, such as `failed`."""
     colours = iter(_OWN_COLOURS * len(own))
     coloured = {
         name: outcome if outcome.colour else replace(outcome, colour=next(colours)) for name, outcome in own.items()
@@ -89,17 +90,17 @@ def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
 
 STUCK_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if outcome.is_stuck)
 STUCK = "stuck"
-"""The word by which a sweep names all outcomes of `STUCK_OUTCOMES` together."""
+"""The word by which a sweep names all `STUCK_OUTCOMES`."""
 UNJUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if not outcome.is_judged)
 
 NEGATIVE_LOSS = "negative loss"
-"""The detail of trainings that ended as diverged because their loss fell below 0, where it may not."""
+"""The detail of trainings that diverged because their loss fell below 0, where it may not."""
 
 RESERVED_METRICS = (
     *("loss", "eval_loss", "grad_norm", "param_norm"),
     *("training_id", "trial", "replicate", "step", "value"),
 )
-"""Names that no workload's metric may have: the engine measures the first four, the others are columns of curves."""
+"""No workload's metric may have these names: the engine measures the first four, the others are columns of curves."""
 
 NO_ROLE = "none"
 ROLES: Mapping[str, Role] = MappingProxyType(
