@@ -65,5 +65,5 @@ def role_colour(role: str, roles: Sequence[str]) -> str:
     """The same in every figure; roles that a user defines get further colours in turn."""
     if role in ROLES:
         return ROLES[role].colour
-    own = [own_role for own_role in roles if own_role not in ROLES]
-    return _OTHER_COLOURS[own.index(role) % len(_OTHER_COLOURS)]
+    users_roles = [each for each in roles if each not in ROLES]
+    return _OTHER_COLOURS[users_roles.index(role) % len(_OTHER_COLOURS)]

@@ -69,5 +69,5 @@ def learning_curves(connection: duckdb.DuckDBPyConnection, metric: str = _LOSS, 
     """By outcome, in the order of `OUTCOMES`."""
     curves = quartile_curves(connection, "outcome", where=where, metric=metric)
     outcomes = curves["outcome"].to_pylist()
-    order = sorted(range(len(outcomes)), key=lambda at: outcome_order(outcomes[at]))
+    order = sorted(range(len(outcomes)), key=lambda row: outcome_order(outcomes[row]))
     return curves.take(pa.array(order, pa.int64()))

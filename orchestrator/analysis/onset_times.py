@@ -264,11 +264,11 @@ def onset_table(
     """One row for each group of trainings with the same labels, in their order. `labels`: of each training, one for
     each name."""
     order = dict.fromkeys(labels)
-    number = {label: at for at, label in enumerate(order)}
-    group = np.array([number[label] for label in labels], np.int64)
+    number_of = {label: number for number, label in enumerate(order)}
+    group_R = np.array([number_of[label] for label in labels], np.int64)
     rows = []
-    for label, at in number.items():
-        inside = times.at(group == at)
+    for label, number in number_of.items():
+        inside = times.at(group_R == number)
         rows.append(
             dict(zip(names, label, strict=True))
             | {"n_trials": len(np.unique(inside.trial)), "n_trainings": len(inside.step), "n_came": inside.n_came}
@@ -283,5 +283,5 @@ def onset_by(times: OnsetTimes, groups: Groups, once_per_trial: bool) -> pa.Tabl
     """As `onset_table`, for groups of trials, in the order of their bins."""
     places = [groups.places[trial] for trial in times.trial.tolist()]
     order = sorted(range(len(places)), key=places.__getitem__)
-    labels = [tuple(groups.label(places[at]).values()) for at in order]
+    labels = [tuple(groups.label(places[row]).values()) for row in order]
     return onset_table(times.at(np.array(order, np.int64)), groups.names, labels, once_per_trial)

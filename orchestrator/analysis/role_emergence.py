@@ -203,9 +203,9 @@ def read_emergence(
             place = dict(zip(groups.names, groups.places[trial], strict=True)) | {LAYER: number}
             rows.append((tuple(place[name] for name in names), tuple(label[name] for name in names)))
     times = OnsetTimes(*(np.concatenate([getattr(part, name) for part in parts]) for name in OnsetTimes.__slots__))
-    order = sorted(range(len(rows)), key=lambda at: rows[at][0])
+    order = sorted(range(len(rows)), key=lambda row: rows[row][0])
     return onset_table(
-        times.at(np.array(order, np.int64)), names, [rows[at][1] for at in order], trials_count_once(*specs)
+        times.at(np.array(order, np.int64)), names, [rows[row][1] for row in order], trials_count_once(*specs)
     )
 
 

@@ -163,10 +163,10 @@ def _weighed(statement: Statement, rows: Mapping[str, list[Row]], n: int) -> Evi
         # Where steps are known up to an interval, each side takes the ends that weaken this evidence: soonest steps
         # make a rate the largest and a median the smallest that it may be.
         is_lower_soonest = (statement.kind == "rate") == is_pro
-        samples = [sample(side, of, soonest=(side is statement.lower) == is_lower_soonest) for side, of in sides]
+        samples = [sample(side, own, soonest=(side is statement.lower) == is_lower_soonest) for side, own in sides]
         if len(samples) == 1:
             return _against_number(statement, samples[0])
-        (lower, upper), (lower_last, upper_last) = samples, [last_step(side, of) for side, of in sides]
+        (lower, upper), (lower_last, upper_last) = samples, [last_step(side, own) for side, own in sides]
         return _in_order(statement, lower, upper, lower_last, upper_last)
 
     return Evidence(weigh(True).pro, weigh(False).contra)

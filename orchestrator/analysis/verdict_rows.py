@@ -53,12 +53,12 @@ def by_group(claim: Claim, trainings: pa.Table) -> dict[str, list[Row]]:
     for row in trainings.to_pylist():
         values = tuple(row.get(f"param_{name}") for name in claim.parameters)
         if values not in group_of:
-            of = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
+            listed = ", ".join(f"{name}={value}" for name, value in zip(claim.parameters, values, strict=True))
             expected = "only trainings with the parameter values of one of the claim's groups"
             fix = "restore the sweep from a copy"
-            raise UserError("trainings", given=f"a training with {of}", expected=expected, fix=fix)
+            raise UserError("trainings", given=f"a training with {listed}", expected=expected, fix=fix)
         found[group_of[values]][row["replicate"]] = row
-    return {group: [rows[at] for at in takewhile(rows.__contains__, count())] for group, rows in found.items()}
+    return {group: [rows[number] for number in takewhile(rows.__contains__, count())] for group, rows in found.items()}
 
 
 def is_judged(row: Row) -> bool:
@@ -104,8 +104,8 @@ def _or_infinite(step: float | None) -> float:
 
 
 def _column(quantity: Quantity) -> str:
-    inside = "" if quantity.layer is None else f"_in_{quantity.layer}"
-    return f"{quantity.what}_{quantity.name}{inside}"
+    in_layer = "" if quantity.layer is None else f"_in_{quantity.layer}"
+    return f"{quantity.what}_{quantity.name}{in_layer}"
 
 
 _Places: TypeAlias = dict[tuple[int, int], float]

@@ -78,11 +78,12 @@ def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..
         parameters: list[Parameter] = []
         for each in signature(command).parameters.values():
             of_resources = [
-                Parameter(name, each.kind, default=default, annotation=of) for name, (of, default) in options.items()
+                Parameter(name, each.kind, default=default, annotation=kind)
+                for name, (kind, default) in options.items()
             ]
             parameters += of_resources if each.name == "resources" else [each]
-        annotations = {name: of for name, of in get_annotations(command).items() if name != "resources"}
-        with_options.__annotations__ = annotations | {name: of for name, (of, _) in options.items()}
+        annotations = {name: kind for name, kind in get_annotations(command).items() if name != "resources"}
+        with_options.__annotations__ = annotations | {name: kind for name, (kind, _) in options.items()}
         with_options.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
         return with_options
 

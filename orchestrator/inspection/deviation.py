@@ -85,7 +85,7 @@ def deviation(recorded: Rows, replayed: Rows, *, thinned: bool = False) -> Devia
     (before,), (after,) = recorded.trainings.to_pylist(), replayed.trainings.to_pylist()
     numbers, others = _numbers(before, recorded), _numbers(after, replayed)
     if thinned:
-        others["curves"] = {at: value for at, value in others["curves"].items() if at in numbers["curves"]}
+        others["curves"] = {name: value for name, value in others["curves"].items() if name in numbers["curves"]}
     differences = [_difference(kind, numbers[kind], others[kind]) for kind in numbers]
     return Deviation(recorded=before, replayed=after, differences=pa.Table.from_pylist(differences))
 
@@ -102,7 +102,9 @@ def _numbers(row: Mapping[str, Any], rows: Rows) -> dict[str, dict[str, float]]:
         "curves": {f"{point['metric']} at step {point['step']}": point["value"] for point in rows.curves.to_pylist()},
         "heads": scores,
     }
-    return {kind: {at: value for at, value in values.items() if value is not None} for kind, values in kinds.items()}
+    return {
+        kind: {name: value for name, value in values.items() if value is not None} for kind, values in kinds.items()
+    }
 
 
 def _difference(kind: str, a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, Any]:

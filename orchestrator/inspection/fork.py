@@ -123,9 +123,9 @@ def fork(
         raise UserError("--size", given=size, expected=expected, fix="write for example --size 0.01")
     source = Source(directory, name, redraw, size)
     row, state = source.row, source.state(step)
-    left = row["n_steps"] - step
-    seconds = (row["train_seconds"] or 0.0) * (n * left + step) / max(row["n_steps"], 1)
-    say(f"{n} continuations of {left:,} steps: about {seconds:.1f} s ...")
+    n_left = row["n_steps"] - step
+    seconds = (row["train_seconds"] or 0.0) * (n * n_left + step) / max(row["n_steps"], 1)
+    say(f"{n} continuations of {n_left:,} steps: about {seconds:.1f} s ...")
     rows = source.continued(state, step, range(n + 1))
     others = pc.field("replicate") > 0
     trainings = rows.trainings.filter(others)
@@ -233,8 +233,8 @@ class Source:
         return bool(redraw.found)
 
     def _redraw(self, step: int, numbers: Sequence[int]) -> Redraw:
-        own = self._training.seed
-        seeds = [own if number == 0 or self._change == "kick" else _seed(own, number) for number in numbers]
+        seed = self._training.seed
+        seeds = [seed if number == 0 or self._change == "kick" else _seed(seed, number) for number in numbers]
         kept = drawn_for_evaluation(self._workload, self._training) if step == 0 else frozenset[str]()
         return Redraw("noise" if self._change == "noise" else "data", seeds, step, kept)
 

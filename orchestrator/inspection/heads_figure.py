@@ -34,8 +34,8 @@ def heads_figure(heads: Heads) -> Figure:
     """A row for each layer, or several if it has more than eight heads."""
     layers = heads.maps.layers
     by_layer = [(layer, heads.of_layer(layer)) for layer in layers]
-    starts = [(layer, of, at) for layer, of in by_layer for at in range(0, len(of), _MAX_COLUMNS)]
-    rows = [(layer, of[at : at + _MAX_COLUMNS]) for layer, of, at in starts]
+    starts = [(layer, heads, first) for layer, heads in by_layer for first in range(0, len(heads), _MAX_COLUMNS)]
+    rows = [(layer, heads[first : first + _MAX_COLUMNS]) for layer, heads, first in starts]
     n_columns = max(len(row) for _, row in rows)
     longest = max(len(token) for layer in layers for token in layer.keys + layer.queries)
     room = _LETTER * min(longest, _MAX_LETTERS)

@@ -47,7 +47,8 @@ def print_replay(again: Retrained, console: Console) -> None:
     for note in again.notes:
         say(note)
     both = {"recorded": row, "replayed": deviation.replayed}
-    show(pa.table({"": _ENDING} | {name: [_word(each[at]) for at in _ENDING] for name, each in both.items()}), console)
+    columns = {name: [_word(row[column]) for column in _ENDING] for name, row in both.items()}
+    show(pa.table({"": _ENDING} | columns), console)
     show(deviation.differences.filter((pc.field("n") > 0) | (pc.field("n_once") > 0)), console)
     for name, each in both.items():
         if error := last_line(each["error"]):

@@ -57,8 +57,8 @@ def trained_module(directory: SweepDirectory, name: str, step: int | None = None
         _log.warning("module of %s: %s", name, end.difference)
     module = built_alone(workload, training)
     load(module, end.state)
-    at = row["n_steps"] if step is None else step
-    return TrainedModule(workload=workload, training=training, row=row, step=at, module=module.eval())
+    step = row["n_steps"] if step is None else step
+    return TrainedModule(workload=workload, training=training, row=row, step=step, module=module.eval())
 
 
 def load(module: nn.Module, state: State) -> None:

@@ -133,8 +133,8 @@ class Why:
             )
         if not math.isfinite(self.predicted_escape):
             return "by the law of its start it never leaves"
-        left = "so it has left its start" if self.predicted_escape < n_steps else "so it is slow, not stuck"
-        return f"by the law of its start it leaves at step {self.predicted_escape:.0f}; it trained {n_steps}, {left}"
+        so = "so it has left its start" if self.predicted_escape < n_steps else "so it is slow, not stuck"
+        return f"by the law of its start it leaves at step {self.predicted_escape:.0f}; it trained {n_steps}, {so}"
 
     def _certificate(self) -> str:
         if self.row["certified"] is None:

@@ -70,8 +70,8 @@ def _kinds(kind: DuckDBPyType) -> Iterator[str]:
 
 def _columns(names: Sequence[str], keeps_type: Sequence[bool]) -> str:
     # By number, because an answer may have two columns of one name.
-    columns = enumerate(zip(names, keeps_type, strict=True), 1)
-    return ", ".join(f"#{at}{'' if keeps else '::VARCHAR'} AS {identifier(name)}" for at, (name, keeps) in columns)
+    numbered = enumerate(zip(names, keeps_type, strict=True), 1)
+    return ", ".join(f"#{n}{'' if keeps else '::VARCHAR'} AS {identifier(name)}" for n, (name, keeps) in numbered)
 
 
 def _fetched(relation: duckdb.DuckDBPyRelation, sql: str) -> pa.Table:
@@ -95,11 +95,11 @@ def render(table: pa.Table, format: str, out: Path | None) -> None:
         UserError: For Parquet without a file, JSON of two columns with one name, or a file that cannot be written.
     """
     names = table.column_names
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if format == "json" and twice is not None:
+    repeated = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if format == "json" and repeated is not None:
         expected = "columns with different names, which --format json needs"
         fix = "rename one of the columns with AS, or use --format csv"
-        raise UserError("SQL", given=f"an answer with two columns named {twice}", expected=expected, fix=fix)
+        raise UserError("SQL", given=f"an answer with two columns named {repeated}", expected=expected, fix=fix)
     if format == "parquet" and out is None:
         raise UserError(
             "--out", given=None, expected="a file name, which --format parquet needs", fix="add --out FILE.parquet"

@@ -75,11 +75,11 @@ class Snapshot:
 
     def not_counting(self) -> list[Path]:
         """The files that a commit or a merge that was cut short has left over."""
-        left = [path for table in TABLES for path in unfinished(self.place / table)]
+        leftovers = [path for table in TABLES for path in unfinished(self.place / table)]
         for table in TABLES:
             others = set(parquet_names(self.place / table)).difference(self.files["trainings"])
-            left += [file_of(self.place, table, name) for name in others]
-        return left
+            leftovers += [file_of(self.place, table, name) for name in others]
+        return leftovers
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,13 +78,14 @@ def places_axis(names: Sequence[str], label: str = "", *, edges: Sequence[str] =
     """Places 0, 1, ... in a row. `edges`: labels between them, one more than places."""
     shown, first = (edges, -0.5) if edges else (names, 0.0)
     every = math.ceil(len(shown) / _MAX_PLACES)
-    return Axis(-0.5, len(names) - 0.5, [(at + first, shown[at]) for at in range(0, len(shown), every)], label)
+    ticks = [(place + first, shown[place]) for place in range(0, len(shown), every)]
+    return Axis(-0.5, len(names) - 0.5, ticks, label)
 
 
 def shade(colour: str, share: float) -> str:
     """From nearly white to the colour."""
     part = 0.06 + 0.94 * share
-    channels = (round(255 + part * (int(colour[at : at + 2], 16) - 255)) for at in (1, 3, 5))
+    channels = (round(255 + part * (int(colour[first : first + 2], 16) - 255)) for first in (1, 3, 5))
     return "#" + "".join(f"{channel:02x}" for channel in channels)
 
 
@@ -171,10 +172,10 @@ class Chart:
         frame.append(_text(12, up, clipped(self.y.label, 36), "middle", transform=f"rotate(-90 12 {up})"))
         frame.append(_text(left, 14, clipped(self.title, int((self.width - left) / _LETTER)), "start", font_weight=600))
         for row, entries in enumerate(rows):
-            for at, name, colour in entries:
-                up = self.height + _LEGEND_ROW * row
-                frame.append(_tag("rect", x=at, y=up - 1, width=10, height=10, fill=colour))
-                frame.append(_text(at + 14, up + 8, name, "start", class_="soft"))
+            for x, name, colour in entries:
+                y = self.height + _LEGEND_ROW * row
+                frame.append(_tag("rect", x=x, y=y - 1, width=10, height=10, fill=colour))
+                frame.append(_text(x + 14, y + 8, name, "start", class_="soft"))
         box = f"0 0 {self.width:g} {self.height + _LEGEND_ROW * len(rows):g}"
         return _tag("svg", "", "".join(frame + self.parts), viewBox=box, role="img", aria_label=clipped(alt, 1000))
 
@@ -187,13 +188,13 @@ def as_file(svg: str) -> str:
 
 def _legend_rows(legend: Mapping[str, str], width: float) -> list[list[tuple[float, str, str]]]:
     rows: list[list[tuple[float, str, str]]] = []
-    at = width
+    x = width
     for name, colour in legend.items():
         label = clipped(name.replace("_", " "), 40)
-        if at + 24 + _LETTER * len(label) > width:
-            rows, at = [*rows, []], 14.0
-        rows[-1].append((at, label, colour))
-        at += 26 + _LETTER * len(label)
+        if x + 24 + _LETTER * len(label) > width:
+            rows, x = [*rows, []], 14.0
+        rows[-1].append((x, label, colour))
+        x += 26 + _LETTER * len(label)
     return rows
 
 

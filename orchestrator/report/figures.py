@@ -67,7 +67,7 @@ def draw_sweep(report: SweepReport, prefix: str = "") -> tuple[Picture, ...]:
     pictures: dict[str, Picture] = {}
     for picture in _drawn(report):
         name = prefix + re.sub(r"[^A-Za-z0-9]+", "_", picture.name).strip("_")[:60]
-        names = itertools.chain([name], (f"{name}_{at}" for at in itertools.count(2)))
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
         free = next(each for each in names if each not in pictures)
         pictures[free] = replace(picture, name=free)
     return tuple(pictures.values())
@@ -177,7 +177,7 @@ def _cell_title(regions: Regions, cell: Cell) -> str:
 def _rates(title: str, rows: Sequence[Row], ending: Ending, colour: str) -> str:
     label, scale = title.replace(name := rows[0]["parameter"], parameter_label(name), 1), rows[0]["scale"]
     axis = places_axis([row["bin"].replace("..", "–") for row in rows], label)
-    ends = [(float(at), float(at)) for at in range(len(rows))]
+    ends = [(float(place), float(place)) for place in range(len(rows))]
     if scale in ("log", "linear"):
         ends = [(row["low_end"], row["high_end"]) for row in rows]
         axis = (log_axis if scale == "log" else linear_axis)(ends[0][0], ends[-1][1], label)

@@ -112,7 +112,8 @@ def make_report(directories: Sequence[PlaceName], outcome: str | None = None, bi
 
 def draw_page(reports: Sequence[SweepReport]) -> Page:
     several = len(reports) > 1
-    shown = [Shown(report, draw_sweep(report, f"{at}_" if several else "")) for at, report in enumerate(reports, 1)]
+    numbered = enumerate(reports, 1)
+    shown = [Shown(report, draw_sweep(report, f"{number}_" if several else "")) for number, report in numbered]
     script = (resources.files(__package__) / "templates" / "explore.js").read_text()
     text = _template().render(
         shown=shown,

@@ -1,4 +1,5 @@
-"""Rates in cells of the two parameters that matter most, and an ending's probability as a function of them."""
+"""Rates in cells of the two parameters that matter most, and an ending's probability as a function of them. Axis: T
+trial."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -85,10 +86,10 @@ def read_regions(
     counted = {trial: (n, k) for trial, n, k in counts_by_trial(connection, (), question.ending) if n}
     by_trial = tallies(connection)
     outcomes = sorted({name for tally in by_trial.values() for name in tally}, key=outcome_order)
-    trials, n = [*counted], np.array([n for n, _ in counted.values()])
-    asked = np.array([k for _, k in counted.values()])
-    ended = {name: np.array([by_trial[trial].get(name, 0) for trial in trials]) for name in outcomes}
-    solved = ended.get("solved", np.zeros_like(n))
+    trials, n_T = [*counted], np.array([n for n, _ in counted.values()])
+    asked_T = np.array([k for _, k in counted.values()])
+    ended_T = {name: np.array([by_trial[trial].get(name, 0) for trial in trials]) for name in outcomes}
+    solved_T = ended_T.get("solved", np.zeros_like(n_T))
     values: dict[str, list[Scalar]] = {}
     for name, of_trial in read_values(connection, [spec], [*spec.varied()]).items():
         _, kept = dimension_of([spec], name, of_trial)
@@ -96,23 +97,25 @@ def read_regions(
             values[name] = [kept[trial] for trial in trials]
     if not values:
         return None
-    varies = len(np.unique(asked / n)) > 1
-    measure, share = (question.ending, asked / n) if varies else (SOLVED, solved / n)
+    varies = len(np.unique(asked_T / n_T)) > 1
+    measure, share_T = (question.ending, asked_T / n_T) if varies else (SOLVED, solved_T / n_T)
     varied = spec.varied()
-    explained = {name: _epsilon_squared(share, fine_bins(varied[name], of).place(of)) for name, of in values.items()}
+    explained = {
+        name: _epsilon_squared(share_T, fine_bins(varied[name], each).place(each)) for name, each in values.items()
+    }
     # Stable: parameters that explain nothing keep the order of the search space.
     explained = dict(sorted(explained.items(), key=lambda entry: -entry[1]))
     binning = equal_bins(bins, cell_bins if len(explained) > 1 else fine_bins)
     chosen = sorted(
         ((name, binning(varied[name], values[name])) for name in [*explained][:2]), key=lambda pair: len(pair[1])
     )
-    places = [made.place(values[name]) for name, made in chosen]
+    bins_T = [own_bins.place(values[name]) for name, own_bins in chosen]
     pool, cells = pooling(spec), []
-    for at in itertools.product(*(range(len(made)) for _, made in chosen)):
-        inside = np.logical_and.reduce([place == index for place, index in zip(places, at, strict=True)])
-        rates = [pool(np.column_stack([n, k])[inside]) for k in (asked, solved, *ended.values())]
-        cells.append(Cell(at, int(inside.sum()), rates[0], rates[1], dict(zip(outcomes, rates[2:], strict=True))))
-    axes = tuple(_axis(name, made) for name, made in chosen)
+    for place in itertools.product(*(range(len(own_bins)) for _, own_bins in chosen)):
+        inside_T = np.logical_and.reduce([bin_T == number for bin_T, number in zip(bins_T, place, strict=True)])
+        rates = [pool(np.column_stack([n_T, k_T])[inside_T]) for k_T in (asked_T, solved_T, *ended_T.values())]
+        cells.append(Cell(place, int(inside_T.sum()), rates[0], rates[1], dict(zip(outcomes, rates[2:], strict=True))))
+    axes = tuple(_axis(name, own_bins) for name, own_bins in chosen)
     return Regions(explained, question, measure, axes, tuple(cells), _best(cells, question))
 
 

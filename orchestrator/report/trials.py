@@ -33,7 +33,7 @@ def read_trials(connection: duckdb.DuckDBPyConnection, spec: Sweep) -> dict[str,
     ((n_trials,),) = connection.execute("select count(*) from trials").fetchall()
     trials, losses, *values = zip(*rows, strict=True)
     connection.execute("create or replace temp table shown as select unnest(?::int[]) as trial", [list(trials)])
-    place = {trial: at for at, trial in enumerate(trials)}
+    place = {trial: row for row, trial in enumerate(trials)}
     known = outcomes_of(connection)
     counted = connection.execute(
         "select trial, outcome, count(*) from trainings semi join shown using (trial) group by all"
@@ -62,8 +62,9 @@ def _axis(spec: Sweep, name: str, values: Sequence[Any]) -> dict[str, Any]:
         declared = [choice for part in parts if isinstance(part, Categorical) for choice in part.choices]
         labels = [value_label(value) for value in (*declared, *values)]
         choices = list(dict.fromkeys(labels))
-        at = [choices.index(label) for label in labels[len(declared) :]]
-        return {"label": parameter_label(name), "choices": list(map(without_folders, choices)), "values": _packed(at)}
+        values = [choices.index(label) for label in labels[len(declared) :]]
+        shown = list(map(without_folders, choices))
+        return {"label": parameter_label(name), "choices": shown, "values": _packed(values)}
     numbers = [np.nan if value is None else value for value in values]
     kind = {"log": any(part.log for part in ranges), "whole": all(isinstance(part, Int) for part in ranges)}
     return {"label": parameter_label(name), **kind, "values": _packed(numbers)}
@@ -81,14 +82,14 @@ def _curves(connection: duckdb.DuckDBPyConnection, place: dict[int, int], outcom
         f" qualify row_number() over (partition by trial order by replicate) <= {n_replicates}"
         " order by trial, replicate"
     ).fetchall()
-    at = {(trial, replicate): row for row, (trial, replicate, _) in enumerate(rows)}
+    row_of = {(trial, replicate): row for row, (trial, replicate, _) in enumerate(rows)}
     losses = np.full((len(rows), len(steps)), np.nan)
     column = {step: number for number, step in enumerate(steps.tolist())}
     found = connection.execute(
         f"select trial, replicate, step, value from {probed} and step in (select unnest(?))", [steps.tolist()]
     ).fetchnumpy()
     for trial, replicate, step, value in zip(*(found[name].tolist() for name in found), strict=True):
-        if (row := at.get((trial, replicate))) is not None and value is not None:
+        if (row := row_of.get((trial, replicate))) is not None and value is not None:
             losses[row, column[step]] = value
     ends = [(place[trial], replicate, outcomes.index(outcome)) for trial, replicate, outcome in rows]
     return {"steps": steps.tolist(), "rows": _packed(ends), "losses": _packed(losses)}

@@ -63,9 +63,9 @@ def check_same(
 
 def check_rows(directory: SweepDirectory, rows: pa.Table) -> None:
     """Refuses rows of another sweep, or of trials that are not this one's."""
-    place, own = directory.place, directory.shard.first(directory.own_spec.trials)
+    place, own_trials = directory.place, directory.shard.first(directory.own_spec.trials)
     others = sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep})
-    unknown = [trial for trial in rows["trial"].unique().to_pylist() if trial not in own]
+    unknown = [trial for trial in rows["trial"].unique().to_pylist() if trial not in own_trials]
     if others or unknown:
         given = f"trainings of another sweep: {', '.join(others)}" if others else f"trainings of trial {unknown[0]}"
         fix = f"remove copied files, or restore sweep.json; to see what is wrong: attnsweep audit {as_argument(place)}"

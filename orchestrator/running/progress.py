@@ -79,10 +79,10 @@ class ProgressDisplay:
         return max(self._n_trainings - self._work, 0.0) / rate if rate else None
 
     def _show(self, words: str = "", *, is_last: bool = False) -> None:
-        now, left = time.monotonic(), self.seconds_left
+        now, seconds_left = time.monotonic(), self.seconds_left
         trials = f"trials {self._n_told}/{self._n_trials}"
         pace = f"{speed_label(self._rate)} trainings/s"
-        to_come = "" if left is None else f"{self._at_most}{span(timedelta(seconds=left))} left"
+        to_come = "" if seconds_left is None else f"{self._at_most}{span(timedelta(seconds=seconds_left))} left"
         outcomes = ", ".join(f"{outcome} {count}" for outcome, count in self._outcomes.most_common())
         details = "  ".join(part for part in (pace, to_come, _in_words(self._packs), outcomes) if part)
         self._bar.update(

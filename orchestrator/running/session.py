@@ -306,9 +306,9 @@ def _train(
             opened.enter_context(display)
             found = loop.resume(rows)
             if any(found):
-                left = directory.own_spec.trials * max_replicates(directory.spec.replicates) - found.n_kept
+                n_left = directory.own_spec.trials * max_replicates(directory.spec.replicates) - found.n_kept
                 begun = f"{found.n_from_checkpoint} of them from a checkpoint"
-                run.say(f"found {found.n_kept} trainings, up to {left} trainings to train, {begun}")
+                run.say(f"found {found.n_kept} trainings, up to {n_left} trainings to train, {begun}")
             shown_at = 0.0
 
             def should_stop() -> bool:

@@ -292,8 +292,8 @@ class Journal(JournalFileBackend):
 def _mend(path: Path) -> None:
     """Removes what a killed process leaves: Optuna's lock, for which the next one would wait 30 s, and an incomplete
     last line, to which Optuna would append the next one."""
-    for left in path.parent.glob(f"{path.name}.lock*"):
-        left.unlink()
+    for lock in path.parent.glob(f"{path.name}.lock*"):
+        lock.unlink()
     content = regular_file(path).read_bytes() if path.exists() else b""
     if content and not content.endswith(b"\n"):
         os.truncate(path, content.rfind(b"\n") + 1)

@@ -82,7 +82,7 @@ def trial_contents(
                 tags | ({} if row["variant"] is None else {"attnsweep.variant": row["variant"]}),
                 _params(row),
                 _metrics(directory.spec, row, reported.get(trial, {})),
-                [points[at] for at in kept if math.isfinite(points[at][1])],
+                [points[number] for number in kept if math.isfinite(points[number][1])],
                 row["ended"] - round(1000 * (row["seconds"] or 0.0)),
                 row["ended"],
             )

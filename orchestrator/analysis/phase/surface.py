@@ -116,8 +116,8 @@ def _ranges(values: Floats, n_bins: int) -> Iterator[tuple[float, float, NDArray
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     edges = np.append(edges, edges) if len(edges) == 1 else edges
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    for at in np.unique(place):
-        yield float(edges[at]), float(edges[at + 1]), place == at
+    for number in np.unique(place):
+        yield float(edges[number]), float(edges[number + 1]), place == number
 
 
 _GRID = 101

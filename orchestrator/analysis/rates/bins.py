@@ -143,7 +143,7 @@ def values_of(connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> di
         check_known("parameter", name, names_with(connection, "param_"), "a ledger with parameters", fix)
     columns = "".join(f", any_value({param_column(name)})" for name in names)
     rows = connection.execute(f"select trial{columns} from trainings group by trial order by trial").fetchall()
-    return {name: {row[0]: row[at] for row in rows} for at, name in enumerate(names, 1)}
+    return {name: {row[0]: row[column] for row in rows} for column, name in enumerate(names, 1)}
 
 
 def dimension_of(

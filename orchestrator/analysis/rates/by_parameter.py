@@ -187,11 +187,11 @@ def binned_rates(
             members: list[list[int]] = [[] for _ in range(len(bins))]
             for trial, at in zip(kept, bins.place([*kept.values()]), strict=True):
                 members[at].append(trial)
-            of = {"parameter": name, "condition": condition, "scale": _scale(dimension)}
+            shared = {"parameter": name, "condition": condition, "scale": _scale(dimension)}
             for (label, low, high), inside in zip(bins.ranges(), members, strict=True):
                 rate = pool([counts[trial] for trial in inside if trial in counts])
                 ends = {"bin": label, "low_end": low, "high_end": high, "n_trials": len(inside)}
-                rows.append(of | ends | rate.columns())
+                rows.append(shared | ends | rate.columns())
     return rows
 
 
