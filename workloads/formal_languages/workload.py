@@ -122,7 +122,7 @@ class FormalLanguages(Workload[FormalLanguagesParameters]):
 
     def probe_steps(self, parameters: FormalLanguagesParameters) -> tuple[int, ...]:
         if parameters.n_epochs is None:
-            return probe_steps(parameters.n_steps)  # all, whatever they cost: docs/outcomes.md reads the curves
+            return probe_steps(parameters.n_steps)  # all, whatever they cost
         return tuple(range(0, parameters.n_steps + 1, parameters.steps_per_epoch))
 
     def eval_batch(self, lanes: LanguageLanes) -> Batch:
