@@ -16,7 +16,8 @@ def blocks(text: str, language: str) -> list[str]:
 
 def invocations(text: str) -> list[str]:
     """Every `attnsweep ...` command in a document's code."""
-    shell = [line for each in ("bash", "sh") for block in blocks(text, each) for line in block.splitlines()]
+    code = [block.replace("\\\n", " ") for each in ("bash", "sh") for block in blocks(text, each)]
+    shell = [line for block in code for line in re.split(r"\n| && ", block)]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
     return [

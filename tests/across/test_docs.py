@@ -44,9 +44,12 @@ def test_the_sweeps_of_a_document_fit_their_workloads(document: str) -> None:
 
 def test_the_settings_of_a_documented_run_fit_its_workload(document: str) -> None:
     for line in invocations(DOCUMENTS[document]):
-        command, *words = shlex.split(line)
-        settings = [after for word, after in pairwise(words) if word == "--set"]
-        if command == "run" and settings:
+        if not line.startswith("run "):
+            continue
+        words = shlex.split(line)[1:]
+        # The reader's own: what an earlier command of the page wrote.
+        settings = [after for word, after in pairwise(words) if word == "--set" and not after.endswith(".parquet")]
+        if settings and not words[0].endswith(".yaml"):
             sweep = load_sweep(words[0]).fix(assignments(settings))
             if "--trials" in words:
                 sweep = sweep.but(trials=int(words[words.index("--trials") + 1]))
