@@ -47,9 +47,9 @@ def test_the_settings_of_a_documented_run_fit_its_workload(document: str) -> Non
         if not line.startswith("run "):
             continue
         words = shlex.split(line)[1:]
-        # The reader's own: what an earlier command of the page wrote.
-        settings = [after for word, after in pairwise(words) if word == "--set" and not after.endswith(".parquet")]
-        if settings and not words[0].endswith(".yaml"):
+        settings = [after for word, after in pairwise(words) if word == "--set"]
+        # An earlier command of the page writes these files.
+        if settings and ".yaml" not in words[0] and ".parquet" not in line:
             sweep = load_sweep(words[0]).fix(assignments(settings))
             if "--trials" in words:
                 sweep = sweep.but(trials=int(words[words.index("--trials") + 1]))
