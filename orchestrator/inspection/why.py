@@ -93,6 +93,8 @@ class Why:
             return "not stuck"
         if (escape := self.predicted_escape) is not None and self.row["n_steps"] <= escape < math.inf:
             return "slow, not stuck"
+        if self.row["outcome"] == "runaway":  # a kick there helps only further down
+            return "in a valley that falls without an end"
         if self.is_freed:
             return "held at a saddle, which a small kick frees"
         return "confirmed by its certificate" if self.row["certified"] else "no small kick frees it"

@@ -85,22 +85,23 @@ def test_what_fits_one_batch_alone_is_not_freed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stuck", "escape", "freed_by", "certified", "verdict"),
+    ("outcome", "escape", "freed_by", "certified", "verdict"),
     [
-        (False, None, None, None, "not stuck"),
-        (True, 100.0, 0.01, True, "slow, not stuck"),
-        (True, 99.0, 0.01, True, "held at a saddle, which a small kick frees"),
-        (True, float("inf"), 1.0, True, "confirmed by its certificate"),
-        (True, None, None, None, "no small kick frees it"),
+        ("plateau", None, None, None, "not stuck"),
+        ("marginal", 100.0, 0.01, True, "slow, not stuck"),
+        ("runaway", None, 0.01, True, "in a valley that falls without an end"),
+        ("marginal", 99.0, 0.01, True, "held at a saddle, which a small kick frees"),
+        ("marginal", float("inf"), 1.0, True, "confirmed by its certificate"),
+        ("marginal", None, None, None, "no small kick frees it"),
     ],
 )
 def test_the_verdict_is_the_first_that_holds(
-    stuck: bool, escape: float | None, freed_by: float | None, certified: bool | None, verdict: str
+    outcome: str, escape: float | None, freed_by: float | None, certified: bool | None, verdict: str
 ) -> None:
-    row = {"training_id": "a", "trial": 0, "replicate": 0, "outcome": "marginal", "outcome_detail": None}
+    row = {"training_id": "a", "trial": 0, "replicate": 0, "outcome": outcome, "outcome_detail": None}
     found = Why(
         sweep="s",
-        row=row | {"certificate": "promotion", "certified": certified, "stuck": stuck, "n_steps": 100},
+        row=row | {"certificate": "promotion", "certified": certified, "stuck": outcome != "plateau", "n_steps": 100},
         learning_rate=0.1,
         difference="",
         weights={},
