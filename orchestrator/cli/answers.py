@@ -23,12 +23,12 @@ def running_users_code(command: Callable[..., None]) -> Callable[..., None]:
     """All that prints, such as the user's code, prints to stderr, except `answer`, `tell` and `console`."""
 
     @wraps(command)
-    def run(*args: Any, **given: Any) -> None:
+    def run(*args: Any, **options: Any) -> None:
         global _stdout
         before, _stdout = _stdout, _stdout or sys.stdout
         try:
             with redirect_stdout(sys.stderr):
-                command(*args, **given)
+                command(*args, **options)
         finally:
             _stdout = before
 

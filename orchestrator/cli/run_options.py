@@ -71,9 +71,9 @@ def with_resources(*without: str) -> Callable[[Callable[..., None]], Callable[..
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def with_options(**given: Any) -> None:
-            values = {name: given.pop(name) for name in options}
-            command(**given, resources=Resources(n_trainers=parse_trainers(values.pop("trainers")), **values))
+        def with_options(**arguments: Any) -> None:
+            values = {name: arguments.pop(name) for name in options}
+            command(**arguments, resources=Resources(n_trainers=parse_trainers(values.pop("trainers")), **values))
 
         parameters: list[Parameter] = []
         for each in signature(command).parameters.values():

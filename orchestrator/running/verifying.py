@@ -81,20 +81,21 @@ def decide(
         latest = resume_sweep(where, resources, console, replicates=wanted, patience=patience)
 
 
-def _stored_claim(directory: SweepDirectory, given: Claim | None) -> Claim:
+def _stored_claim(directory: SweepDirectory, named: Claim | None) -> Claim:
+    """With the budget of the one that the user names again. Raises UserError if that is another claim."""
     stored = directory.claim
     if stored is None:
         expected, fix = "a directory that `attnsweep verify` has made, or the file of a claim", "see docs/claims.md"
         raise UserError(
             "CLAIM", given=f"{name_of(directory.place)}, a sweep without a claim", expected=expected, fix=fix
         )
-    if given is None:
+    if named is None:
         return stored
-    if not stored.says_the_same(given):
+    if not stored.says_the_same(named):
         held, fix = f"{name_of(directory.place)}, which holds another claim: {stored.claim}", "choose another --dir"
         expected = "a new directory, or one with this claim: the same groups, statements, batch, confidence and seed"
         raise UserError("--dir", given=held, expected=expected, fix=f"{fix}, or give this one in place of the file")
-    return given
+    return named
 
 
 def check_claim(claim: Claim) -> None:

@@ -81,9 +81,10 @@ def _bare(text: str) -> str:
 _SESSION = re.compile(r"session_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d+_\d+")
 
 
-def new_directory(name: str, given: str | None = None) -> str:
-    """The directory given, or `./sweeps/<name>-<time>`. Raises UserError in the folder of a Ray session."""
-    directory = f"sweeps/{name}-{time.strftime('%Y%m%d-%H%M%S')}" if given is None else given
+def new_directory(name: str, directory: str | None = None) -> str:
+    """`./sweeps/<name>-<time>` unless a directory is given. Raises UserError in the folder of a Ray session."""
+    if directory is None:
+        directory = f"sweeps/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if "://" not in directory:
         refuse_ray_session(Path(directory), "--dir", "give --dir with a full path, or s3://BUCKET/PREFIX")
     return directory

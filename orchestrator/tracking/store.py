@@ -45,24 +45,24 @@ def database_of(uri: str) -> Path | None:
     return Path(unquote(path)).resolve() if uri.startswith(_SCHEME) else None
 
 
-def tracking_uri(given: str | None = None) -> str:
-    """The given one, else `MLFLOW_TRACKING_URI`, else the database in `./sweeps`.
+def tracking_uri(uri: str | None = None) -> str:
+    """By default `MLFLOW_TRACKING_URI`, else the database in `./sweeps`.
 
     Raises:
         UserError: If it is not a URI, if a directory has the database's name, or if the default would be in the
             directory of a Ray session.
     """
     subject = "--tracking-uri"
-    if given is None:
+    if uri is None:
         subject = "MLFLOW_TRACKING_URI"
-        given = os.environ.get(subject) or None
-    if given is None:
+        uri = os.environ.get(subject) or None
+    if uri is None:
         refuse_ray_session(DEFAULT_DATABASE, subject, "set it, for example to sqlite:////shared/sweeps/mlflow.db")
-        given = uri_of(DEFAULT_DATABASE)
+        uri = uri_of(DEFAULT_DATABASE)
     try:
-        urlsplit(given)
-        database = database_of(given)
-        fault = "" if given else "it is empty"
+        urlsplit(uri)
+        database = database_of(uri)
+        fault = "" if uri else "it is empty"
         if database is not None and database.is_dir():
             fault = "a directory is there"
         # `Path.resolve` has followed all links, except in a circle, for which it raises before Python 3.13.
@@ -72,8 +72,8 @@ def tracking_uri(given: str | None = None) -> str:
         fault = getattr(error, "strerror", None) or str(error)
     if fault:
         expected = "the URI of an MLflow store, such as sqlite:///FILE or http://HOST:PORT"
-        raise UserError(subject, given=without_credentials(given), expected=expected, fix=f"correct the URI ({fault})")
-    return given
+        raise UserError(subject, given=without_credentials(uri), expected=expected, fix=f"correct the URI ({fault})")
+    return uri
 
 
 def as_shell_word(uri: str) -> str:

@@ -66,10 +66,10 @@ class TrainerActor(Trainer):
     def __init__(self, shipment: Shipment, run: RunContext, device: str, checkpoint_seconds: float) -> None:
         super().__init__(shipment.workload, run, device, checkpoint_seconds)
 
-    def do(self, work: Literal["start", "proceed", "hand_back"], *given: Any) -> tuple[Report, str]:
-        """Returns the report, and what the user's code printed meanwhile."""
+    def do(self, method: Literal["start", "proceed", "hand_back"], *arguments: Any) -> tuple[Report, str]:
+        """The report, and what the user's code printed meanwhile."""
         with redirect_stdout(io.StringIO()) as printed:
-            report: Report = getattr(self, work)(*given)
+            report: Report = getattr(self, method)(*arguments)
         return report, printed.getvalue()
 
     def settle(self) -> Settled:
