@@ -72,7 +72,7 @@ class _Within(Given):
 
 
 class _Tpe(TPESampler):
-    """Is told the space, which Optuna would find in all earlier trials before each draw."""
+    """Knows the space from the sweep; Optuna would read it from all earlier trials before each draw."""
 
     def __init__(self, sweep: Sweep, seed: int) -> None:
         # The group's earlier trials count as bad ones (the "constant liar"), so that they spread out.
@@ -202,7 +202,6 @@ def undrawn(sweep: Sweep, drawn: Mapping[str, Scalar]) -> dict[str, Varied]:
 
 
 def draw(trial: Trial, name: str, dimension: Varied) -> Scalar:
-    """By the trial's sampler."""
     match dimension:
         case Categorical(choices=choices):
             return trial.suggest_categorical(name, choices)

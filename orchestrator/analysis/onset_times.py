@@ -109,8 +109,8 @@ def _kaplan_meier(
 def _reaches_half(curve: tuple[NDArray[np.int64], _Estimate], part: int) -> int | None:
     """The first step at which the share (part 0), or an end of its interval (1, 2), is at least 1/2."""
     times_T, estimate = curve
-    at = bisect_left(range(len(times_T)), True, key=lambda place: estimate(place)[part] >= _HALF)
-    return int(times_T[at]) if at < len(times_T) else None
+    number = bisect_left(range(len(times_T)), True, key=lambda number: estimate(number)[part] >= _HALF)
+    return int(times_T[number]) if number < len(times_T) else None
 
 
 def _step_before(step: int | None) -> int | None:

@@ -90,11 +90,13 @@ def last_step(quantity: Quantity, rows: Sequence[Row]) -> float:
 
 
 def _step(quantity: Quantity, row: Row, soonest: bool) -> float:
-    column, is_so = _column(quantity), True
+    """Infinite if the training never reached the goal."""
+    column, has_outcome = _column(quantity), True
     if quantity.what == "outcome":
-        column, is_so = "onset_step", row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name
-    if not is_so or row[column] is None or not soonest:
-        return _or_infinite(row[column] if is_so else None)
+        has_outcome = row["stuck"] if quantity.name == "stuck" else row["outcome"] == quantity.name
+        column = "onset_step"
+    if not has_outcome or row[column] is None or not soonest:
+        return _or_infinite(row[column] if has_outcome else None)
     before = row[f"before_{column}"]
     return 0.0 if before is None else before + 1.0
 
