@@ -150,6 +150,7 @@ class Pruning:
         self._is_on = spec.pruner is not None
         self._objective, self._n_wanted = spec.objectives[0], n_wanted(spec.replicates, {})
         self._study = study
+        # By trial, step and replicate, of trials whose trainings are in several packs.
         self._reached: dict[int, dict[int, dict[int, Ending]]] = defaultdict(lambda: defaultdict(dict))
         self._closed: set[int] = set()
 

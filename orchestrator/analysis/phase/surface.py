@@ -98,15 +98,16 @@ def binned_residuals(trials: TrialCounts, expected: Floats, weight: Floats) -> t
             cells.append(((x_low, x_high, y_low, y_high), np.flatnonzero(in_column)[in_row]))
     bins = []
     for ends, inside in cells:
-        n, k, share, w = trials.n[inside], trials.k[inside], expected[inside], weight[inside]
-        residual, size = w * (k / n - share), len(inside)
-        between = size * residual.var(ddof=1) if size > 1 else 0.0
-        spread = float(np.sqrt(max(between, (np.square(w) / n * share * (1 - share)).sum())))
+        n_T, k_T, share_T, weight_T = trials.n[inside], trials.k[inside], expected[inside], weight[inside]
+        residual_T, n_trials = weight_T * (k_T / n_T - share_T), len(inside)
+        # The variance of the residuals' sum: that between trials, at least that of independent trainings.
+        between = n_trials * residual_T.var(ddof=1) if n_trials > 1 else 0.0
+        spread = float(np.sqrt(max(between, (np.square(weight_T) / n_T * share_T * (1 - share_T)).sum())))
         z, off = None, 0.0
-        if size > 1 and spread > 0:
-            by_chance = float(special.stdtrit(size - 1, 1 - _FALSE_ALARM / len(cells) / 2)) * spread
-            z, off = float(residual.sum() / spread), float((abs(residual.sum()) - by_chance) / w.sum())
-        counts = size, int(n.sum()), int(k.sum()), float((n * share).sum())
+        if n_trials > 1 and spread > 0:
+            by_chance = float(special.stdtrit(n_trials - 1, 1 - _FALSE_ALARM / len(cells) / 2)) * spread
+            z, off = float(residual_T.sum() / spread), float((abs(residual_T.sum()) - by_chance) / weight_T.sum())
+        counts = n_trials, int(n_T.sum()), int(k_T.sum()), float((n_T * share_T).sum())
         bins.append(ResidualBin(*ends, *counts, z, max(off, 0.0)))
     return tuple(bins)
 
@@ -115,9 +116,9 @@ def _ranges(values: Floats, n_bins: int) -> Iterator[tuple[float, float, NDArray
     """Up to `n_bins` of about equally many values."""
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1)))
     edges = np.append(edges, edges) if len(edges) == 1 else edges
-    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    for number in np.unique(place):
-        yield float(edges[number]), float(edges[number + 1]), place == number
+    bin_T = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+    for number in np.unique(bin_T):
+        yield float(edges[number]), float(edges[number + 1]), bin_T == number
 
 
 _GRID = 101

@@ -102,7 +102,8 @@ def pooled_rate(counts: Counts) -> Rate:
     n_trials, share = len(trials), k / max(n, 1)
     if n_trials <= 1:
         return binomial_rate(k, n)
-    variance = n_trials / (n_trials - 1) * np.square(trials[:, 1] - share * trials[:, 0]).sum() / n**2
+    residuals_T = trials[:, 1] - share * trials[:, 0]
+    variance = n_trials / (n_trials - 1) * np.square(residuals_T).sum() / n**2
     return Rate(n, k, share, *rate_interval(share, _effective_n(share, variance, n_trials, n), trials))
 
 
@@ -120,6 +121,7 @@ def mean_rate(counts: Counts) -> Rate:
 
 
 def _counted(counts: Counts) -> NDArray[np.float64]:
+    """(T, 2), without trials in which no training counts."""
     trials = np.asarray(counts, dtype=np.float64).reshape(-1, 2)
     return trials[trials[:, 0] > 0]
 
