@@ -1,4 +1,4 @@
-"""What `attnsweep reproduce` knows. Fast to import: the code of a reproduction is imported when it runs."""
+"""What `attnsweep reproduce` knows. The code of a reproduction is imported when it runs."""
 
 import pkgutil
 import tomllib
@@ -26,12 +26,12 @@ class Reproduction:
 
     Attributes:
         source: The publication, and the place in it.
-        cost: The time that it takes on 2 CPU cores.
+        cost: Time on 2 CPU cores.
         function: `module:function`, a function `reproduce(directory, console) -> Comparison` that writes its figures
             into the directory. With `sweep` it is `compare(sweep, directory) -> Comparison`.
-        sweep: The name of the shipped sweep that is run, resumed or read first.
-        full: What `--full` changes to the size of the publication: `sweep`, `trials`, `replicates`, `space`.
-        views: SQL that is run before the queries of rows, tables and figures, on the views of the ledger.
+        sweep: The shipped sweep that is run, resumed or read first.
+        full: What `--full` changes to the publication's size: `sweep`, `trials`, `replicates`, `space`.
+        views: SQL that is run before the queries, on the views of the ledger.
         rows, tables, figures: Queries, without a function: `catalog.toml` says how.
     """
 
@@ -51,7 +51,7 @@ class Reproduction:
     is_full: bool = False
 
     def chosen(self, *, full: bool) -> "Reproduction":
-        """Raises a `UserError` if there is no other size."""
+        """Refused if there is no other size."""
         if full and not self.full:
             expected = "a reproduction that is smaller than the publication"
             raise UserError("--full", given=self.name, expected=expected, fix="leave out --full")

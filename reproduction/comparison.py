@@ -49,7 +49,6 @@ class Comparison:
 
     Attributes:
         source: The publication, and the place in it.
-        figures: The files that were written.
         notes: What a reader must know to judge the rows, such as differences from the publication's set-up.
     """
 

@@ -33,7 +33,8 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """
+    """One pair of axes.
+
     Attributes:
         levels: Heights of dashed lines, by the text beside them.
         axes: Arguments of `Axes.set`, such as `xlabel` and `yscale`.
@@ -74,7 +75,8 @@ def draw_curves(rows: Sequence[Sequence[Panel]]) -> Figure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeatMap:
-    """
+    """One map.
+
     Attributes:
         values: Finite, (rows, columns).
         marks: Cells with a dot, as (row, column).

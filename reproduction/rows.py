@@ -1,11 +1,10 @@
 """Estimates over seeds with their 95% intervals: each is a function from a record's samples, in `ESTIMATORS` by name.
 
-Means of values between known ends, such as accuracies, get a bootstrap that allows for outcomes that no seed shows. The
-seeds of a configuration often end near one half or near 1. If all observed seeds end near 1, their bootstrap, or
-Student's interval, has hardly any width, although one seed of fifty may end near one half. So the sample gets one more
-value for each bound: the lowest possible value for the lower bound, the highest for the upper one. Both bounds are
-quantiles of means with random weights, as in Rubin's bootstrap. For values that are only 0 or 1 this is Clopper and
-Pearson's exact interval.
+Means of values between known ends, such as accuracies, get a bootstrap that allows for outcomes that no seed shows.
+Seeds often end near one half or near 1. If all observed ones end near 1, their bootstrap, or Student's interval, has
+hardly any width, although one seed of fifty may end near one half. So the sample gets one more value for each bound:
+the lowest possible value for the lower bound, the highest for the upper one. Both bounds are quantiles of means with
+random weights, as in Rubin's bootstrap. For values that are only 0 or 1 this is Clopper and Pearson's exact interval.
 
 In simulation (`tests/reproduction/test_rows.py`: accuracies on 100 strings, a share of 0 to 1 of the seeds near 1
 and the others near one half) the interval covers the mean in 97 to 100% of cases for 20 and for 100 seeds; Student's
@@ -51,10 +50,10 @@ def estimate_row(name: str, estimator: str, record: Record) -> ComparedValue:
     agrees = None
     bounds = _bounds(record)
     if bounds is not None:
-        least, most = bounds
-        agrees = is_known and least <= low and high <= most
-        is_partly = least <= ours <= most if record.get("undecided") else estimator == "ratio"
-        if not agrees and is_partly and not (high < least or low > most):
+        lower, upper = bounds
+        agrees = is_known and lower <= low and high <= upper
+        is_partly = lower <= ours <= upper if record.get("undecided") else estimator == "ratio"
+        if not agrees and is_partly and not (high < lower or low > upper):
             agrees = None
     interval = (low, high) if is_known else (None, None)
     return ComparedValue(name=name, published=published, ours=ours, low=interval[0], high=interval[1], agrees=agrees)
@@ -62,8 +61,8 @@ def estimate_row(name: str, estimator: str, record: Record) -> ComparedValue:
 
 def _bounds(record: Record) -> tuple[float, float] | None:
     if record.get("within") is not None:
-        least, most = record["within"]
-        return float(least), float(most)
+        lower, upper = record["within"]
+        return float(lower), float(upper)
     if record.get("above") is not None:
         return math.nextafter(record["above"], math.inf), math.inf
     if record.get("below") is not None:
@@ -93,8 +92,8 @@ def _mean(record: Record) -> Estimate:
         variance**2 / (sample.size - 1) for variance, sample in zip(variances, samples, strict=True)
     )
     half = float(special.stdtrit(freedom, 0.975)) * math.sqrt(total)
-    least, most = record.get("ends", (-math.inf, math.inf))
-    return mean, max(mean - half, least), min(mean + half, most)
+    lowest, highest = record.get("ends", (-math.inf, math.inf))
+    return mean, max(mean - half, lowest), min(mean + half, highest)
 
 
 def _ratio(record: Record) -> Estimate:

@@ -68,7 +68,6 @@ def spec_of(reproduction: Reproduction) -> Sweep:
 
 
 def compared(reproduction: Reproduction, sweep: SweepDirectory, directory: Path) -> Comparison:
-    """A finished sweep beside the publication."""
     if reproduction.function:
         comparison: Comparison = pkgutil.resolve_name(reproduction.function)(sweep, directory)
         return comparison
@@ -89,7 +88,7 @@ def compared(reproduction: Reproduction, sweep: SweepDirectory, directory: Path)
         )
 
 
-def _asked(connection: duckdb.DuckDBPyConnection, declared: Declared) -> Records:
+def _records(connection: duckdb.DuckDBPyConnection, declared: Declared) -> Records:
     records: Records = connection.sql(declared["sql"]).to_arrow_table().to_pylist()
     return records
 
@@ -98,7 +97,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, sweep: SweepDirectory, declared
     if "event" in declared:
         yield from _half_reached(sweep, declared)
         return
-    for found in _asked(connection, declared):
+    for found in _records(connection, declared):
         record = {**declared, **found}
         name, published = record["name"].format(**record), record.get("published")
         record["published"] = published.format(**record) if isinstance(published, str) else published
@@ -126,7 +125,7 @@ def _figure(connection: duckdb.DuckDBPyConnection, sweep: SweepDirectory, declar
     if "function" in declared:
         figure: Figure = pkgutil.resolve_name(declared["function"])(sweep)
         return figure
-    records = _asked(connection, declared)
+    records = _records(connection, declared)
     axes = declared.get("axes", {})
     return _maps(records, axes) if "value" in records[0] else _curves(records, declared["estimator"], axes)
 

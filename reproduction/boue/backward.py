@@ -1,10 +1,9 @@
-"""The gradients of a GPT's loss by hand-written formulas, layer by layer from the logits down. They check autograd and
-are not used in training.
+"""The gradients of a GPT's loss by hand-written formulas, layer by layer from the logits down.
 
 Given D = dL/dy, the gradient with respect to a layer's output y, each function returns dL/d(parameter) by name and
-dL/d(input). Axes: see `model`; leading axes (...) are free. Source: Boue 2025, "Deep learning for pedestrians:
-backpropagation in Transformers", Table 3, with the causal mask as minus infinity, and with corrected formulas for LoRA
-on the logits.
+dL/d(input). Axes: those of `Transformer`, C and E channels of a head. Source: Boue 2025, "Deep learning for
+pedestrians: backpropagation in Transformers", Table 3, with the causal mask as minus infinity, and with corrected
+formulas for LoRA on the logits.
 """
 
 import math
@@ -22,17 +21,11 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT
 
 Gradients = dict[str, Tensor]
-"""Gradients with respect to parameters, by parameter name."""
+"""By parameter name."""
 
 
 def gradients_by_hand(model: GPT, batch: Batch) -> Gradients:
-    """Returns the gradients of the weighted cross-entropy with respect to all parameters of a GPT, by the formulas of
-    Boue 2025.
-
-    Args:
-        model: The model of one training, in float64.
-        batch: `token`, `target` and `weight`, (n_sequences, n_tokens).
-    """
+    """Of the weighted cross-entropy, in float64; `batch` has `token`, `target` and `weight`, (B, T)."""
     token_BT, V = batch["token"], model.shape.n_words
     x_BTD = model.embedded(token_BT)
     sight = model.sight(x_BTD)
@@ -84,12 +77,7 @@ def _block(block: TransformerBlock, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) 
 
 
 def linear(layer: nn.Module, x: Tensor, D: Tensor) -> tuple[Gradients, Tensor]:
-    """Returns the gradients of a linear layer with respect to its parameters and input, given the gradient with respect
-    to its output.
-
-    For y = x w^t + b and the output's gradient D, they are dL/dw = D^t x, dL/db = sum D, dL/dx = D w. A low-rank
-    update, if there is one, is included.
-    """
+    """For y = x w^t + b: dL/dw = D^t x, dL/db = sum D, dL/dx = D w; also of a low-rank update, if there is one."""
     assert isinstance(layer, Linear)
     rows, D_rows = x.flatten(0, -2), D.flatten(0, -2)
     gradients, below = {"weight": D_rows.T @ rows, "bias": D_rows.sum(0)}, D @ layer.weight
@@ -135,8 +123,7 @@ def attention(layer: Attention, x_BTD: Tensor, sight: Sight, D_BTD: Tensor) -> t
     if layer.key is None:
         return gradients, below_BTD + D_key_BHTC.sum(1)
     key, key_below_BTD = linear(layer.key, x_BTD, side_by_side(D_key_BHTC))
-    # Equation 32b: the key's bias adds the same number to all logits of a query, which does not change their softmax.
-    # So the gradient of the key's bias is 0.
+    # Equation 32b: the key's bias adds the same number to all logits of a query, which changes no softmax.
     key["bias"] = torch.zeros_like(key["bias"])
     return gradients | _under("key", key), below_BTD + key_below_BTD
 

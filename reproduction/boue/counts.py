@@ -1,8 +1,8 @@
-"""The parameter counts that Boue 2025 prints, compared with our GPT model, and what the paper states about the cost of
-computing it.
+"""The parameter counts that Boue 2025 prints, and what it states about costs, beside our GPT model's; and the small
+random models on which formulas are compared.
 
-Parameters are counted by building the model without memory (torch's meta device), not by the paper's formulas. The
-small random models on which formulas are compared are here too.
+Parameters are counted by building the model without memory (torch's meta device), not by the paper's formulas. Axes:
+those of `Transformer`.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT, GPTShape
 
 BASE = GPTShape(n_words=50_257, n_tokens=1024, d_model=768, n_heads=12, n_blocks=12)
-"""The shape of GPT-2 small."""
+"""GPT-2 small's, untied."""
 _OTHERS = (
     ("medium, tied", dataclasses.replace(BASE, d_model=1024, n_heads=16, n_blocks=24, tied=True), 354_823_168),
     ("large, tied", dataclasses.replace(BASE, d_model=1280, n_heads=20, n_blocks=36, tied=True), 774_030_080),
     ("XL, tied", dataclasses.replace(BASE, d_model=1600, n_heads=25, n_blocks=48, tied=True), 1_557_611_200),
 )
 _SMALL = GPTShape(n_words=11, n_tokens=24, d_model=16, n_heads=2, n_blocks=2)
-"""The shape of the model whose multiplications are counted and whose cache is compared."""
+"""That of the model whose multiplications are counted and whose cache is compared."""
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
@@ -137,9 +137,9 @@ def _equivariance() -> Iterator[ComparedValue]:
 
 def _cache() -> Iterator[ComparedValue]:
     model, token_BT = random_model(_SMALL), _tokens(24)
-    kept: list[Kept] = []
+    caches: list[BlockCache] = []
     with torch.no_grad():
-        by_step = torch.stack([next_logits(model, token_B, kept) for token_B in token_BT.T], 1)
+        by_step = torch.stack([next_logits(model, token_B, caches) for token_B in token_BT.T], 1)
         error = float((by_step - model(token_BT)).abs().max())
     yield value_row("cached generation less the full pass: largest error", error, "equal", agrees=error < 1e-12)
 
@@ -149,9 +149,9 @@ def _multiplications() -> Iterator[ComparedValue]:
     B, d, n = _SMALL.n_blocks, _SMALL.d_model, token_BT.shape[1]
 
     def cached() -> None:
-        kept: list[Kept] = []
+        caches: list[BlockCache] = []
         for token_B in token_BT.T:
-            next_logits(model, token_B, kept)
+            next_logits(model, token_B, caches)
 
     full = _attention_products(lambda: model(token_BT))
     by_cache = _attention_products(cached)
@@ -170,7 +170,7 @@ def _attention_products(run: Callable[[], object]) -> int:
 
 
 def random_model(shape: GPTShape, layer_norm_eps: float = 1e-5, rank: int | None = None) -> GPT:
-    """In float64; gains and biases of LayerNorm are random, too."""
+    """In float64; gains and biases of LayerNorm are random too."""
     model = GPT(shape, layer_norm_eps=layer_norm_eps)
     if rank is not None:
         add_updates(model, rank, 1.7)
@@ -191,41 +191,32 @@ def random_batch(n_words: int, n_tokens: int = 7) -> Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The key-value cache of one transformer block: the keys and values of all tokens that were read so far.
-
-    Attributes:
-        key_BHTC, value_BHTE: The outputs of `Attention.keys` and `Attention.values`.
-    """
+class BlockCache:
+    """The keys and values of all tokens read so far, as `Attention.keys` and `Attention.values` give them."""
 
     key_BHTC: Tensor
     value_BHTE: Tensor
 
 
-def next_logits(model: GPT, token_B: Tensor, kept: list[Kept]) -> Tensor:
-    """Computes the logits (n_sequences, n_words) of a causal model for one more token, and extends the key-value cache.
-
-    Args:
-        model: The model.
-        token_B: The next token of each sequence.
-        kept: The cache of each block, updated in place; empty before the first token.
-    """
+def next_logits(model: GPT, token_B: Tensor, caches: list[BlockCache]) -> Tensor:
+    """A causal model's logits, (B, V), for one more token of each sequence. Extends `caches`, those of the blocks, in
+    place; they are empty before the first token."""
     assert model.shape.is_causal
-    n_before = kept[0].key_BHTC.shape[2] if kept else 0
+    n_before = caches[0].key_BHTC.shape[2] if caches else 0
     x_B1D = model.embedded(token_B.unsqueeze(1), first=n_before)
     seen_B1K = torch.ones(1, 1, n_before + 1, dtype=torch.bool, device=token_B.device)
     sight = Sight.of(seen_B1K, x_B1D.dtype)
     for index, module in enumerate(model.blocks):
         block = cast(TransformerBlock, module)
         normal_B1D = block.attention_norm(x_B1D)
-        new = Kept(block.attention.keys(normal_B1D), block.attention.values(normal_B1D))
+        new = BlockCache(block.attention.keys(normal_B1D), block.attention.values(normal_B1D))
         if n_before:
-            kept[index] = Kept(
-                torch.cat([kept[index].key_BHTC, new.key_BHTC], 2),
-                torch.cat([kept[index].value_BHTE, new.value_BHTE], 2),
+            caches[index] = BlockCache(
+                torch.cat([caches[index].key_BHTC, new.key_BHTC], 2),
+                torch.cat([caches[index].value_BHTE, new.value_BHTE], 2),
             )
         else:
-            kept.append(new)
-        mixed_B1D, _ = block.attention.attend(normal_B1D, kept[index].key_BHTC, kept[index].value_BHTE, sight)
+            caches.append(new)
+        mixed_B1D, _ = block.attention.attend(normal_B1D, caches[index].key_BHTC, caches[index].value_BHTE, sight)
         x_B1D = block.finished(x_B1D + mixed_B1D)
     return model.logits(x_B1D)[:, 0]

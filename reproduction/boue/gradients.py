@@ -1,7 +1,5 @@
-"""Compares the hand-written formulas of Boue 2025 for layers and their gradients (tables 2 and 3) with our model and
-autograd, and measures the errors that the paper's misprints cause.
-
-Axes: T token, D model, V word, B sequence, H head, Q query, K key, C, E channels.
+"""Compares the formulas of Boue 2025 for layers and their gradients (tables 2 and 3) with our model and autograd, and
+measures the errors that the paper's misprints cause.
 """
 
 import copy
@@ -17,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from attnsweep.reproduction.boue.backward import gradients_by_hand
-from attnsweep.reproduction.boue.counts import Kept, next_logits, random_batch, random_model
+from attnsweep.reproduction.boue.counts import BlockCache, next_logits, random_batch, random_model
 from attnsweep.reproduction.comparison import ComparedValue, Comparison, value_row
 from attnsweep.workloads.attention.attention import Attention, Sight
 from attnsweep.workloads.attention.transformer import TransformerBlock
@@ -68,7 +66,7 @@ _TABLE_3: Mapping[str, str] = {
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares the formulas with our model and autograd. Trains nothing."""
+    """Trains nothing."""
     del directory
     console.print("gradients by hand and by autograd, of seven small models")
     return Comparison(
@@ -87,7 +85,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
 
 
 def gradients_of(model: GPT, batch: Batch) -> tuple[dict[str, Tensor], float]:
-    """Autograd's, by parameter name, and the norm of all together."""
+    """Autograd's, by parameter name, and the norm of the whole gradient."""
     values = dict(model.named_parameters())
     gradients = torch.autograd.grad(GPTWorkload().loss(model, batch), list(values.values()))
     return dict(zip(values, gradients, strict=True)), math.sqrt(sum(float(value.square().sum()) for value in gradients))
@@ -145,11 +143,10 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
 }
 States = dict[str, Tensor]
-"""The residual stream after each layer, by the layer's name; with several blocks, after the last layer of that name."""
+"""The residual stream after each layer, by the layer's name; of several blocks the last one's."""
 
 
 def states_of(model: GPT, batch: Batch) -> States:
-    """The residual stream of our GPT after each layer."""
     x = model.embedded(batch["token"])
     sight = model.sight(x)
     states = {"embeddings": x}
@@ -163,7 +160,7 @@ def states_of(model: GPT, batch: Batch) -> States:
 
 
 def states_by_hand(model: GPT, batch: Batch) -> States:
-    """The same by the formulas of the paper."""
+    """By the formulas of the paper."""
     p = {**dict(model.named_buffers()), **dict(model.named_parameters())}
     token_T, n = batch["token"][0], batch["token"].shape[1]
     x = p["token.weight"][token_T] + p["position.weight"][:n]
@@ -227,7 +224,6 @@ class MaskThatMultiplies(Attention):
 
 
 def misprints() -> list[list[str]]:
-    """Where they are, the printed and the right form, and the error that the printed form causes."""
     future, share = multiplying_mask()
     low, high = (epsilon_added_to_the_deviation(eps) for eps in (1e-5, 0.3))
     return [
@@ -269,7 +265,7 @@ def misprints() -> list[list[str]]:
 
 
 def multiplying_mask() -> tuple[float, float]:
-    """The mean share of attention on later tokens, and the share of the key bias in the gradient's norm."""
+    """The mean share of attention on later tokens, and the share of the key's bias in the gradient's norm."""
     model, batch = random_model(_SHAPE), random_batch(_SHAPE.n_words)
     block = model.blocks[0]
     block.attention.__class__ = MaskThatMultiplies
@@ -303,13 +299,13 @@ def epsilon_added_to_the_deviation(eps: float) -> float:
 
 
 def cache_error(scale: float | None) -> float:
-    """Error of the last token's logits with a cache, as printed without a scale (1), or our model's own (`None`)."""
+    """Of the last token's logits with a cache: as printed, without a scale (1), or with our model's own (`None`)."""
     model, token_BT = random_model(_SHAPE), random_batch(_SHAPE.n_words)["token"]
     other = copy.deepcopy(model)
-    kept: list[Kept] = []
+    caches: list[BlockCache] = []
     with torch.no_grad():
         if scale is not None:
             other.blocks[0].get_buffer("attention.scale").fill_(scale)
         for token_B in token_BT.T:
-            last_BV = next_logits(other, token_B, kept)
+            last_BV = next_logits(other, token_B, caches)
         return float((last_BV - model(token_BT)[:, -1]).abs().max())

@@ -1,9 +1,11 @@
-"""Encoders that decide the languages FIRST and PARITY with weights set by hand, and ways to add LayerNorm to them.
+"""Encoders that decide FIRST (does a string start with 1?) and PARITY (is its number of 1s odd?) with weights set by
+hand, and ways to add LayerNorm to them.
 
-The dimensions of a token have the following meanings, where i is its position, n the number of positions, w_1 the first
-symbol of the string, k its number of 1s, and I[...] is 1 if the condition holds, else 0. Dimensions 0, 1, 2: the symbol
-(0, 1, CLS). For FIRST, 3: I[i = 1], 4: I[i = 1 and w_1 = 1], 5: the answer s. For PARITY, 3: i/n, 4: cos(i pi), 5: k/n,
-6: 1/n, 7: I[i = k]/n, 8: the answer s; 9 is unused and makes the width divisible by two heads.
+Letters: i is a token's position, n the number of positions, w_1 the first symbol of the string, k its number of 1s, c
+the strength of attention (times log n if the scale has that factor), s the answer, and I[...] is 1 if the condition
+holds, else 0. Dimensions 0, 1, 2 of a token: the symbol (0, 1, CLS). For FIRST, 3: I[i = 1], 4: I[i = 1 and w_1 = 1],
+5: s. For PARITY, 3: i/n, 4: cos(i pi), 5: k/n, 6: 1/n, 7: I[i = k]/n, 8: s; 9 is unused and makes the width divisible
+by two heads.
 Axes: S symbol, P position feature, D model, H head, K channel of a head, W feed-forward; 2D: [x, -x].
 Source: Chiang & Cholak 2022, sections 3.1, 3.2 and 5.2.
 """
@@ -48,11 +50,8 @@ def set_attention(
     key: Mapping[int, float],
     values: Mapping[int, Mapping[int, float]],
 ) -> None:
-    """Sets the weights of an attention head. Each logit becomes a weighted sum of the query token's activations, times
-    a weighted sum of the key token's activations.
-
-    Token i with activations a_i gives token j the logit (query . a_i) (key . a_j), times log n if the attention scale
-    has that factor.
+    """Token i with activations a_i gives token j the logit (query . a_i) (key . a_j), times log n if the attention
+    scale has that factor.
 
     Args:
         query, key: Weights by input dimension.
@@ -83,14 +82,11 @@ def set_feed_forward(encoder: Encoder, layer: int, first: Entries, second: Entri
 
 
 def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
-    """Returns an encoder with LayerNorm whose answers have the same signs as those of the encoder `plain` without
-    LayerNorm. It stores each activation x together with -x, so that LayerNorm subtracts a mean of 0.
+    """An encoder with LayerNorm whose answers have the signs of `plain`'s, which has none.
 
-    LayerNorm then only multiplies each token by a positive number. Since there are no biases, all signs are preserved.
-    The last feed-forward part erases all but the answer, so that the last LayerNorm makes the answer large. The last
-    layer of `plain` must have a zero feed-forward part.
-
-    Source: Chiang & Cholak 2022, section 4.3.
+    It stores each activation x beside -x, so that LayerNorm subtracts a mean of 0 and only multiplies each token by a
+    positive number. Without biases, all signs stay. The last feed-forward part, which must be 0 in `plain`, erases all
+    but the answer, so that the last LayerNorm makes it large. Source: Chiang & Cholak 2022, section 4.3.
     """
     encoder = _carried_twice(plain, layer_norm_eps, plain.shape.n_layers)
     _erase_all_but_the_answer(encoder, plain.shape.n_layers - 1)
@@ -98,18 +94,14 @@ def with_layer_norm(plain: Encoder, layer_norm_eps: float) -> Encoder:
 
 
 def with_extra_layer(plain: Encoder, layer_norm_eps: float, cross_entropy_bits: float) -> Encoder:
-    """Returns an encoder that gives the same answers as `plain`, but has LayerNorm and one more layer. The additional
-    layer sets all activations to 0 except those that hold the answer.
+    """With LayerNorm, and with one more layer, which erases all but the answer.
 
-    At epsilon 0 its logit is +l or -l at every length, where l is chosen so that the cross-entropy is
-    `cross_entropy_bits`.
-
-    Source: Chiang & Cholak 2022, proposition 2.
+    At epsilon 0 its logit is +l or -l at every length, where l gives the cross-entropy `cross_entropy_bits`. Source:
+    Chiang & Cholak 2022, proposition 2.
     """
     encoder = _carried_twice(plain, layer_norm_eps, plain.shape.n_layers + 1)
     _erase_all_but_the_answer(encoder, plain.shape.n_layers)
-    # Only two entries of the vector that LayerNorm normalizes are nonzero, +s and -s. With the width D, LayerNorm
-    # scales them to +-sqrt(D / 2).
+    # Of what LayerNorm normalizes only two entries are nonzero, +s and -s. At width D they become +-sqrt(D / 2).
     wanted = -math.log(math.expm1(cross_entropy_bits * math.log(2.0)))
     encoder.answer_weight_D1.data *= wanted / math.sqrt(encoder.shape.d_model / 2.0)
     return encoder
@@ -168,12 +160,7 @@ _FIRST_FEATURES = (_FIRST,)
 
 
 def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Returns a two-layer encoder that decides FIRST (does a string start with 1?): layer 1 marks a 1 at position 1,
-    and layer 2 lets CLS read the mark.
-
-    The answer is s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2), where w_1 is the first symbol, n the number of positions,
-    and c is `strength` (times log n if the scale has that factor).
-    """
+    """Layer 1 marks a 1 at position 1, and layer 2 lets CLS read it: s = e^c / (e^c + n - 1) (I[w_1 = 1] - 1/2)."""
     encoder = blank_encoder(2, 1, 6, 1, _FIRST_FEATURES, attention_scale)
     set_feed_forward(encoder, 0, {(_ZERO, 0): -1.0, (_CLS, 0): -1.0, (_FIRST, 0): 1.0}, {(0, _FIRST_IS_ONE): 1.0})
     values = {_FIRST_IS_ONE: 1.0, _FIRST: -0.5}
@@ -183,12 +170,9 @@ def exact_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> E
 
 
 def flawed_first(strength: float = 1.0, attention_scale: str = "inv_sqrt_d") -> Encoder:
-    """Returns a one-layer encoder that should decide FIRST (does a string start with 1?) but is wrong for some long
-    strings: CLS attends most to position 1, but all other positions together have more weight.
+    """One layer, wrong for some long strings: CLS attends most to position 1, but all others have more weight in sum.
 
-    The answer is s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1), where w_1 is the first
-    symbol, k the number of 1s, n the number of positions, and c is `strength` (times log n if the scale has that
-    factor).
+    s = (e^c - 1) / (e^c + n - 1) (I[w_1 = 1] - 1/2) + (k - n/2) / (e^c + n - 1).
     """
     encoder = blank_encoder(1, 1, 6, 1, _FIRST_FEATURES, attention_scale)
     values = {_ZERO: -0.5, _ONE: 0.5, _CLS: -0.5}
@@ -201,20 +185,16 @@ _ZERO, _ONE, _CLS, _POSITION, _COSINE, _ONES, _UNIT, _IS_COUNT, _PARITY_ANSWER =
 
 
 def exact_parity(strength: float = 1.0, attention_scale: str = "inv_sqrt_d", counting: float = 1.0) -> Encoder:
-    """Returns a two-layer encoder that decides PARITY: is the number of 1s, k, odd? Layer 1 marks position k, and layer
-    2 tells CLS whether that position is odd.
+    """Layer 1 marks position k, and layer 2 tells CLS whether that position is odd.
 
     In layer 1 all tokens attend uniformly, and the feed-forward part computes
     I[i = k]/n = (relu(k-i-1) - 2 relu(k-i) + relu(k-i+1)) / n. In layer 2 CLS attends to odd positions with one head
     and to even positions with the other. For even n, s = (-1)^(k+1) 2 tanh(c) / n^2. For odd n, with Z1 = (n-1)/2 e^c +
     (n+1)/2 e^-c and Z2 = (n+1)/2 e^c + (n-1)/2 e^-c, s = -(n-1) sinh(2c) / (n Z1 Z2) for even k and +(n+1) sinh(2c) /
-    (n Z1 Z2) for odd k; the appendix misprints the last sinh as cosh. c is `strength` (times log n if the scale has
-    that factor).
+    (n Z1 Z2) for odd k; the appendix misprints the last sinh as cosh.
 
     Args:
-        strength: The strength c.
-        attention_scale: The name of a scale; see `encoder.ENCODER_SCALES`.
-        counting: The weight with which layer 1 counts, entry (6, 2) of W_V of head 1; 1 is correct (figure 3).
+        counting: The weight with which layer 1 counts, entry (6, 2) of W_V of head 1; 1 is right (figure 3).
     """
     encoder = blank_encoder(2, 2, 10, 3, (_POSITION, _COSINE), attention_scale)
     set_attention(encoder, 0, 0, query={}, key={}, values={_ONES: {_ONE: counting}, _UNIT: {_CLS: 1.0}})

@@ -34,14 +34,14 @@ from attnsweep.workloads.formal_languages.languages import LANGUAGES
 Lengths = Mapping[str, Sequence[int]]
 """Lengths of strings by language."""
 _ROOM = 4_000_000
-"""The largest number of attention logits that are held in memory at once."""
+"""The most attention logits in memory."""
 _EXACT: Mapping[str, Callable[[], Encoder]] = {"first": exact_first, "parity": exact_parity}
 _NO_SWEEP = "Nothing is trained here: no sweep."
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """An encoder's answers to random strings of one length: the cross-entropy of each, and whether it is right."""
+    """To random strings of one length: the cross-entropy of each, and whether it is right."""
 
     bits_B: Tensor
     is_right_B: Tensor
@@ -86,7 +86,7 @@ FIG2_LENGTHS: Lengths = {
     "parity": (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 140, 200, 300, 500, 700, 1000),
 }
 _AUTHORS_STRINGS = 100
-"""The number of strings behind the values that the authors print."""
+"""Behind the values that the authors print."""
 _FORMS = {"no layer norm": None, "layer norm, epsilon = 1e-5": 1e-5, "layer norm, epsilon = 0": 0.0}
 
 
@@ -152,8 +152,8 @@ def _fig2_claims(language: str, lengths: Sequence[int], by_form: Sequence[Sequen
 def _authors_row(name: str, encoder: Encoder, published: float, n_strings: int) -> ComparedValue:
     own = answers(encoder, "first", 100, n_strings)
     their_error = own.standard_error_bits * (n_strings / _AUTHORS_STRINGS) ** 0.5
-    largest = 1.96 * math.hypot(own.standard_error_bits, their_error) + 5e-5
-    return dataclasses.replace(_bits_row(name, own, published), agrees=abs(own.mean_bits - published) <= largest)
+    allowed = 1.96 * math.hypot(own.standard_error_bits, their_error) + 5e-5  # half of the last printed digit
+    return dataclasses.replace(_bits_row(name, own, published), agrees=abs(own.mean_bits - published) <= allowed)
 
 
 def _bits_row(
@@ -228,28 +228,27 @@ def reproduce_fig3(
     )
 
 
-def _turns_row(name: str, values: NDArray[np.float64], least: float) -> ComparedValue:
-    n_turns = count_turns(values, least)
+def _turns_row(name: str, values: NDArray[np.float64], smallest: float) -> ComparedValue:
+    n_turns = count_turns(values, smallest)
     return value_row(f"turns of the {name}", float(n_turns), "oscillates rapidly", agrees=n_turns >= 10)
 
 
-def count_turns(values: Sequence[float] | NDArray[np.float64], least: float) -> int:
-    """Turns of a curve from rising to falling or back, without movements smaller than `least`."""
+def count_turns(values: Sequence[float] | NDArray[np.float64], smallest: float) -> int:
+    """From rising to falling or back, without movements smaller than `smallest`."""
     n_turns, direction, extreme = 0, 0, float(values[0])
     for value in values[1:]:
         if direction == 0:
-            if abs(value - extreme) >= least:
+            if abs(value - extreme) >= smallest:
                 direction, extreme = (1 if value > extreme else -1), float(value)
         elif (value - extreme) * direction >= 0:
             extreme = float(value)
-        elif abs(value - extreme) >= least:
+        elif abs(value - extreme) >= smallest:
             n_turns, direction, extreme = n_turns + 1, -direction, float(value)
     return n_turns
 
 
 FLAWED_LIMITS = (10.5, 100.5)
-"""Values of e^c, where c is the strength of attention to position 1: the one-layer encoder must be right up to this
-string length."""
+"""Values of e^c: the one-layer encoder must be right at lengths up to them."""
 FLAWED_LENGTHS = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
@@ -310,11 +309,11 @@ def _hardest_are_right(encoder: Encoder, length: int) -> bool:
 
 WANTED_BITS = (0.1, 1e-3, 1e-6)
 CONFIDENCE_LENGTHS: Lengths = {"first": (1, 10, 100, 1000, 10_000, 100_000), "parity": (1, 10, 100, 300)}
-_LEAST_LOGIT = 0.25
+_SMALLEST_LOGIT = 0.25
 """By proposition 3, the answer to FIRST stays at least this far from 0 at any length if logits are multiplied by log
 n."""
 _ROUNDING = 1e-4
-"""The relative error that rounding in LayerNorm at epsilon 0 causes."""
+"""A relative error, caused by LayerNorm at epsilon 0."""
 
 
 def reproduce_confidence(
@@ -342,23 +341,24 @@ def _proposition_2(lengths: Lengths, n_strings: int) -> Iterator[ComparedValue]:
     """An extra layer erases all but the answer, so that LayerNorm gives the answer a fixed size."""
     for language, own in lengths.items():
         for bits in WANTED_BITS:
-            most, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, own, n_strings)
-            agrees = are_right and math.isclose(most, bits, rel_tol=_ROUNDING)
-            yield value_row(f"Proposition 2, {language.upper()}: most bits at any length", most, bits, agrees=agrees)
+            highest, are_right = _most_bits(with_extra_layer(_EXACT[language](), 0.0, bits), language, own, n_strings)
+            agrees = are_right and math.isclose(highest, bits, rel_tol=_ROUNDING)
+            yield value_row(f"Proposition 2, {language.upper()}: most bits at any length", highest, bits, agrees=agrees)
 
 
 def _proposition_3(lengths: Sequence[int], n_strings: int) -> Iterator[ComparedValue]:
     """With larger output weights of the answer, the cross-entropy of each string is at most what is wanted."""
     for wanted in (None, *WANTED_BITS):
-        encoder, at_most = exact_first(1.0, "log_n_inv_sqrt_d"), math.log2(1 + math.exp(-_LEAST_LOGIT))
+        encoder, at_most = exact_first(1.0, "log_n_inv_sqrt_d"), math.log2(1 + math.exp(-_SMALLEST_LOGIT))
         if wanted is not None:
             at_most = wanted
-            encoder.answer_weight_D1.data *= -math.log(math.expm1(wanted * math.log(2.0))) / _LEAST_LOGIT
-        most, are_right = _most_bits(encoder, "first", lengths, n_strings)
+            encoder.answer_weight_D1.data *= -math.log(math.expm1(wanted * math.log(2.0))) / _SMALLEST_LOGIT
+        highest, are_right = _most_bits(encoder, "first", lengths, n_strings)
         name = f"Proposition 3, FIRST{'' if wanted is None else ', answer enlarged'}: most bits at any length"
-        yield value_row(name, most, f"at most {at_most:.4g}", agrees=are_right and most <= at_most)
+        yield value_row(name, highest, f"at most {at_most:.4g}", agrees=are_right and highest <= at_most)
 
 
 def _most_bits(encoder: Encoder, language: str, lengths: Sequence[int], n_strings: int) -> tuple[float, bool]:
+    """Of any string, and whether all are right."""
     by_length = [answers(encoder, language, length, n_strings) for length in lengths]
     return max(float(own.bits_B.max()) for own in by_length), all(own.accuracy == 1.0 for own in by_length)

@@ -48,7 +48,8 @@ _LOW, _HIGH = 0.7, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """
+    """Those of one family with one coefficient.
+
     Attributes:
         family: `sigma_1` (diagonal), `sigma_2` (banded) or `sigma_3` (in blocks).
         coefficient: The factor of the noise, `coeff_sp`, or for Sigma_3 that of the matrix without noise, `coeff_d`.
@@ -93,9 +94,8 @@ def _band(streams: Streams, D: int, T: int, window: int, step: int) -> Tensor:
 
 def _blocks(streams: Streams, D: int, T: int, window: int, num_pos: int, step: int) -> Tensor:
     values = _between(streams.uniform("conti.rows", (D, T), step)[0])
-    # A matrix has T rows: `num_pos` blocks of `window` rows each, and single rows. If each block counts as one place,
-    # there are `n_places` places. Of these, `num_pos` distinct ones are drawn to be the blocks, so blocks never
-    # overlap, and every arrangement of disjoint blocks can result.
+    # A block counts as one place, as a single row does. `num_pos` distinct places are drawn to be the blocks, so blocks
+    # never overlap, and every arrangement of disjoint blocks is equally likely.
     n_places = T - num_pos * (window - 1)
     places = streams.uniform("conti.starts", (D, n_places), step)[0].topk(num_pos, dim=1).indices.sort(1).values
     starts = places + (window - 1) * torch.arange(num_pos)
@@ -118,8 +118,8 @@ def _normalised(matrices: Tensor) -> Tensor:
 VARIABLE = "ATTNSWEEP_THESIS_HEADS"
 PLACES = (Path("thesis_heads.npy"), Path("../shared/data/thesis_heads.npy"))
 TOLERANCE = 1.0
-"""Our value agrees with the published one up to this distance: the published one is the extreme of one unseeded run of
-random draws."""
+"""Our value agrees with the published one up to this distance: that is the extreme of one unseeded run of random
+draws."""
 N_RUNS = 5
 _SHAPE = (8, 16, 16)
 _FAMILIES = {"sigma_1": "S1", "sigma_2": "S2", "sigma_3": "S3"}
@@ -160,18 +160,13 @@ def load_heads() -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampledDistances:
-    """
-    Attributes:
-        distance: The least distance in each run, (runs, n_heads).
-        family: The family of the nearest draw in the first run, (n_heads,).
-    """
+    """The smallest distance in each run, (n_runs, H), and the family of the nearest draw in the first run."""
 
     distance: Tensor
     family: tuple[str, ...]
 
 
 def sample_distances(heads: Tensor, window: int, num_pos: int, *, n_runs: int, n_draws: int) -> SampledDistances:
-    """Each run draws matrices for all heads, and takes each head's distance from the nearest."""
     families = list(_FAMILIES)
     runs = []
     for seed in range(n_runs):
@@ -239,9 +234,8 @@ def compare(table: PublishedTable, heads: Tensor, figures: Sequence[Path], *, n_
 
 
 def exact_distances(heads: Tensor, window: int, num_pos: int) -> dict[str, Tensor]:
-    """(n_heads,) by family. In one named `... + E`, as many entries as there are tokens may have any value anywhere;
-    `nearest` is the least of the distances from S1 + E, S2 + E and S3 + E.
-    """
+    """(H,) by family. In one named `... + E`, as many entries as there are tokens may have any value anywhere;
+    `nearest` is the smallest of the distances from these."""
     T = heads.shape[-1]
     distances = {
         "S1": distances_to_diagonal(heads),

@@ -37,7 +37,6 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Compares with autograd on random matrices."""
     del directory
     console.print("words of encoders with up to three levels, beside autograd")
     return Comparison(
@@ -82,13 +81,8 @@ def _drawn(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def largest_errors(n_levels: int, attention: Attention, *, has_skip: bool) -> tuple[dict[str, float], int]:
-    """Compares gradients that are computed by formulas, as sums of matrix products ("words"), with those of autograd,
-    and returns the largest error for each weight.
-
-    Returns:
-        For each weight, the largest error of the sum of its words, in units of the largest entry of all gradients; and
-        the number of matrix products that were computed for all words.
-    """
+    """Of the sums of words beside autograd's gradients, for each weight, in units of the largest entry of all
+    gradients; and the number of matrix products that all words took."""
     output, values = model(n_levels, attention, has_skip=has_skip), _letters(n_levels)
     leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
     error = leaves["Y"] - Evaluation(leaves)(output)

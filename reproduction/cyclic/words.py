@@ -126,20 +126,18 @@ def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One term of the gradient with respect to a matrix, for one of the places where the matrix occurs."""
+    """One term of the gradient with respect to a matrix, of one place where it occurs."""
 
     letter: str
     expression: Expression
 
 
 def words_of(model: Expression, by_output: Expression) -> Iterator[Word]:
-    """Yields a matrix product ("word") for each place in the model where a letter (a named matrix) occurs. The products
-    of one letter add up to its gradient.
+    """A word for each place in the model's output where a letter occurs. Those of one letter add up to its gradient.
 
     Args:
-        model: The model's output.
-        by_output: The gradient of the loss with respect to that output. For |Y - model|^2/2 it is -E with E = Y -
-            model; all words are linear in it.
+        by_output: The gradient of the loss with respect to the output. For |Y - model|^2/2 it is -E with E = Y - model;
+            all words are linear in it.
     """
     match model:
         case Letter(name):
@@ -169,12 +167,8 @@ def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
 
 
 class Evaluation:
-    """Computes expressions as numbers, given the matrices that their letters name. Common subexpressions are computed
-    once.
-
-    Attributes:
-        n_products: The number of products of two matrices that were computed.
-    """
+    """Computes expressions, given the matrices that their letters name. Common subexpressions take `n_products` of two
+    matrices only once."""
 
     def __init__(self, letters: Mapping[str, Tensor]) -> None:
         self.n_products = 0
@@ -220,16 +214,14 @@ Attention = Literal["linear", "softmax", "encoder"]
 
 
 def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
-    """Returns the formula, a tree of matrix products, for the output of one encoder layer. The names of the layer's
-    weights end with its number: `Q1`, `K1`, ...
+    """The output of one encoder layer, whose weights' names end with its number, from 1: `Q1`, `K1`, ...
 
     Args:
-        below: The expression that the layer reads.
-        number: The number of the layer, from 1.
-        attention: What the layer computes from the input X, where a is the softmax of rows and ' transposes. `linear`:
-            X Q K' X' X V. `softmax`: a(X Q K' X') X V. `encoder`: with a scale s, ReLU m, a column C of ones and biases
-            b and c, m(a(s X Q K' X') X V + C b) W + C c.
-        has_skip: Whether to add the layer's input to its output.
+        below: What the layer reads.
+        attention: What it computes from this X, where a is the softmax of rows and ' transposes. `linear`: X Q K' X' X
+            V. `softmax`: a(X Q K' X') X V. `encoder`: with a scale s, ReLU m, a column C of ones and biases b and c,
+            m(a(s X Q K' X') X V + C b) W + C c.
+        has_skip: Whether to add the layer's input.
     """
     Q, K, V, W, b, c = (Letter(f"{name}{number}") for name in "QKVWbc")
     s, C = Letter("s"), Letter("C")

@@ -1,7 +1,7 @@
 """Checks equations of Shin & Matzinger 2025 for system C, where attention sees categories only: number 3.54 and the
-equations before 3.71. The methods are enumeration, autograd and a search for stationary points.
+equations before 3.71, by enumeration, autograd and a search for stationary points.
 
-Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
+Checks take the printed form (or their own claim) as an argument, so that tests can see a wrong form fail.
 
 **Two families of stationary points in closed form**: those in which the row sums sg_i + d_i of the matrix v add up to
 0. Their loss is E Y^2 - G, where Y is the target and G the gain derived below. `zero_row_sums` (each sg_i + d_i = 0)
@@ -45,7 +45,7 @@ from attnsweep.workloads.category_pairs.categories_only import CategoriesOnly
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """The weights and the problem of system C: logits, values, target, probabilities of the categories."""
+    """Logits, values, target, and probabilities of the categories."""
 
     q_NN: Tensor
     v_KM: Tensor
@@ -67,7 +67,7 @@ class StationaryGain:
 
 
 def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
-    """How much values cos(angle) at the predecessor and sin(angle) elsewhere can lower the loss of 0, (n_ratios,)."""
+    """How much values cos(angle) at the predecessor and sin(angle) elsewhere can lower the output 0's loss, (R,)."""
     N = target_NN.shape[0]
     p_R, o_R = angle_R.cos(), angle_R.sin()
     sum_R = p_R + (n_positions - 2) * o_R
@@ -76,8 +76,7 @@ def gain(angle_R: Tensor, target_NN: Tensor, n_positions: int) -> Tensor:
     h_NN = 1 - torch.eye(N).to(target_NN)
     g_RNN = _outer(p_R / N**2, h_NN * (target_NN - mean_N)) + _outer(sum_R / N**2, h_NN * mean_N)
     alpha_R, beta_R = n_R / N**2, (sum_R.square() - n_R) / N**3
-    # Each matrix to invert is alpha I + beta h h^t, where h (a row of `h_NN`) has N - 1 ones. The Sherman-Morrison
-    # formula gives the inverse.
+    # The inverse of alpha I + beta h h^t, where h (a row of `h_NN`) has N - 1 ones, by Sherman and Morrison.
     correction_R = beta_R / (alpha_R + beta_R * (N - 1)) * g_RNN.sum(1).square().sum(1)
     return (g_RNN.square().sum((1, 2)) - correction_R) / alpha_R
 
@@ -112,7 +111,7 @@ def _outer(factor_R: Tensor, table_NN: Tensor) -> Tensor:
 
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""The sizes (n_categories, n_positions) of the problems in the checks, small because all their texts are enumerated."""
+"""(N, M) of the checked problems, small because all their texts are enumerated."""
 _N_MEMBERS = 16
 
 
@@ -185,15 +184,14 @@ def zeros(index: int = 3) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(20, N)
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64)
-        # With values of 0, the gradient is 0 at all attention logits q that are orthogonal to three matrices: the
-        # target minus the mean of its rows, this mean in every row, and this mean on the diagonal.
+        # With v = 0, the gradient is 0 at all q that are orthogonal to three matrices: the target minus the mean of its
+        # rows, this mean in every row, and this mean on the diagonal.
         centred = target - target.mean(1, keepdim=True)
         marginal = target.mean(1, keepdim=True).expand_as(target)
         conditions = torch.stack([centred, marginal, torch.eye(N, dtype=torch.float64) * marginal], 1).flatten(2)
         q = _without(q.flatten(1), conditions).view_as(q)
-        # With attention logits of 0, the gradient is 0 at all values v (queries by keys) whose sum is 0 over each of
-        # three sets of entries: keys right before their query, keys at the query's own position, and keys at any other
-        # position.
+        # With q = 0, the gradient is 0 at all v (queries by keys) whose sums are 0 over the keys right before their
+        # query, over those at its own position, and over all but those.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         masks = torch.stack([before, own, 1 - own]).flatten(1).expand(_N_MEMBERS, -1, -1)
@@ -256,17 +254,15 @@ def marginal_predictor(index: int = 1) -> EquationCheck:
     for N, M in SIZES:
         draw, target = _drawn(22, N)
         marginal, c = target.mean(1, keepdim=True), 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw).double()
-        # First of two sets of points with zero gradient: every row of the attention logits is the mean of the target's
-        # rows divided by a number c. For each query, the values of all keys sum to c. The values of the keys right
-        # before their queries sum to 0.
+        # First subfamily: every row of q is the mean of the target's rows over c, and each row of v sums to c. The
+        # values of the keys right before their queries sum to 0.
         v = torch.randn(_N_MEMBERS, M - 1, M, generator=draw, dtype=torch.float64)
         before, own = torch.eye(M - 1, M, dtype=torch.float64), torch.eye(M, dtype=torch.float64)[1:]
         v = v - before * v.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1)
         v = v + own * (c - v.sum(2, keepdim=True))
         first = {"q_NN": (marginal / c).expand_as(target), "v_KM": v}
-        # Second of two sets of points with zero gradient: the value of a key is c if it is at the query's own position,
-        # and 0 otherwise. The diagonal of the attention logits is the mean of the target's rows divided by c. The
-        # matrix of logits is orthogonal to the target minus this mean.
+        # Second subfamily: v is c at the query's own position, and 0 elsewhere. The diagonal of q is the mean of the
+        # target's rows over c, and q is orthogonal to the target minus this mean.
         on, centred = torch.eye(N, dtype=torch.float64), target - marginal
         q = torch.randn(_N_MEMBERS, N, N, generator=draw, dtype=torch.float64) * (1 - on) + on * marginal / c
         free = centred * (1 - on)
@@ -294,8 +290,7 @@ def between_levels(family: str, n_solves: int = 120) -> EquationCheck:
         points, {"marginal": _marginal_level(target), "zero": target.square().mean((1, 2))}
     )
     chosen = np.flatnonzero((names == family) & points.converged.numpy())
-    # If `_search` finds no point of the wanted family, the error is set to NaN, so that the check of the equations
-    # fails. With an empty list of errors it would pass, although nothing was checked.
+    # NaN refutes: where no point of the family was found, nothing was checked.
     errors, printed = ([], []) if chosen.size else ([float("nan")], [float("nan")])
     for lane in chosen.tolist():
         n_predicted, M = points.parameters["v_KM"].shape[1:]
@@ -348,7 +343,7 @@ def _search(n_solves: int) -> tuple[StationaryPoints, Tensor]:
 
 
 def _marginal_level(target_LNN: Tensor) -> Tensor:
-    """The least loss of predictions that know only the second category, (n_points,)."""
+    """The lowest loss of predictions that know only the second category, (L,)."""
     return target_LNN.var(dim=1, correction=0).mean(1)
 
 

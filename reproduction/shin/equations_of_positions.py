@@ -1,7 +1,7 @@
 """Checks equations of Shin & Matzinger 2025 for system P, where attention sees positions only: numbers 3.7-3.9, 3.18
-and 3.33. The methods are enumeration, autograd and least squares.
+and 3.33, by enumeration, autograd and least squares.
 
-Each check takes the printed form (or its own claim) as an argument, so that tests can check that a wrong form fails.
+Checks take the printed form (or their own claim) as an argument, so that tests can see a wrong form fail.
 Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal
 shift without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/notes/2026-11-21-theory.md, system P.
 """
@@ -29,7 +29,7 @@ from attnsweep.workloads.engine.lbfgs import unflattened
 from attnsweep.workloads.engine.optimizers import State
 
 SIZES = ((2, 3), (3, 4), (4, 3))
-"""The sizes (n_categories, n_positions) of the problems in the checks, small because all their texts are enumerated."""
+"""(N, M) of the checked problems, small because all their texts are enumerated."""
 _N_MEMBERS = 16
 _SATURATED = 10.0
 """A column of attention is saturated if its logits spread by more than this: all weights but the largest are then below
@@ -65,13 +65,8 @@ def centred_shift_level(N: int, M: int) -> float:
 
 
 def valley_level(rho: Tensor, N: int, M: int) -> Tensor:
-    """Returns the lowest loss over all attention logits of a model that attends by positions only (system P). Its value
-    matrix is a sum of two matrices, whose factors have the ratio `rho`.
-
-    The value matrix is v = alpha (I - P) + beta P, and rho = beta / alpha. P averages over the N categories; M is the
-    number of positions. With a negative `rho`, the loss is one in the valley at infinity, along which the weights grow
-    without end.
-    """
+    """The lowest loss over all attention logits with the values v = alpha (I - P) + beta P, where P averages over
+    categories and rho = beta / alpha. The valley at infinity is at negative `rho`."""
     return (1 - 1 / N) * (1 - rho).square() / ((N - 1) + M * rho.square())
 
 
@@ -84,18 +79,15 @@ def loss() -> EquationCheck:
 
 
 def by_attention(system: PositionsOnly) -> Tensor:
-    """The loss's gradient by the logits, (n_positions, n_predicted): dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B
-    s_i), with `components` and the sum s_i of column i."""
+    """The gradient by the logits, (M, K): dL/dq_ji = 2/N (-a [j = i-1] - b + A q_ji + B s_i), with `components` and the
+    sum s_i of column i."""
     a, b, A, B = components(system.v_NN)
     quadratic_MK = A * system.q_MK + B * system.q_MK.sum(0)
     return (2 / system.n_categories) * (quadratic_MK - a * shift(system.n_positions) - b)
 
 
 def by_values(system: PositionsOnly) -> Tensor:
-    """The loss's gradient by the values, (n_categories, n_categories).
-
-    In the same letters: 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP).
-    """
+    """The gradient by the values, (N, N): 2/N (-(Sum p)(I-P) - (Sum s) P + (Sum n) v(I-P) + (Sum s^2) vP)."""
     N, q_MK, v_NN = system.n_categories, system.q_MK, system.v_NN
     mean_NN = mean(N)
     rest_NN = torch.eye(N, dtype=torch.float64) - mean_NN
@@ -143,8 +135,8 @@ def mean_predictor() -> EquationCheck:
         s = 0.5 + torch.rand(_N_MEMBERS, 1, 1, generator=draw, dtype=torch.float64)
         q = torch.randn(_N_MEMBERS, M, M - 1, generator=draw, dtype=torch.float64)
         q = q - _trace(q) / (M - 1) * shift(M)
-        # The last position precedes no predicted position, so the trace does not contain the last row of the attention
-        # logits. This row is chosen such that each column has the sum s.
+        # The last position precedes no predicted one, so the last row is not in the trace, and can give each column the
+        # sum s.
         q[:, -1] += (s - q.sum(1, keepdim=True)).squeeze(1)
         found = examined(PositionsOnly(N, M, softmax=False), {"q_MK": q, "v_NN": mean(N) / s})
         errors.append(family_error(found, 1 - 1 / N, 1, M - 1))
@@ -251,9 +243,8 @@ def bound_on_sigma(printed_exponent: float = -0.5, right_exponent: float = -0.75
     for N in sizes.int().tolist():
         v = torch.randn(400, N, N, generator=draw, dtype=torch.float64)
         abAB = torch.stack([torch.stack(components(member)) for member in v])
-        # The value matrices `v` are drawn with standard deviation 1. With the standard deviation init_sigma, the linear
-        # term of the gradient would be init_sigma times as large, and the cubic term init_sigma^3 times. So both are
-        # equal where init_sigma^2 = linear / cubic.
+        # At init_sigma, the linear term of the gradient is init_sigma times what it is at 1, the cubic init_sigma^3
+        # times. So both are equal where init_sigma^2 = linear / cubic.
         crossings.append((abAB[:, 0].square().mean().sqrt() / abAB[:, 2].mean()).sqrt())
     steps = torch.stack(crossings).log()
     x = sizes.log() - sizes.log().mean()
@@ -294,7 +285,7 @@ def softmax_has_no_stationary_point(n_solves: int = 60, saturated: float = _SATU
 
 
 def softmax_plateau() -> EquationCheck:
-    """The least loss that any values reach, if each query attends to one position."""
+    """The lowest loss that any values reach, if each query attends to one position."""
     errors = []
     for N, M in SIZES:
         draw = generator(8)
@@ -360,8 +351,7 @@ def _best_level(v_NN: Tensor, M: int) -> Tensor:
     one_hot_TMN = torch.eye(N, dtype=torch.float64)[every_text(N, M)]
     readings = (one_hot_TMN @ v_NN.T).transpose(1, 2).reshape(-1, M)
     wanted = one_hot_TMN[:, :-1].transpose(1, 2).reshape(-1, M - 1)
-    # The LAPACK driver `gelsd` (SVD) is needed, because the matrix `readings` lacks full rank if the value matrix is
-    # singular.
+    # `gelsd` (SVD), because `readings` lacks full rank if the value matrix is singular.
     fitted = torch.linalg.lstsq(readings, wanted, driver="gelsd").solution
     level: Tensor = N * (readings @ fitted - wanted).square().mean()
     return level
@@ -378,7 +368,7 @@ def _best_level_of_values(weights_MK: Tensor, N: int) -> Tensor:
 
 
 def shift(M: int) -> Tensor:
-    """The matrix (n_positions, n_predicted) with which each predicted position reads the one before it."""
+    """(M, K): each predicted position reads the one before it."""
     return torch.eye(M, M - 1, dtype=torch.float64)
 
 

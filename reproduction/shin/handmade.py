@@ -49,7 +49,7 @@ class Handmade:
     second_bias: float
 
     def answers(self, text_BM: Tensor) -> Tensor:
-        """(n_texts, n_positions)"""
+        """(B, M)"""
         n_positions = text_BM.shape[1]
         one_hot_BMN = one_hot_texts(text_BM, self.v_SS.shape[0] - n_positions, self.v_SS.dtype)
         residual_SS = torch.eye(self.v_SS.shape[0], dtype=self.v_SS.dtype)
@@ -114,7 +114,7 @@ SOLUTIONS = {"solution_1": solution_1, "solution_2": solution_2, "solution_3": s
 
 
 def shift(n_positions: int) -> Tensor:
-    """1 where the row is one position before the column, (n_positions, n_positions)."""
+    """(M, M): 1 where the row is one position before the column."""
     return torch.diag(torch.ones(n_positions - 1, dtype=torch.float64), diagonal=1)
 
 
@@ -133,7 +133,7 @@ def _beside(left: Tensor, right: Tensor) -> Tensor:
 
 
 SMALL_SIZES = ((2, 2), (2, 5), (3, 4), (4, 3), (5, 2))
-"""The sizes (n_categories, n_positions) of the problems for which the solutions answer all texts."""
+"""(N, M) of the problems of which all texts are answered."""
 LARGE_SIZE = (10, 50)
 N_RANDOM_TEXTS = 200
 _TOLERANCE = 1e-10

@@ -2,8 +2,8 @@
 directions in which the loss curves down.
 
 Minimizes |gradient|^2 / 2 by damped least squares (Levenberg-Marquardt on the gradient, whose Jacobian is the Hessian):
-unlike descent it converges to saddles as well as to minima, and unlike plain Newton it copes with the singular Hessians
-of continuous families. The Hessian is formed, so problems must be small.
+unlike descent it converges to saddles too, and unlike plain Newton it copes with the singular Hessians of continuous
+families. The Hessian is formed, so problems must be small.
 Axes: L lane, n parameter, K predicted position.
 Source: Nocedal & Wright 2006, section 10.3. The families: docs/notes/2026-11-21-theory.md.
 
@@ -44,15 +44,11 @@ point."""
 
 @dataclass(frozen=True, slots=True)
 class StationaryPoints:
-    """The points at which several searches ended, with their losses and Hessian indices (numbers of directions in which
-    the loss curves down).
+    """Where searches ended. Tensors are (L,), parameters (L, ...) by name.
 
     Attributes:
-        parameters: The parameters by name, (n_points, ...).
-        losses: The losses, (n_points,).
-        gradient_norm: The norms of the gradients, (n_points,).
-        index: The number of negative eigenvalues of the Hessian, (n_points,) int64.
-        converged: Whether the end is a finite point with a vanishing gradient, (n_points,) bool.
+        index: The number of negative eigenvalues of the Hessian.
+        converged: Whether the end is a finite point with a vanishing gradient.
     """
 
     parameters: State
@@ -65,14 +61,11 @@ class StationaryPoints:
 def find_stationary_points(
     objective: Objective, parameters: State, n_iterations: int = 200, tolerance: float = 1e-10
 ) -> StationaryPoints:
-    """Searches for stationary points of losses, one from each of the given starting points. All numbers keep the dtype
-    of the starting points, which should be float64.
+    """One search from each starting point, (L, ...) by name, which should be in float64.
 
     Args:
-        objective: The losses of all searches, twice differentiable.
-        parameters: The starting points, (n_points, ...) by name.
-        n_iterations: The largest number of iterations, each with one Hessian.
-        tolerance: The gradient norm below which a point counts as stationary.
+        n_iterations: At most so many, each with one Hessian.
+        tolerance: Below this gradient norm a point counts as stationary.
     """
     derivatives = _Derivatives(objective, parameters)
     point = flattened(parameters)
@@ -106,7 +99,7 @@ def find_stationary_points(
 def nearest_level(
     losses: NDArray[np.float64], levels: Mapping[str, NDArray[np.float64]], tolerance: float = 1e-6
 ) -> NDArray[np.str_]:
-    """The name of the reference loss that each loss equals within the tolerance, else `none`, (n_points,)."""
+    """The name of the level that each loss equals within the tolerance, else `none`."""
     names = np.array([*levels, "none"])
     distance = np.stack([np.abs(losses - level) for level in levels.values()])
     nearest = distance.argmin(0)
@@ -123,8 +116,7 @@ class _Derivatives:
 
         self._objective = objective
         self._first = vmap(grad_and_value(loss))
-        # The Hessian is computed by applying reverse-mode differentiation twice, because forward mode would call a
-        # deprecated function of PyTorch.
+        # Reverse mode twice: forward mode would call a deprecated function of PyTorch.
         self._second = vmap(jacrev(grad(loss)))
 
     def first(self, point: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,24 +124,23 @@ class _Derivatives:
         return losses, gradients
 
     def second(self, point: Tensor) -> Tensor:
-        """The Hessians, (n_points, n_parameters, n_parameters)."""
+        """The Hessians, (L, n, n)."""
         result: Tensor = self._second(point, self._objective.buffers, self._objective.batch)
         return result
 
 
 _ZERO = 1e-4
-"""The largest value that counts as 0. Where two families of points cross, the gradient is of second order in the
-distance, so a gradient norm of 1e-10 allows a distance of 1e-5."""
+"""What counts as 0. Where two families cross, the gradient is of second order in the distance, so a gradient norm of
+1e-10 allows a distance of 1e-5."""
 
 
 def family_of_positions_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """The family of each point of system P, (n_points,); `levels` are reference losses by name."""
     n_predicted = points.parameters["q_MK"].shape[2]
     return _by_level(points, levels, ("centred_shift", "mean", "zero"), n_predicted)
 
 
 def family_of_categories_only(points: StationaryPoints, levels: dict[str, Tensor]) -> NDArray[np.str_]:
-    """The family of each point of system C, by its loss or by sums that are 0, (n_points,)."""
+    """By losses, or by sums that are 0."""
     row_sums_LK = points.parameters["v_KM"].sum(2)
     diagonal_LN = points.parameters["q_NN"].diagonal(dim1=1, dim2=2)
     by_level = _by_level(points, levels, ("marginal", "zero"), row_sums_LK.shape[1])
@@ -173,15 +164,13 @@ Verdict = Literal["holds", "misprinted", "needs an assumption", "missed", "ours 
 
 @dataclass(frozen=True, slots=True)
 class EquationCheck:
-    """The result of checking one equation of Shin & Matzinger 2025 numerically: the error of the equation as printed,
-    the error of its right form, and how the two forms differ.
+    """One equation of Shin & Matzinger 2025, checked numerically.
 
     Attributes:
-        equation: The equation's numbers in the paper, or the section it belongs to.
-        subject: The subject of the equation, in two or three words.
+        equation: Its numbers in the paper, or its section.
         statement: The right form, in words and symbols.
-        right_error: The largest error of the right form of the equation.
-        printed_error: The largest error of the printed form; `None` if the paper's text is not available.
+        right_error: The largest error of the right form.
+        printed_error: That of the printed form; `None` if the paper's text is not available.
         flaw: How the right form differs from the printed one: other symbols, a restriction, something added.
         tolerance: The largest error that rounding explains.
     """
@@ -196,13 +185,11 @@ class EquationCheck:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on an equation of the paper: `holds` if the printed form is right; what is wrong with the printed
-        form (`flaw`), if only our form is right; `refuted` if neither is right. Without a printed form, `ours holds` or
-        `refuted`."""
+        """`holds` if the printed form is right; its `flaw` if only our form is; `refuted` if neither is. Without a
+        printed form, `ours holds` or `refuted`."""
         if self.printed_error is not None and self.printed_error <= self.tolerance:
             return "holds"
-        # The condition is `not ... <=` instead of `>`: every comparison with NaN is false, and NaN must count as
-        # refuted.
+        # `not <=`, so that NaN is refuted too.
         if not self.right_error <= self.tolerance:
             return "refuted"
         return "ours holds" if self.printed_error is None else self.flaw
@@ -215,7 +202,7 @@ def largest_error(*differences: Tensor | float) -> float:
 
 
 def every_text(n_categories: int, n_positions: int) -> Tensor:
-    """(n_texts, n_positions)"""
+    """(T, M)"""
     return torch.tensor(list(itertools.product(range(n_categories), repeat=n_positions)))
 
 
@@ -225,7 +212,7 @@ def generator(seed: int) -> torch.Generator:
 
 
 def objective_of(system: System, tasks: State | None = None) -> Objective:
-    """The exact loss, summed over predicted positions. `tasks`: buffers (n_points, ...) such as targets."""
+    """The exact loss, summed over predicted positions. `tasks`: buffers, (L, ...), such as targets."""
 
     def loss(module: nn.Module, _: Batch) -> Tensor:
         return cast(System, module).population_loss()
@@ -234,7 +221,7 @@ def objective_of(system: System, tasks: State | None = None) -> Objective:
 
 
 def examined(system: System, members: State, tasks: State | None = None) -> StationaryPoints:
-    """Parameters (n_points, ...) that should be stationary, without a search."""
+    """Parameters, (L, ...), that should be stationary, without a search."""
     return find_stationary_points(objective_of(system, tasks), members, n_iterations=0)
 
 
@@ -256,7 +243,7 @@ def family_error(found: StationaryPoints, level: Tensor | float, index: int, n_p
 
 
 def distance_to_levels(level: Tensor | float, known: Mapping[str, Tensor | float]) -> float:
-    """The largest distance of a loss from its nearest reference loss."""
+    """The largest distance of a loss from its nearest level."""
     levels = torch.as_tensor(level, dtype=torch.float64)
     distances = [(levels - known_level).abs() for known_level in known.values()]
     return torch.stack(distances).amin(0).max().item()

@@ -32,8 +32,7 @@ from attnsweep.workloads.engine.process import training_settings
 from attnsweep.workloads.engine.streams import Streams
 
 SIZES = ((2, 3), (3, 4), (4, 3), (4, 5))
-"""The sizes (n_categories, n_positions) of the problems in the searches; small, because the full Hessian is
-computed."""
+"""(N, M) of the problems that are searched, small because the Hessian is formed."""
 SOLVES_PER_SIZE = 200
 INIT_SIGMA = 1.2
 
@@ -66,15 +65,13 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class FoundPoints:
-    """The points at which searches for stationary points of a model's loss ended. Attention in the model depends on
-    positions alone (system P) or on categories alone (system C).
+    """Where the searches of one system ended; arrays are (L,).
 
     Attributes:
-        family: The name of a family of `FAMILIES`, (n_points,); `none` for a stationary point of no known family; `not
-            converged` for a search without a result.
-        index: The Hessian index (number of directions downwards), (n_points,).
-        level: The loss as a share of the loss of the output 0, (n_points,).
-        size: The index into `SIZES`, (n_points,).
+        family: Among `FAMILIES`; `none` for a stationary point of no known family, or `not converged`.
+        index: The Hessian index.
+        level: The loss as a share of that of the output 0.
+        size: The index into `SIZES`.
     """
 
     family: NDArray[np.str_]
@@ -84,7 +81,6 @@ class FoundPoints:
 
 
 def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = SIZES) -> FoundPoints:
-    """From `n_solves` random starts for each size."""
     parts = []
     for size, (N, M) in enumerate(sizes):
         if system == "P":
@@ -106,7 +102,6 @@ def find_points(system: str, n_solves: int, sizes: Sequence[tuple[int, int]] = S
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Checks equations, searches for stationary points, and draws them."""
     with training_settings():
         console.print("checking equations")
         checks = {"P": checks_of_positions(), "C": checks_of_categories()}
@@ -226,12 +221,12 @@ def _error(error: float | None) -> str:
 
 
 _N, _M, _DESCENT_SIGMA, _LEARNING_RATE, _N_STEPS = 10, 20, 0.3, 0.01, 6000
-"""Settings of the runs of gradient descent that are drawn."""
+"""Of the gradient descents that are drawn."""
 _DOTS = {"marker": ".", "linestyle": "", "alpha": 0.6}
 
 
 def stationary_points_figure(points: Mapping[str, FoundPoints]) -> Figure:
-    """The losses of the stationary points against their Hessian indices, by family."""
+    """Losses against Hessian indices, by family."""
     panels = []
     for system, found in points.items():
         curves = []
@@ -267,7 +262,7 @@ def valley_figure(n_descents: int = 24, n_steps: int = _N_STEPS) -> Figure:
 
 
 def _descents(n_descents: int, n_steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Gradient descent on system P's exact loss: rho and level, (n_steps, n_descents)."""
+    """Gradient descent on system P's exact loss: rho and level, (S, L)."""
     system = PositionsOnly(_N, _M, softmax=False)
     objective, streams = objective_of(system), Streams(torch.arange(n_descents))
     point = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnsweep.reproduction.boue.counts import Kept, next_logits
+from attnsweep.reproduction.boue.counts import BlockCache, next_logits
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.gpt.model import GPT, GPTShape
 
@@ -41,7 +41,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_generation_with_a_cache_equals_the_full_pass(name: str) -> None:
     model, token_BT = random_gpt(**SHAPES[name]), random_batch()["token"]
-    kept: list[Kept] = []
+    caches: list[BlockCache] = []
     with torch.no_grad():
-        by_step = torch.stack([next_logits(model, token_B, kept) for token_B in token_BT.T], 1)
+        by_step = torch.stack([next_logits(model, token_B, caches) for token_B in token_BT.T], 1)
         torch.testing.assert_close(by_step, model(token_BT), rtol=0, atol=1e-12)
