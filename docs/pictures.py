@@ -44,9 +44,9 @@ def speed() -> None:
         "a step of one training": {
             "a plain loop: nanoGPT, d = 64": times("nanoGPT, d = 64", 16, "plain"),
             "a plain loop: induction, 2 layers": times("induction", 64, "plain"),
-            "a plain loop: attention to positions only": times("system P, float64", 64, "plain"),
+            "a plain loop: one tiny attention layer": times("system P, float64", 64, "plain"),
             "JAX, jit of vmap: induction, 2 layers": times("induction", 64, "jax"),
-            "JAX, jit of vmap: attention to positions only": times("system P, float64", 64, "jax"),
+            "JAX, jit of vmap: one tiny attention layer": times("system P, float64", 64, "jax"),
             "HFTA, fused by hand: 2 linear layers": times("HFTA's network", 64, "hfta"),
         },
     }
