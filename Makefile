@@ -89,5 +89,14 @@ $(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "PYTHON: got $(PYTHON) ($$($(PYTHON) --version 2>&1)), expected Python 3.11 or newer; name one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "PYTHON: got $(PYTHON) ($$($(PYTHON) --version 2>&1)), expected Python 3.11 to 3.13; name one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# An environment that is here already keeps its interpreter; whoever names another one would test the wrong one.
+ifneq ($(origin PYTHON),file)
+.PHONY: same-python
+same-python: $(BIN)/python
+	@named=$$($(PYTHON) --version 2>&1); used=$$($(BIN)/python --version 2>&1); [ "$$named" = "$$used" ] || { echo "PYTHON: got $(PYTHON) ($$named), expected $$used, which $(VENV) has; name another environment: make $(MAKECMDGOALS) PYTHON=$(PYTHON) VENV=.venv-$(notdir $(PYTHON))" >&2; exit 1; }
+
+$(VENV)/.installed $(VENV)/.installed-test $(VENV)/.installed-docs: | same-python
+endif
