@@ -42,7 +42,7 @@ WHOLE: dict[str, tuple[Workload[Any], dict[str, Any], int]] = {
 
 @cache
 def programs_of(device: str, how: str) -> Executors | None:
-    """What takes a pack's steps: those of a trainer are `graphs`; `eager` launches each operation from Python."""
+    """What takes a pack's steps: `graphs` replays captured steps, as trainers do; `eager` launches each operation."""
     return None if how == "eager" else executors_on(device.partition(":")[0], "eager")
 
 
@@ -76,9 +76,9 @@ def graphs_are_eager(device: str, size: int = 64, n_steps: int = 100) -> dict[st
 def bits_by_neighbours(
     device: str, names: Sequence[str] = GPU_SHAPES, how: str = "graphs", width: int = 64, n_steps: int = 40
 ) -> dict[str, object]:
-    """Whether a training is the same to the last bit first in a pack, moved within it, and alone in a pack as wide.
+    """Whether a training alone in a pack of some width has the bits that it has among others, first or last.
 
-    Beside it, whether it is so in a pack that is as wide as it has trainings, where it is alone.
+    `equal_if_narrow`: whether it also has those bits alone in a pack that is only as wide as its trainings need.
     """
     found: dict[str, object] = {}
     for name in names:
@@ -105,7 +105,7 @@ def whole_trainings_by_neighbours(
     names: Sequence[str] = tuple(WHOLE),
     how: str = "graphs",
     n_compared: int = 4,
-    most: int = 150,
+    max_trainings: int = 150,
     **changed: Any,
 ) -> dict[str, object]:
     """How many whole trainings have the same losses, to the last bit, among others that end earlier and alone.
@@ -116,13 +116,13 @@ def whole_trainings_by_neighbours(
         device, how: As `programs_of` takes them.
         names: Among `WHOLE`.
         n_compared: How many are trained alone.
-        most: That share a pack.
-        changed: Other values of their parameters.
+        max_trainings: Bounds the number that share a pack.
+        changed: Replace values in the parameters of all.
     """
     found = dict[str, object]()
     for name in names:
         workload, case, size = WHOLE[name]
-        size = min(size, most)
+        size = min(size, max_trainings)
         rates, sigmas, width = (1.0, 0.01, 0.1), (0.3, 0.01, 0.1, 1.0), width_on("cuda", size)
         settings = [case | {"learning_rate": rate, "init_sigma": sigma} | changed for rate in rates for sigma in sigmas]
         trainings = Shape(workload, settings).trainings(size)
@@ -131,8 +131,8 @@ def whole_trainings_by_neighbours(
             pack = Pack(workload, some, device, programs=programs_of(device, how), width=width)
             return pack.train_to_end().evidence.metrics["loss"]
 
-        together = losses(trainings)
-        equal = sum(losses([trainings[lane]])[0].tobytes() == together[lane].tobytes() for lane in range(n_compared))
+        in_pack = losses(trainings)
+        equal = sum(losses([trainings[lane]])[0].tobytes() == in_pack[lane].tobytes() for lane in range(n_compared))
         found[name] = {"compared": n_compared, "equal": equal, "width": width}
     return found
 
@@ -143,7 +143,7 @@ PARTS = ("whole_trainings", "graphs", "rates", "outcomes", "bits", "graphs_are_e
 
 
 def measure(*, device: str = "cuda", seconds: float = 420.0, parts: tuple[str, ...] = PARTS) -> dict[str, Any]:
-    """Measures what fits into the time."""
+    """Measures the parts in turn; what has not begun after `seconds` is left out."""
     until = time.monotonic() + seconds
     measured = parts_on(device)
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(device) if _is_cuda(device) else device}
@@ -198,13 +198,13 @@ def rate(name: str, size: int, device: str, how: str = "eager", seconds: float =
         torch.cuda.reset_peak_memory_stats(device)
     began = clock()
     pack = shape.pack(size, device, programs=programs_of(device, how))
-    at_once = 4 if shape.is_searched else STEPS_A_REPLAY
-    for n_steps in (FIRST_STEPS, at_once):
+    steps_a_turn = 4 if shape.is_searched else STEPS_A_REPLAY
+    for n_steps in (FIRST_STEPS, steps_a_turn):
         pack.advance(n_steps)
     started, n_steps = clock(), 0
-    while n_steps + at_once < shape.most_steps and clock() - started < seconds:
-        pack.advance(at_once)
-        n_steps += at_once
+    while n_steps + steps_a_turn < shape.most_steps and clock() - started < seconds:
+        pack.advance(steps_a_turn)
+        n_steps += steps_a_turn
     return {
         "lane_steps_per_second": round(size * n_steps / (clock() - started)),
         "build_seconds": round(started - began, 2),

@@ -19,7 +19,7 @@ from typing import Any
 
 from harness import attnsweep_command, descendants, main, spent_by
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _KINDS = {
@@ -33,7 +33,7 @@ _QUERY = "select outcome, count(*), avg(eval_loss), median(n_steps) from trainin
 
 
 def measure(*, trials: int = 62_500, replicates: int = 16, folder: str = "") -> dict[str, Any]:
-    """Runs the sweep and reads it."""
+    """`of_the_trainers_cpu_over_cores`: the seconds over those that the trainers' CPU time needs on all cores."""
     with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as place:
         Path(place).mkdir(parents=True, exist_ok=True)
         directory = Path(place, "million")
@@ -61,13 +61,13 @@ def _watched(command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], 
     with tempfile.TemporaryFile("w+") as stdout, _started(command, stdout) as driver:
         while driver.poll() is None:
             for process in (driver.pid, *descendants(driver.pid)):
-                if (found := _looked_at(process)) is None:
+                if (found := _usage_of(process)) is None:
                     continue
                 cpu[process], anonymous, words = found
                 kind = next((kind for word, kind in _KINDS.items() if word in words), None)
                 kinds[process] = "driver" if process == driver.pid else kind or kinds.get(process, "others")
                 peaks[kinds[process]] = max(peaks.get(kinds[process], 0), anonymous)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         seconds = time.monotonic() - began
         stdout.seek(0)
         summary: dict[str, Any] = json.loads(stdout.read())
@@ -91,7 +91,7 @@ def _started(command: list[str], stdout: Any) -> Iterator[subprocess.Popen[bytes
         process.wait()
 
 
-def _looked_at(process: int) -> tuple[float, int, str] | None:
+def _usage_of(process: int) -> tuple[float, int, str] | None:
     """CPU seconds, bytes of memory of its own, and the command of a process; `None` if it has ended."""
     folder = Path(f"/proc/{process}")
     try:

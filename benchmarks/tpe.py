@@ -51,17 +51,17 @@ Surface = Callable[[float, float], float]
 
 
 def measure(*, trials: int = 48, repeats: int = 50, trainers: int = 2, quick: bool = False) -> dict[str, Any]:
-    """Measures both sides on all problems."""
+    """By problem and side, the mean number of trials, its standard error and the runs that did not get there."""
     torch.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     n_axis, seeds = (3, range(1)) if quick else (12, range(repeats))
     rows = []
     for name, (workload, fixed) in PROBLEMS.items():
-        surface = trained(workload, fixed, n_axis)
+        surface = surface_of(workload, fixed, n_axis)
         axis = np.linspace(0, 1, 101)
         best = float(np.quantile([surface(x, y) for x in axis for y in axis], 0.1))
         found = {
-            side.__name__: [needed(side(surface, trials, trainers, seed), best) for seed in seeds] for side in SIDES
+            each.__name__: [n_needed(each(surface, trials, trainers, seed), best) for seed in seeds] for each in SIDES
         }
         means = {side: round(float(np.mean([min(n, trials) for n in ns])), 1) for side, ns in found.items()}
         errors = {f"{side}_error": round(float(np.std(ns) / len(ns) ** 0.5), 1) for side, ns in found.items()}
@@ -70,7 +70,7 @@ def measure(*, trials: int = 48, repeats: int = 50, trainers: int = 2, quick: bo
     return {"trials": trials, "trainers": trainers, "repeats": len(seeds), "rows": rows}
 
 
-def trained(name: str, fixed: dict[str, Any], n_axis: int) -> Surface:
+def surface_of(name: str, fixed: dict[str, Any], n_axis: int) -> Surface:
     """The surface of a problem, over the unit square."""
     workload, axis = load_workload(name), np.linspace(0, 1, n_axis)
     trainings = [
@@ -85,8 +85,8 @@ def trained(name: str, fixed: dict[str, Any], n_axis: int) -> Surface:
         losses.append(np.where(result.diverged_step < 0, loss, np.nan))
     logs = np.log(np.maximum(np.concatenate(losses), 1e-30))
     logs = np.where(np.isnan(logs), np.nanmax(logs), logs).reshape(n_axis, n_axis, N_REPLICATES).mean(-1)
-    between = RegularGridInterpolator((axis, axis), logs)
-    return lambda x, y: float(between((x, y)))
+    interpolated = RegularGridInterpolator((axis, axis), logs)
+    return lambda x, y: float(interpolated((x, y)))
 
 
 def sweep(surface: Surface, trials: int, trainers: int, seed: int) -> Iterable[float]:
@@ -120,9 +120,9 @@ optuna_loop.__name__ = "optuna"
 SIDES = (sweep, optuna_loop)
 
 
-def needed(course: Iterable[float], best: float) -> int:
-    """The number of trials until the fifth in the best decile; more than there are if there is none."""
-    good = np.array([value <= best for value in course])
+def n_needed(losses_by_trial: Iterable[float], best: float) -> int:
+    """The number of trials until the fifth in the best decile; one more than all if there is no fifth."""
+    good = np.array([value <= best for value in losses_by_trial])
     at = np.flatnonzero(np.cumsum(good) >= N_FOUND)
     return int(at[0]) + 1 if len(at) else len(good) + 1
 

@@ -59,7 +59,7 @@ CASES = (*STEPS, *SWEEPS, "module kinds")
 
 
 def measure(*, cases: tuple[str, ...] = CASES, rounds: int = 3) -> dict[str, Any]:
-    """Measures the cases."""
+    """Costs of steps, of sweeps and of module kinds."""
     torch.set_num_threads(1)
     named = chosen(CASES, cases)
     with tempfile.TemporaryDirectory() as cache:
@@ -120,21 +120,21 @@ def _sweep(dropout: float, pack: int) -> dict[str, Any]:
     """CPU seconds of both sides: start-up, compiling, probes and ledger included."""
     pairs = PARTS[pack]
     fixed = {"dropout": dropout, "n_steps": SWEEP_STEPS, "stop_when_solved": False, "dtype": "float32"}
-    course: dict[str, Any] = {"sampler": "grid", "trials": len(pairs) * len(HEADS), "replicates": pack}
+    grid: dict[str, Any] = {"sampler": "grid", "trials": len(pairs) * len(HEADS), "replicates": pack}
     space: dict[str, Any] = fixed | {"optimizer": "adamw", "n_pairs": Categorical(pairs), "n_heads": Categorical(HEADS)}
     workload = f"{Path(decoder.__file__).with_name('recall.py')}:recall"
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "spec.json").write_text(Sweep(name="recall", workload=workload, space=space, **course).to_json())
+        Path(folder, "spec.json").write_text(Sweep(name="recall", workload=workload, space=space, **grid).to_json())
         command = attnsweep_command("run", "spec.json", "--local", "--no-report", "--dir", "sweep")
         found = spent_by(command, folder, MLFLOW_TRACKING_URI=f"sqlite:///{folder}/mlflow.db", XDG_CACHE_HOME=folder)
     steps, spent = apart(plain_script, dropout=dropout, pack=pack)
     ours, plain = found.cpu_seconds, spent.cpu_seconds + steps * (pack - 1)
     seconds = {"attnsweep": round(ours, 1), "plain": round(plain, 1)}
-    return {"trainings": course["trials"] * pack, "cpu_seconds": seconds, "times": round(plain / ours, 2)}
+    return {"trainings": grid["trials"] * pack, "cpu_seconds": seconds, "times": round(plain / ours, 2)}
 
 
 def plain_script(dropout: float, pack: int) -> float:
-    """A training of each pack."""
+    """CPU seconds of one training of each pack."""
     shapes = [(n_pairs, n_heads) for n_pairs in PARTS[pack] for n_heads in HEADS]
     return decoder.train(shapes, dropout, SWEEP_STEPS, STEPS_A_PROBE)
 

@@ -7,9 +7,9 @@ Trainings of system P in the same search space. Each side runs in a fresh proces
 Imports, the start of Ray, the study and the logging count.
 
 - `ray_tune`: OptunaSearch and MLflowLoggerCallback; a trial is one training in plain PyTorch.
-- `attnsweep_16`, `attnsweep_1`: the command `attnsweep run` with 16 replicates a trial, as rates are measured, and with
-  one, so that Optuna sees as many trials as with Tune, and MLflow too, up to 500. A report, which Tune has not, is
-  left out.
+- `attnsweep_16`, `attnsweep_1`: the command `attnsweep run` with 16 replicates a trial, as for rates of outcomes, and
+  with one, so that Optuna has as many trials as with Tune, and MLflow too, up to 500. No report is written, as Tune
+  writes none.
 - `optuna`: `study.optimize` with TPE and a journal, in one process.
 - `syne_tune`: if it is installed, its local backend, which starts a process per trial, on a sixteenth of the fewest
   trainings.
@@ -79,7 +79,7 @@ def attnsweep_local(n_trainings: int, n_steps: int) -> None:
 
 
 def optuna(n_trainings: int, n_steps: int) -> None:
-    """Its own loop."""
+    """`study.optimize`."""
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalStorage
 
@@ -94,7 +94,7 @@ def optuna(n_trainings: int, n_steps: int) -> None:
 
 
 def syne_tune(n_trainings: int, n_steps: int) -> None:
-    """Its local backend."""
+    """One process per trial."""
     os.environ["SYNETUNE_FOLDER"] = str(Path.cwd())
     from syne_tune import StoppingCriterion, Tuner
     from syne_tune.backend import LocalBackend

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward part, as in nanoGPT; `ffn` times as wide, or none."""
+    """Attention and a feed-forward part, as in nanoGPT; the latter `ffn` times as wide, or none if 0."""
 
     def __init__(self, D: int, H: int, dropout: float, ffn: int) -> None:
         super().__init__()
@@ -23,7 +23,6 @@ class Block(nn.Module):
             self.ffn_norm, self.up, self.down = nn.LayerNorm(D), nn.Linear(D, ffn * D), nn.Linear(ffn * D, D)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D)."""
         parts = self.qkv(self.norm(x_BTD)).chunk(3, dim=-1)
         q, k, v = (part.unflatten(-1, (self.H, -1)).transpose(1, 2) for part in parts)
         p = self.p if self.training else 0.0
@@ -63,7 +62,7 @@ class TorchDraw:
 
 
 def data(draw: Any, n_pairs: int, n_kinds: int = 8, batch_size: int = 64) -> tuple[Tensor, Tensor]:
-    """Pairs of a key and a value, and one of the keys (B, T): its value is asked for."""
+    """Tokens (B, T), n_pairs pairs of a key and a value and then one of the keys; and that key's value (B)."""
     keys = draw.permutation(n_kinds, batch_size)[:, :n_pairs]
     values = n_kinds + draw.integers(n_kinds, batch_size, n_pairs)
     asked = draw.integers(n_pairs, batch_size, 1)

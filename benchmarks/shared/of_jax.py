@@ -23,7 +23,7 @@ _TOLERANCE = {"float64": 1e-9, "float32": 1e-3}
 
 
 def advance_of(name: str, shape: Shape, size: int) -> Callable[[int], object]:
-    """Takes steps of so many trainings."""
+    """A function that takes n steps of `size` trainings, after a check that both sides have the same losses."""
     loss, draw = LOSSES[name]
     start = _as_jax(shape.pack(size))
     _check_equal(shape, size, loss, start)
@@ -134,4 +134,4 @@ LOSSES: dict[str, tuple[Loss, Callable[[Any], Any] | None]] = {
     "system P, float64": (_loss_of_system_p, None),
     "induction": (_loss_of_gpt, _segments),
 }
-"""What is compared: the loss of a batch, and how one is drawn."""
+"""By shape: the loss of a training's batch, and how one is drawn; `None` if the loss is of the population."""

@@ -55,7 +55,6 @@ def student() -> nn.Module:
 
 
 def of_user(name: str, model: Callable[..., nn.Module], data: Callable[..., Any], loss: str = "cross_entropy") -> Any:
-    """A user's problem."""
     return at.problem(name, model=model, data=data, loss=loss, solved=1e-9)()
 
 
@@ -73,12 +72,11 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.o
 
 @dataclass(frozen=True)
 class Shape:
-    """One shape.
+    """A kind of trainings, as many as are asked for.
 
     Attributes:
-        workload: Its problem.
-        settings: Parameters of its trainings, in turn.
-        most_steps: The steps that all its trainings take before the first may end.
+        settings: Parameters of the trainings, in turn.
+        most_steps: None of the trainings ends before it has taken so many.
     """
 
     workload: Workload[Any]
@@ -91,12 +89,12 @@ class Shape:
         return any(each.get("optimizer") == "lbfgs" for each in self.settings)
 
     def trainings(self, size: int) -> list[Training[Any]]:
-        """So many trainings."""
+        """With the seeds 0, 1, ..."""
         settings = islice(cycle(self.settings), size)
         return [Training(defaults(self.workload, **each), seed) for seed, each in enumerate(settings)]
 
     def pack(self, size: int, device: str = "cpu", **named: Any) -> Pack[Any]:
-        """A pack of so many, probed at both ends only; `named` as `Pack` takes them."""
+        """A pack of `size` trainings, probed at both ends only; `named` goes to `Pack`."""
         return Pack(unprobed(self.workload), self.trainings(size), device, **named)
 
 
@@ -113,17 +111,17 @@ def unprobed(workload: Workload[Any]) -> Workload[Any]:
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """CPU seconds; on a GPU those that pass until it has done what it was asked."""
+    """A clock of CPU seconds; for a GPU, of wall seconds, read when the device has finished."""
 
-    def after_all() -> float:
+    def after_device() -> float:
         torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    return after_all if device.startswith("cuda") else cpu_seconds
+    return after_device if device.startswith("cuda") else cpu_seconds
 
 
 def plain_loop(shape: Shape) -> Callable[[int], object]:
-    """Takes steps of one training as a loop of PyTorch does, on the batch of step 0."""
+    """A function that takes n steps of one training as a loop of PyTorch does, on the batch of step 0."""
     [training] = shape.trainings(1)
     lanes = Lanes([training], torch.device("cpu"))
     parameters, buffers, _ = starting_state(shape.workload, lanes, None)

@@ -15,13 +15,13 @@ N_CATEGORIES, N_POSITIONS = 10, 20
 _WORST = 1e12
 
 
-def sweep_of_system_p(n_steps: int, ranges: dict[str, tuple[float, float]], **course: Any) -> Any:
+def sweep_of_system_p(n_steps: int, ranges: dict[str, tuple[float, float]], **others: Any) -> Any:
     """A sweep of trainings that all take `n_steps`.
 
     Args:
         n_steps: Of a training.
         ranges: From where to where each other parameter is drawn, on a logarithmic scale.
-        course: The other fields of `Sweep`: sampler, trials, replicates, ...
+        others: The other fields of `Sweep`: sampler, trials, replicates, ...
     """
     from attnsweep.search_spaces import Float, Sweep
 
@@ -35,7 +35,7 @@ def sweep_of_system_p(n_steps: int, ranges: dict[str, tuple[float, float]], **co
             "stop_when_solved": False,
             **{name: Float(low=low, high=high, log=True) for name, (low, high) in ranges.items()},
         },
-        **course,
+        **others,
     )
 
 
