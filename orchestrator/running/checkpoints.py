@@ -51,7 +51,7 @@ class Saved:
 class Checkpoints:
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._stored: dict[str, tuple[str, str | None]] = {}
+        self._stored: dict[str, tuple[str, str | None]] = {}  # the file's name and the environment, by pack
 
     def put(self, order: PackOrder, state: bytes) -> None:
         table = pa.table(

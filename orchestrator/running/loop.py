@@ -112,14 +112,14 @@ class SweepLoop:
         self.directory, self._workload = directory, workload
         self._study, self._writer, self._pool, self._follower = study, writer, pool, follower
         self._plan = SweepPlan(Backlog(keeps_trials=directory.spec.pruner is not None), max_failures)
-        self._sizers: dict[tuple[str, Shape], PackSizer] = {}
+        self._sizers: dict[tuple[str, Shape], PackSizer] = {}  # by type of machine and shape
         self._pack_size = pack_size
         self._trials = OpenTrials(directory, workload, study, self._plan.backlog)
         self._pruning = Pruning(directory.spec, study)
         self._checkpoints = Checkpoints(directory.place)
-        self._environments: dict[str, str | None] = {}
+        self._environments: dict[str, str | None] = {}  # ids by type of machine
         self._may_ask = True
-        self._under_way: dict[str, _UnderWay] = {}
+        self._under_way: dict[str, _UnderWay] = {}  # by pack
         self._ended: list[tuple[PackOrder, Rows]] = []
         self._committed = 0.0
 

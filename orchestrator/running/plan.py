@@ -180,7 +180,7 @@ class SweepPlan:
         self.n_under_way = 0
         self._max_failures = float("inf") if max_failures is None else max_failures
         self._to_continue: list[PackOrder] = []
-        self._losses: dict[str, int] = {}
+        self._losses: dict[str, int] = {}  # of trainers without progress, by pack
         self._n_losses_in_a_row = self._n_trained = self._n_failed = 0
 
     @property

@@ -268,13 +268,13 @@ class Journal(JournalFileBackend):
 
     def __init__(self, place: Path) -> None:
         self._path = refuse_link(place.absolute() / STUDY_FILE)
-        self._held: list[dict[str, Any]] = []
+        self._waiting: list[dict[str, Any]] = []
         with naming(self._path):
             _mend(self._path)
             super().__init__(str(self._path))
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        self._held += logs
+        self._waiting += logs
         if any("trial_id" not in log for log in logs):  # a new study or trial, which Optuna reads back
             self._write()
 
@@ -283,10 +283,10 @@ class Journal(JournalFileBackend):
         upload(self._path)
 
     def _write(self) -> None:
-        held, self._held = self._held, []  # after a write that failed, nothing is repeated
-        if held:
+        waiting, self._waiting = self._waiting, []  # after a write that failed, nothing is repeated
+        if waiting:
             with naming(self._path):
-                super().append_logs(held)
+                super().append_logs(waiting)
 
 
 def _mend(path: Path) -> None:

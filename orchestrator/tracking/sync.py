@@ -79,7 +79,7 @@ class _Mirror:
         self._ledger = Ledger(place)
         self._lock: Lock | None = None
         self._runs: SweepRuns | None = None
-        self._seen: list[str] | None = None
+        self._logged_fragments: list[str] | None = None
         self._n_logged, self._n_present = 0, -1
 
     def close(self) -> None:
@@ -92,9 +92,9 @@ class _Mirror:
             self._fetch()
             # Listed first, so that files that are written meanwhile count as new.
             names = fragment_names(self._place)
-            if self._runs is None or names != self._seen:
+            if self._runs is None or names != self._logged_fragments:
                 self._log_missing()
-                self._seen = names
+                self._logged_fragments = names
         except Exception:  # noqa: BLE001  # MLflow raises anything, and the sweep goes on; `finish` will say it
             self._runs = None
             return _RETRY_SECONDS

@@ -83,7 +83,7 @@ class PoolPlan:
         self._max_trainers = wanted[1] if isinstance(wanted, tuple) else wanted
         self._n_places = self._n_started = self._n_failed = 0
         self._idle: list[int] = []
-        self._at_probe: dict[str, int] = {}
+        self._at_probe: dict[str, int] = {}  # the trainer of each pack that waits for an answer
         self._notices: list[str] = []
 
     @property
