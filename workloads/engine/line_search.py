@@ -71,6 +71,7 @@ class LineSearches:
         return _where(self._low, self._second, self._first)
 
     def _bracket(self, lanes: Tensor, spent: Tensor, trial: Points) -> Tensor:
+        """Seeks brackets; with no trials left, it is the whole line to the trial. Returns which trials suffice."""
         last = self._first
         rises = self._rises(trial) | ((self.n_evaluations > 2) & (trial.loss >= last.loss))
         accepted = lanes & ~spent & ~rises & self._is_flat(trial)
@@ -86,12 +87,15 @@ class LineSearches:
         return accepted
 
     def _zoom(self, lanes: Tensor, trial: Points) -> Tensor:
+        """Narrows brackets by the trial. Returns which trials suffice."""
         first, second, low = self._first, self._second, self._low
         rises = self._rises(trial) | (trial.loss >= torch.where(low, second.loss, first.loss))
         too_high, lower = lanes & rises, lanes & ~rises
         accepted = lower & self._is_flat(trial)
         to_high = torch.where(low, first.at - second.at, second.at - first.at)
+        # The loss falls away from the high end: the low end becomes the high one.
         turned = lower & ~accepted & (trial.slope * to_high >= 0)
+        # A trial too high replaces the high end, another the low one.
         replaces_second = low ^ too_high
         self._first = _where(lanes & ~replaces_second, trial, _where(turned & low, second, first))
         self._second = _where(lanes & replaces_second, trial, _where(turned & ~low, first, second))
@@ -99,6 +103,7 @@ class LineSearches:
         return accepted
 
     def _interpolate(self, lanes: Tensor) -> None:
+        """Sets the next trials, at some distance from the ends after slow progress; ends searches of tiny brackets."""
         left, right = (bound(self._first.at, self._second.at) for bound in (torch.minimum, torch.maximum))
         too_small = lanes & ((right - left) * self.direction_size < self._tolerance_change)
         self.is_open = self.is_open & ~too_small

@@ -168,6 +168,7 @@ class Body:
         return tuple(ZERO if size == 1 else next(names) for size in shape)
 
     def named(self, expression: str, c_type: str, index: Index) -> str:
+        """Names an expression where it is computed: at each entry if it changes along the row, else once per row."""
         if _NAMES.fullmatch(expression):
             return expression
         name = self.loops.new_name("v")
@@ -179,11 +180,11 @@ class Body:
         return name
 
     def load(self, value: Stored, index: Index) -> str:
+        """The name of an entry in memory. Raises `Apart` if this nest stores the array, but not this entry before."""
         array, offset = value.array, value.offset(index)
         if (array, offset.text) in self.known:
             return self.known[array, offset.text]
-        written = self.nest.written.get(array, "") if array in self.nest.written else ""
-        if array in self.nest.written and written != offset.text:
+        if array in self.nest.written and self.nest.written[array] != offset.text:
             raise Apart
         if array in self.nest.of_rows:
             name, place = self.nest.of_rows[array]
@@ -199,6 +200,7 @@ class Body:
         return name
 
     def store(self, value: Stored, index: Index, text: str) -> None:
+        """Raises `Apart` if this nest reads other entries of the array: the order of the loops would count."""
         array, offset = value.array, value.offset(index).text
         reads = self.nest.read.get(array, set()) | {read for other, read in self._read if other is array}
         if reads - {offset} or (array in self.nest.written and not value.is_part):
@@ -234,6 +236,7 @@ class Body:
         self.change(array, offset, how.form.format("{0}", text), is_serial=is_serial)
 
     def change(self, array: Array, offset: Place, form: str, *, is_serial: bool) -> None:
+        """Replaces an entry by `form` of it; at a place that varies, each training's own entry."""
         entry = f"{array.name}[{offset.text}]"
         changed = f"CHANGE({array.name}, {offset.text}, ({form.format('before')}));"
         line = changed if offset.varies else f"{entry} = {form.format(entry)};"
@@ -261,12 +264,22 @@ class Body:
 @dataclass(frozen=True)
 class Reduction:
     """`form` joins the value so far and an entry; `start` is the value of no entries; `end` makes the result; `sign` is
-    OpenMP's name of it."""
+    OpenMP's name of it, empty if it has none: then the loop is not vectorized."""
 
     form: str
     start: Callable[[str], str]
     sign: str
     end: Callable[[str, str], str] = lambda name, _: name
+
+
+@dataclass
+class _Slot:
+    """Memory of several arrays, one after the other; in use to nest `last`."""
+
+    name: str
+    c_type: str
+    size: int = 1
+    last: int = -1
 
 
 class Loops:
@@ -347,16 +360,16 @@ class Loops:
 
     def place(self) -> list[tuple[str, str, int]]:
         """Gives each array a slot that is free while it is in use. Returns name, type and size of the slots."""
-        slots: list[list[Any]] = []
+        slots: list[_Slot] = []
         for array in sorted((each for each in self.arrays if not each.is_input), key=lambda each: each.first):
-            free = [slot for slot in slots if slot[0] == array.c_type and slot[2] < array.first]
-            fitting = sorted(free, key=lambda slot: (slot[1] < array.size, abs(slot[1] - array.size)))
-            if not fitting:
-                slots.append(fitting_slot := [array.c_type, 1, -1, f"s{len(slots)}"])
-                fitting = [fitting_slot]
-            slot = fitting[0]
-            slot[1], slot[2], array.slot = max(slot[1], array.size), array.last, slot[3]
-        return [(name, c_type, size) for c_type, size, _, name in slots]
+            free = [slot for slot in slots if slot.c_type == array.c_type and slot.last < array.first]
+            if not free:
+                free = [_Slot(f"s{len(slots)}", array.c_type)]
+                slots += free
+            # The smallest that is large enough, else the largest.
+            slot = min(free, key=lambda slot: (slot.size < array.size, abs(slot.size - array.size)))
+            slot.size, slot.last, array.slot = max(slot.size, array.size), array.last, slot.name
+        return [(slot.name, slot.c_type, slot.size) for slot in slots]
 
     def functions(self) -> list[str]:
         return [

@@ -107,7 +107,9 @@ def _kept(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     for node in nodes:
         read = sum(min(cost[each], _COST_CAP) for each in node.all_input_nodes)
         is_computed = node.op == "call_function" and _name(node) not in NESTS
-        cost[node] = (read + (0 if _name(node) in VIEWS else _COSTLY if _name(node) in COSTLY else 1)) * is_computed
+        own = 0 if _name(node) in VIEWS else _COSTLY if _name(node) in COSTLY else 1
+        cost[node] = read + own if is_computed else 0
+    # What stands for each nest that would compute the value: a stored value, a node with a nest, or results' extents.
     nests: dict[fx.Node, set[Any]] = {}
     for node in reversed(nodes):
         nests[node] = set()
