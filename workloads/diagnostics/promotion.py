@@ -42,8 +42,8 @@ def certify_by_promotion(workload: Workload[Any], lanes: Lanes[Any], state: Stat
     """`promotion` agrees with a label if the training is stuck in float64 from its first state, and from its final one
     too unless that frees it in its own precision."""
     stays = _ends_stuck(workload, lanes, "float64")
-    freed = _tested(stays, lambda few, ended: ~_ends_stuck(workload, few, "float64", ended), lanes, state)
-    held = _tested(freed, lambda few, ended: _ends_stuck(workload, few, few.shared.dtype, ended), lanes, state)
+    freed = _tested(stays, lambda tested, ended: ~_ends_stuck(workload, tested, "float64", ended), lanes, state)
+    held = _tested(freed, lambda tested, ended: _ends_stuck(workload, tested, tested.shared.dtype, ended), lanes, state)
     return [Certificate("promotion", bool(confirmed)) for confirmed in stays & ~held]
 
 

@@ -12,8 +12,9 @@ from attnsweep.workloads.formal_languages.parameters import FormalLanguagesParam
 
 LanguageLanes = Lanes[FormalLanguagesParameters]
 
-_LANES_AT_ONCE, _ON_A_CPU = 128, 8
-"""Trainings whose strings are drawn together, on a GPU, which takes as long for 8, and on a CPU. They bound memory."""
+_GPU_LANES, _CPU_LANES = 128, 8
+"""For how many trainings strings are drawn in one call, on a GPU and on a CPU. They bound memory; 128 take a GPU as
+long as 8."""
 
 
 class Lengths(NamedTuple):
@@ -64,8 +65,8 @@ def _own_lengths(lanes: LanguageLanes) -> Lengths:
 def _strings(lanes: LanguageLanes, stream: str, lengths: Lengths, n_strings: int, step: int = 0) -> Batch:
     all_lanes, steps = torch.arange(len(lanes.trainings), device=lanes.device), range(step, step + 1)
     parts = [
-        _labelled(lanes.select(few), stream, Lengths(lengths.of_lane[few], lengths.longest), n_strings, steps)
-        for few in torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
+        _labelled(lanes.select(chunk), stream, Lengths(lengths.of_lane[chunk], lengths.longest), n_strings, steps)
+        for chunk in torch.split(all_lanes, _CPU_LANES if lanes.device.type == "cpu" else _GPU_LANES)
     ]
     return {name: torch.cat([part[name] for part in parts])[:, 0] for name in parts[0]}
 

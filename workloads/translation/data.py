@@ -125,8 +125,8 @@ def by_length(corpus: Corpus, pairs: NDArray[np.int64], n_buckets: int) -> list[
     ordered = pairs[np.lexsort((pairs, *lengths))]
     size = -(-len(pairs) // n_buckets)
     return [
-        Bucket(few, int(corpus.source.lengths[few].max()), int(corpus.target.lengths[few].max()))
-        for few in (ordered[first : first + size] for first in range(0, len(pairs), size))
+        Bucket(part, int(corpus.source.lengths[part].max()), int(corpus.target.lengths[part].max()))
+        for part in (ordered[first : first + size] for first in range(0, len(pairs), size))
     ]
 
 

@@ -164,18 +164,18 @@ def _n_frequent(tokens: NDArray[np.int64]) -> int:
 
 SCORE_NAMES = (*score_names(RELATIONS), *STRUCTURE_SCORES, *ALIGNMENT_SCORES)
 
-_LANES_AT_ONCE, _ON_A_CPU = 256, 16
-"""Trainings scored together, on a GPU, which takes as long for 16, and on a CPU. They bound memory."""
+_GPU_LANES, _CPU_LANES = 256, 16
+"""How many trainings are scored in one call, on a GPU and on a CPU. They bound memory; 256 take a GPU as long as 16."""
 _STRUCTURE_STRIDE = 4
 """Distances use every fourth sentence of each length and bucket: means spread far less than shares of hits, and on all
 sentences they would cost as much as the role scores."""
 
 
 def score_heads(template: TranslationModel, lanes: TranslationLanes, state: State) -> HeadScores:
-    """By layer of `LAYERS`."""
+    """Scores and roles of all heads: axis 1 is the layer, in the order of `LAYERS`."""
     all_lanes = torch.arange(len(lanes.trainings))
-    at_once = torch.split(all_lanes, _ON_A_CPU if lanes.device.type == "cpu" else _LANES_AT_ONCE)
-    parts = [_scores(template, lanes, state, chosen.to(lanes.device)) for chosen in at_once]
+    chunks = torch.split(all_lanes, _CPU_LANES if lanes.device.type == "cpu" else _GPU_LANES)
+    parts = [_scores(template, lanes, state, chunk.to(lanes.device)) for chunk in chunks]
     scores = {name: np.concatenate([part[name] for part in parts]) for name in SCORE_NAMES}
     return HeadScores(scores=scores, role=label_roles(scores))
 

@@ -15,7 +15,8 @@ from attnsweep.workloads.translation.corpus import EOS, PAD, TEST
 from attnsweep.workloads.translation.data import TranslationLanes, by_length, pairs_of, studied_corpus
 from attnsweep.workloads.translation.model import TranslationModel, greedy_words
 
-_LANES_AT_ONCE = 16
+_CHUNK_LANES = 16
+"""How many trainings translate in one call. It bounds memory."""
 
 Texts = Sequence[Sequence[int]]
 """Sentences as word numbers."""
@@ -56,19 +57,19 @@ def bleu_scores(lanes: TranslationLanes, state: State) -> dict[str, NDArray[np.f
     (bucket,) = by_length(studied.corpus, pairs, 1)
     target_NT, written = studied.corpus.target.tokens, []
     rarity_V = torch.as_tensor(studied.target_rarity, device=lanes.device)
-    for few in torch.split(torch.arange(len(lanes.trainings)), _LANES_AT_ONCE):
-        numbers = torch.as_tensor(bucket.pairs).expand(len(few), -1)
+    for chunk in torch.split(torch.arange(len(lanes.trainings)), _CHUNK_LANES):
+        numbers = torch.as_tensor(bucket.pairs).expand(len(chunk), -1)
         words = pairs_of(studied, numbers.to(lanes.device), bucket)
         sources = {name: words[name] for name in ("source", "source_rarity")}
-        own = parted(template, selected(state, few.to(lanes.device)))
+        own = parted(template, selected(state, chunk.to(lanes.device)))
         words_LBT = greedy_words(template, *own, sources, rarity_V, target_NT.shape[1])
         written += [_texts(words_BT) for words_BT in words_LBT.tolist()]
     references, is_short = _texts(target_NT[bucket.pairs].tolist()), studied.is_short[bucket.pairs]
     sets = {"all": np.ones_like(is_short), "short": is_short, "long": ~is_short}
     chosen = {name: np.flatnonzero(is_in) for name, is_in in sets.items() if is_in.any()}
     return {
-        f"bleu_{name}": np.array([bleu([said[b] for b in few], [references[b] for b in few]) for said in written])
-        for name, few in chosen.items()
+        f"bleu_{name}": np.array([bleu([said[b] for b in rows], [references[b] for b in rows]) for said in written])
+        for name, rows in chosen.items()
     }
 
 

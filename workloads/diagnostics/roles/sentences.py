@@ -78,8 +78,8 @@ class Sentences:
             arcs = replace(arcs, **{name: getattr(arcs, name)[is_inside] for name in columns})
             arcs = replace(arcs, sentence=arcs.sentence - first)
         by_sentence = {name: getattr(self, name) for name in ("queries", "keys", "query_tokens", "key_tokens")}
-        few: dict[str, Any] = {name: None if value is None else value[of] for name, value in by_sentence.items()}
-        return replace(self, **few, arcs=arcs)
+        rows: dict[str, Any] = {name: None if value is None else value[of] for name, value in by_sentence.items()}
+        return replace(self, **rows, arcs=arcs)
 
 
 R = TypeVar("R")
