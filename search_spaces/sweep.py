@@ -223,10 +223,10 @@ class Sweep(SpecModel):
         return completed
 
     def fix(self, values: Mapping[str, Scalar]) -> Self:
-        """A copy with these values, in which a condition on one of them is replaced by its branch."""
+        """A copy with these values, in which a condition on a fixed one is replaced by its branch."""
         space = dict(self.space)
         for name, condition in self.conditional().items():
-            if condition.on in values:
+            if condition.on in values and isinstance(values[condition.on], Scalar):  # `--set` may give a dimension
                 branch = condition.branch(values[condition.on])
                 if branch is None:
                     del space[name]

@@ -42,7 +42,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Element]:
     ]
     sweep_on_disk(home, spec, *trials)
     provenance = {"command": NASTY, "host": LONG, NASTY: NASTY, "versions": {NASTY: LONG}}
-    edit_record(home, lambda record: record.update(sweep=NASTY + LONG, provenance=record["provenance"] | provenance))
+    changes = {"sweep": NASTY + LONG, "note": NASTY}
+    edit_record(home, lambda record: record.update(changes, provenance=record["provenance"] | provenance))
     return home, read_html(write_report([home], None).read_text())
 
 

@@ -12,7 +12,7 @@ from attnsweep.workloads.errors import UserError
 from tests.orchestrator.conftest import Command
 from tests.orchestrator.head_rows import head_rows, sweep_with_heads
 from tests.orchestrator.report.report_html import read_html
-from tests.orchestrator.small_sweep import open_writer, small_sweep, sweep_on_disk, trial_rows
+from tests.orchestrator.small_sweep import edit_record, open_writer, small_sweep, sweep_on_disk, trial_rows
 from tests.refusals import refused
 
 
@@ -68,7 +68,10 @@ def test_a_sweep_without_trainings(tmp_path: Path) -> None:
 def test_a_sweep_that_varies_nothing_and_whose_trainings_fail(tmp_path: Path) -> None:
     spec = small_sweep("fixed", space={"n_steps": 8}, trials=1, replicates=2)
     failed = trial_rows(0, ["failed", "failed"], error="ValueError: no", eval_loss=None, train_seconds=None)
-    page = read_html(make_report([sweep_on_disk(tmp_path / "sweep", spec, failed).place]).text)
+    place = sweep_on_disk(tmp_path / "sweep", spec, failed).place
+    edit_record(place, lambda record: record.update(note="a first try"))
+    page = read_html(make_report([place]).text)
+    assert "a first try" in [each.text for each in page.all("dd")]
     assert page.one("p", id="stuck-rate-1").text == "-"
     assert page.all("table", class_="regions") == page.all("table", class_="by-parameter") == []
     assert "ValueError: no" in page.one("details", class_="failure").text
