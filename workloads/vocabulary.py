@@ -45,7 +45,7 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
             is_stuck=True,
         ),
         "marginal": Outcome(
-            "stuck at a reference level above the solution: the predictor uses part of the input",
+            "stuck at a reference level above the solution: a simple predictor, such as the best constant",
             "#56B4E9",
             is_stuck=True,
         ),
