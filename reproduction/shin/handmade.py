@@ -165,7 +165,7 @@ def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
             ("solution_1", printed_solution_1),
         )
     )
-    apart = _largest(
+    difference = _largest(
         problems,
         "signed",
         lambda q, text: _answers("solution_2", "corrected", q, text) - _answers("solution_3", "corrected", q, text),
@@ -180,7 +180,7 @@ def compare(n_random_texts: int, figures: list[Path]) -> Comparison:
             _difference("2, 3 as printed: off max(q*, 0) by", None, max(off_cut, off_cut_too)),
             _difference("1 as printed: off the form below by", None, off_added),
             *(_example_row(name) for name in SOLUTIONS),
-            _difference("2, 3 corrected: answers differ by", "the same", apart),
+            _difference("2, 3 corrected: answers differ by", "the same", difference),
             _difference("diag(U^t X^t AX), diag(X^t A^t XU)", "the same", off_diagonal),
             _difference("10 X_(i-1) + X_i, no ReLU: off by", "exact", linear_case_error(LARGE_SIZE[1])),
         ],

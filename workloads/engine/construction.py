@@ -27,13 +27,13 @@ def built_alone(workload: Workload[Any], training: Training[Any]) -> nn.Module:
         return _built(workload, training)
 
 
-def check_built_again(module: nn.Module, again: nn.Module, start: State) -> None:
+def check_built_again(module: nn.Module, rebuilt: nn.Module, start: State) -> None:
     """Refuses a `build` that gives different modules for one training, but for values that `start` replaces."""
-    values, others = tensors_of(module), tensors_of(again)
+    values, others = tensors_of(module), tensors_of(rebuilt)
     for name, value in values.items():
         if not _is_same(value, others[name]) and _is_same(value, start[name]):
             raise _built_otherwise(name)
-    constant = first_difference([module, again])
+    constant = first_difference([module, rebuilt])
     if constant is not None:
         raise _built_otherwise(constant.name)
 
@@ -127,7 +127,7 @@ def starting_state(
 ) -> tuple[State, State, nn.Module]:
     """Initial parameters and buffers, (L, ...) by name, and one training's module as template. Values in `start`, of
     any floating-point type, replace the workload's."""
-    modules, again = check_alike(workload, lanes)
+    modules, rebuilt = check_alike(workload, lanes)
     tensors = [tensors_of(module) for module in modules]
     built = {name: torch.stack([own[name].detach() for own in tensors]).to(lanes.device) for name in tensors[0]}
     template = modules[0].to(lanes.device)
@@ -144,7 +144,7 @@ def starting_state(
         name: value.detach().to(lanes.device)
         for name, value in (built | initial | in_type(start or {}, lanes.dtype)).items()
     }
-    check_built_again(template, again, {name: value[0] for name, value in stacked.items()})
+    check_built_again(template, rebuilt, {name: value[0] for name, value in stacked.items()})
     return (
         {name: stacked[name] for name in parameters},
         {name: stacked[name] for name in built if name not in parameters},
@@ -155,14 +155,14 @@ def starting_state(
 def check_alike(workload: Workload[Any], lanes: Lanes[Any]) -> tuple[list[nn.Module], nn.Module]:
     """Builds all trainings' modules, which may not differ in a constant, and the first one again."""
     with seeded_generators():
-        *modules, again = (
+        *modules, rebuilt = (
             _built(workload, training).to(lanes.dtype) for training in (*lanes.trainings, lanes.trainings[0])
         )
-    make_room([*modules, again], lanes.trainings)
+    make_room([*modules, rebuilt], lanes.trainings)
     difference = first_difference(modules)
     if difference is not None:
         given = f"the value {difference.one} in one training's module and the value {difference.other} in another's"
         expected = "the same value for all trainings that share a program, or a buffer"
         fix = "compute with self.NAME = at.per_lane(value), or declare the parameter that sets it with static=True"
         raise SpecError(f"{difference.name} of the module", given=given, expected=expected, fix=fix)
-    return modules, again
+    return modules, rebuilt

@@ -100,8 +100,8 @@ class _Alone:
         ):
             loss = self._at(state, other._batch, "loss", self._plain_loss)
             if not _is_near(loss, expected, expected, _TOLERANCE_AGAIN * expected.abs(), _ROUNDINGS_AGAIN):
-                again = "again" if other is self else "with the same weights and batch by another training's module"
-                given = f"a loss whose value changes when it is computed {again}"
+                when = "again" if other is self else "with the same weights and batch by another training's module"
+                given = f"a loss whose value changes when it is computed {when}"
                 fix = "store nothing, draw in `data` with its argument `draw`, and use self.NAME = at.per_lane(value)"
                 raise SpecError("the loss", given=given, expected="a loss of tensors and batch alone", fix=fix)
 
@@ -123,9 +123,9 @@ class _Alone:
         if after != before:
             # A first call may fill a cache, which stays; a counter changes in every call.
             function(self._module, _copy(batch))
-            again = constants_of(self._module, tensors=False)
-            for attribute in (each for each in {**after, **again} if after.get(each) != again.get(each)):
-                change = f"a change from {after.get(attribute, 'nothing')} to {again.get(attribute, 'nothing')}"
+            after_next = constants_of(self._module, tensors=False)
+            for attribute in (each for each in {**after, **after_next} if after.get(each) != after_next.get(each)):
+                change = f"a change from {after.get(attribute, 'nothing')} to {after_next.get(attribute, 'nothing')}"
                 given, fix = f"{change} while {name} was computed", "compute it in `data`, and draw there"
                 expected = "a module that keeps nothing from call to call"
                 raise SpecError(f"{attribute} of the module", given=given, expected=expected, fix=fix)
@@ -159,8 +159,8 @@ def _copy(values: Mapping[str, Tensor], lane: int | None = None) -> State:
     return {name: (value if lane is None else value[lane]).detach().clone() for name, value in values.items()}
 
 
-def _changed(now: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
-    for name, value in now.items():
+def _changed(after: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> str:
+    for name, value in after.items():
         if name not in before or not torch.equal(value.nan_to_num(), before[name].to(value).nan_to_num()):
             return name
     return ""

@@ -234,7 +234,7 @@ def examined(workload: Workload[P], module: nn.Module, batch: Batch) -> tuple[Te
     evaluated = workload.evaluate(module, data)
     with torch.no_grad():
         measures = workload.measure(module, data | evaluated | descended)
-    if taken := [name for name in measures if name in RESERVED_METRICS]:
+    if reserved := [name for name in measures if name in RESERVED_METRICS]:
         expected = f"a metric that is not called {', '.join(RESERVED_METRICS)}"
-        raise SpecError(f"{workload.name}.measure", given=taken[0], expected=expected, fix="rename the metric")
+        raise SpecError(f"{workload.name}.measure", given=reserved[0], expected=expected, fix="rename the metric")
     return evaluated["eval_loss"], measures

@@ -135,9 +135,9 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.de
     for seed in range(2):
         with seeded_generators(seed):
             tables.append(checked(data(dict(values))))
-    table, again = tables
+    table, redrawn = tables
     check_rows(table, first_axis=0)
-    if not all(torch.equal(column, again[name]) for name, column in table.items()):
+    if not all(torch.equal(column, redrawn[name]) for name, column in table.items()):
         given = "a function that returns other tensors when it is called again"
         fix = "draw with an argument `draw`, or `fixed` for data that each training keeps"
         raise SpecError("data", given=given, expected="the same tensors in every call with the same split", fix=fix)

@@ -49,11 +49,11 @@ def _patterns(sentences: Sentences) -> tuple[Tensor, Tensor]:
     previous = before_QK & ~before_QK.tril(-2)
     patterns = [previous.expand_as(allowed_BQK)]
     if sentences.query_tokens is not None and sentences.key_tokens is not None:
-        same = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
+        is_same_BQK = (sentences.query_tokens.unsqueeze(2) == sentences.key_tokens.unsqueeze(1)) & before_QK
         # The equal token before such a key need not count itself, such as a sentence's end.
-        after = torch.zeros_like(same)
-        after[..., 1:] = same[..., :-1]
-        patterns += [same, after]
+        after_same_BQK = torch.zeros_like(is_same_BQK)
+        after_same_BQK[..., 1:] = is_same_BQK[..., :-1]
+        patterns += [is_same_BQK, after_same_BQK]
     pattern_BQKP = torch.stack(patterns, -1) & allowed_BQK.unsqueeze(-1)
     any_key_BQK1 = sentences.queries.view(*allowed_BQK.shape[:2], 1, 1).expand(*allowed_BQK.shape, 1)
     n_keys = allowed_BQK.sum(-1, keepdim=True).clamp_min(1).unsqueeze(-1)

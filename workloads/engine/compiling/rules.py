@@ -126,8 +126,8 @@ def _reduced(name: str, here: Here, value: Value, dims: Any = None, keepdim: boo
         return _extreme(here, value, dims, keepdim, is_largest=name == "max")
     dims = range(rank) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
     axes = {dim % rank for dim in dims} if rank else set[int]()
-    kept = [axis not in axes for axis, size in enumerate(value.shape) if size != 1]
-    n_outer, how = sum(kept), _REDUCTIONS[name](prod(value.shape[axis] for axis in axes))
+    is_kept = [axis not in axes for axis, size in enumerate(value.shape) if size != 1]
+    n_outer, how = sum(is_kept), _REDUCTIONS[name](prod(value.shape[axis] for axis in axes))
     result = here.new()
 
     def compute(body: Body) -> None:
@@ -139,16 +139,16 @@ def _reduced(name: str, here: Here, value: Value, dims: Any = None, keepdim: boo
             else tuple(ZERO if axis in axes else place for axis, place in enumerate(at))
         )
         text = in_type(result.c_type, value.entry(body, at))
-        if n_outer == len(kept):
+        if n_outer == len(is_kept):
             text = how.end(how.form.format(how.start(result.c_type), text), result.c_type)
             body.store(result, index, text)
-        elif all(kept[:n_outer]):
+        elif all(is_kept[:n_outer]):
             body.reduce(result, index, text, how)
         else:
-            body.add_to(result, index, text, how, is_serial=not kept[-1])
+            body.add_to(result, index, text, how, is_serial=not is_kept[-1])
 
-    is_by_row = all(kept[:n_outer])
-    here.loops.compute(extents_of(value.shape), compute, n_outer if is_by_row and n_outer < len(kept) else None)
+    is_by_row = all(is_kept[:n_outer])
+    here.loops.compute(extents_of(value.shape), compute, n_outer if is_by_row and n_outer < len(is_kept) else None)
     if is_by_row or how.end("x", result.c_type) == "x":
         return result
     return here.value(lambda body, index: how.end(result.at(body, index), result.c_type))

@@ -159,8 +159,8 @@ def traced(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.Graph
         # The MATH backend computes attention by basic operations.
         with IN_ONE_THREAD, sdpa_kernel(SDPBackend.MATH), _Traceable():
             for _ in range(2):  # decompositions may change tensors in place
-                whole = functionalize(function, remove="mutations")
-                graph = function = make_fx(whole, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
+                pure = functionalize(function, remove="mutations")
+                graph = function = make_fx(pure, decomposition_table=_decompositions(), tracing_mode="fake")(*examples)
                 if not any(name_of(node.target).endswith("_") for node in operations_of(graph)):
                     break
     except Exception as error:
@@ -233,8 +233,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     ]
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table.update(get_decompositions(further))
-    for kept in (aten.embedding.default, aten.embedding_dense_backward.default, aten.index_put.default):
-        table.pop(kept, None)
+    for not_decomposed in (aten.embedding.default, aten.embedding_dense_backward.default, aten.index_put.default):
+        table.pop(not_decomposed, None)
     table |= {
         aten.var.correction: lambda *given, **named: _variance_and_mean(*given, **named)[0],
         aten.var_mean.correction: _variance_and_mean,
