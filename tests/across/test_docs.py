@@ -62,6 +62,6 @@ def test_the_settings_of_a_documented_run_fit_its_workload(document: str) -> Non
 @pytest.mark.timeout(3600)
 def test_every_block_of_every_page_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the tutorial trains a GPT-2: pip install 'attnsweep[hf]'")
-    command = [sys.executable, ROOT / "docs" / "execute.py"]
+    command = [sys.executable, str(ROOT / "docs" / "execute.py")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
