@@ -126,19 +126,27 @@ def test_the_likely_name_is_suggested(arguments: tuple[str, ...], meant: str, mo
     assert raised.value.fix == f"did you mean {meant}?"
 
 
-PAGES = Path(__file__).parents[3] / "docs"
-
-
 def printed(*arguments: str) -> str:
     done = CliRunner().invoke(app, ["docs", *arguments], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 
 
-def test_a_page_is_printed_by_its_name_and_a_section_by_its_heading() -> None:
-    assert printed("tutorial") == printed("Tutorial.md") == (PAGES / "tutorial.md").read_text() + "\n"
-    assert printed("histogram").startswith("# Histogram")
-    section = printed("keep weights")
-    assert section.startswith("*sweeps*\n\n### Keep weights") or section.startswith("*sweeps*\n\n## Keep weights")
-    assert section.count("\n## ") <= 1
-    assert "sweeps: " in printed("keep-weights")
+def test_a_page_is_printed_by_its_name_and_a_section_by_its_heading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "# Sweeps\n\n## Keep weights\n\n```bash\n# weights\n```\n\n### Where\n\n`--keep-weights`\n\n## Else\n"
+    note = "# Counting\n"
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "sweeps.md").write_text(page)
+    (tmp_path / "notes" / "2026-11-26-counting.md").write_text(note)
+    monkeypatch.setattr("attnsweep.orchestrator.cli.pages._DOCS", tmp_path)
+    assert printed("sweeps") == printed("Sweeps.md") == page + "\n"
+    assert printed("2026-11-26-counting") == note + "\n"
+    section = page[page.index("## Keep") : page.index("## Else")].strip()
+    assert printed("weights") == f"*sweeps*\n\n{section}\n\n"
+    assert printed("keep-weights") == "sweeps: `--keep-weights`\n"
+
+
+def test_the_pages_come_with_the_package() -> None:
+    assert printed("tutorial").startswith("# ")
