@@ -3,7 +3,7 @@ order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -52,12 +52,12 @@ class Problem(Workload[Any]):
     def build(self, parameters: Any) -> nn.Module:
         """The user's module, with the static parameters as its attribute `of_problem`."""
         module: Any = self.model(parameters.values())
-        is_module = isinstance(module, nn.Module)
-        if not is_module or (type(module).forward is nn.Module.forward and "forward" not in vars(module)):
+        forward = getattr(type(module), "forward", None)  # a ScriptModule's class has none
+        if not isinstance(module, nn.Module) or (forward is nn.Module.forward and "forward" not in vars(module)):
             expected, fix = "a torch.nn.Module with the method `forward`", "let the function `model` return one"
             raise SpecError("model", given=type(module).__name__, expected=expected, fix=fix)
         module.of_problem = _static(parameters)
-        return cast(nn.Module, module)
+        return module
 
     def initial(self, module: nn.Module, lanes: Lanes[Any]) -> State:
         state = super().initial(module, lanes)

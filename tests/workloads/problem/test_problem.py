@@ -397,6 +397,13 @@ def test_a_mistake_is_told_before_anything_runs(changes: dict[str, Any], told: s
     assert told in str(refused.value)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_scripted_module_is_refused_with_the_way_out() -> None:
+    kind = at.problem("scripted", model=lambda: torch.jit.script(nn.Linear(3, 3)), data=echo, loss="mse")
+    with pytest.raises(SpecError, match=r"leave out torch\.compile or torch\.jit"):
+        _trained(kind, n_steps=1)
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
