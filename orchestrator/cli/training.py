@@ -59,7 +59,7 @@ def heads(
     directory: SweepDir,
     training_id: TrainingId,
     sentence: Annotated[
-        int | None, Option(min=0, help="Number of the held-out sentence; default: one of median length.")
+        int | None, Option(min=0, help="Number of the held-out sentence; default: the first, a translator's first of median length.")
     ] = None,
     out: Annotated[
         Path | None, Option(metavar="FILE", help="PNG or SVG to write; default: ./heads-TRAINING_ID.png.")

@@ -158,7 +158,7 @@ def trained_heads(directory: PlaceName, training: str, sentence: int | None = No
 
     Args:
         training: `TRIAL/REPLICATE`, a `training_id` or its beginning.
-        sentence: The number of the held-out sentence; by default one of median length.
+        sentence: The number of the held-out sentence; by default the first, a translator's first of median length.
     """
     return heads_of(SweepDirectory.open(directory), training, sentence)
 
