@@ -59,7 +59,8 @@ def heads(
     directory: SweepDir,
     training_id: TrainingId,
     sentence: Annotated[
-        int | None, Option(min=0, help="Number of the held-out sentence; default: the first, a translator's first of median length.")
+        int | None,
+        Option(min=0, help="Number of the held-out sentence; default: 0, for translators one of median length."),
     ] = None,
     out: Annotated[
         Path | None, Option(metavar="FILE", help="PNG or SVG to write; default: ./heads-TRAINING_ID.png.")
