@@ -42,7 +42,7 @@ class SweepComparison:
         n_pairs: Pairs of trainings with equal configuration and seed, neither of which failed or was pruned.
         n_configurations: Distinct configurations among the pairs.
         changed_parameters: Those that have one value in all of A and another in all of B. The trainings of a pair are
-            equal in all others.
+            equal in all others that both sweeps have.
         spaces: The parameters whose ranges or choices differ.
         samplers: Those of A and of B; empty if they are equal.
         rate, groups: Of the outcome `rate_of`, over all and in the bins of `by`.
@@ -67,7 +67,7 @@ class SweepComparison:
     def sentence(self) -> str:
         what = Ending(self.rate_of).share_label
         if self.rate.difference is None:
-            return f"{what}: nothing to compare, every training failed in one of the sweeps"
+            return f"{what}: nothing to compare, all trainings of one sweep failed, were pruned or go on"
         shown = "" if self.difference_is_shown else ": no difference is shown"
         return f"{what} changed by {difference_label(self.rate)}{shown}"
 
@@ -78,9 +78,9 @@ class SweepComparison:
             pairs = (f"{name} {value_label(old)} -> {value_label(new)}" for name, (old, new) in changed.items())
             yield f"differ in {', '.join(pairs)}"
         if self.spaces:
-            yield f"ranges differ in {', '.join(self.spaces)}: each rate is over the trials of its own ranges"
+            yield f"ranges differ in {', '.join(self.spaces)}{'' if self.paired else ': each rate is over its own'}"
         if self.samplers:
-            yield f"samplers differ, {' -> '.join(self.samplers)}: each rate is over the trials that its sampler chose"
+            yield f"samplers differ, {' -> '.join(self.samplers)}{'' if self.paired else ': each chose its trials'}"
         if self.paired:
             configurations = f"of {self.n_configurations} trials"
             yield f"{self.n_pairs} pairs of trainings with equal parameters and seed, {configurations}"
@@ -125,9 +125,8 @@ def compare(
     a, b = (sweep if isinstance(sweep, SweepData) else SweepData.open(sweep) for sweep in (a, b))
     workloads = [data.specs[0].workload for data in (a, b)]
     if workloads[0] != workloads[1]:
-        expected = f"a sweep of the workload of sweep A, which is {workloads[0]}"
-        fix = "give two sweeps of the same workload"
-        raise UserError("B", given=f"a sweep of the workload {workloads[1]}", expected=expected, fix=fix)
+        given, expected = (f"a sweep of the workload {name}" for name in reversed(workloads))
+        raise UserError("B", given=given, expected=expected, fix="give two sweeps of one workload")
     _check_outcome(a, b, outcome)
     before, after = _read(a), _read(b)
     # The trials of B are numbered after those of A.
@@ -234,7 +233,8 @@ def _declared(specs: Sequence[Sweep], name: str) -> set[str]:
 
 
 def _pairs(before: pa.Table, after: pa.Table, shared: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """The trainings of equal seed and parameters, in rows of the same number; A's with a column `configuration`."""
+    """Trainings of equal seed and parameters, in rows of one number; A's with a column `configuration`. If a sweep has
+    several equal ones, `copy` numbers them, and they pair in turn."""
     keys = [identifier("seed"), *(param_column(name) for name in shared)]
     same = " and ".join(f"a.{key} is not distinct from b.{key}" for key in ["copy", *keys])
     configuration = ", ".join(f"a.{key}" for key in keys[1:]) or "1"
@@ -259,8 +259,8 @@ def _groups(
         for side in sides:
             check_known("--by", name, _parameters(side), "", "name a parameter that both sweeps have")
         if name in changed:
-            fix = "leave it out of --by: each sweep has one value of it, so comparing A with B compares these values"
+            fix = "leave it out of --by: comparing A with B compares its two values"
             raise UserError("--by", given=name, expected="a parameter that varies within A and B", fix=fix)
-        of_side = [value for side in sides for value in side[f"param_{name}"].to_pylist()]
-        values[name] = dict(zip(trials, of_side, strict=True))
+        of_training = [value for side in sides for value in side[f"param_{name}"].to_pylist()]
+        values[name] = dict(zip(trials, of_training, strict=True))
     return group_trials(specs, values, {*trials})

@@ -61,7 +61,7 @@ class RateDifference:
 
 
 def difference_label(difference: RateDifference) -> str:
-    """`+0.12 [0.08, 0.16]`, or `-` if nothing was counted."""
+    """`+0.12 [0.08, 0.16]`, or `-` if nothing could be compared."""
     if difference.interval is None:
         return "-"
     # Adding 0.0 turns -0.0 into 0.0.

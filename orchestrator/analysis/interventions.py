@@ -1,4 +1,4 @@
-"""How much sooner or later trainings reach a goal (an outcome, an event or a role) with an intervention than without.
+"""How often trainings reach a goal (an outcome, an event or a role) sooner with an intervention than without.
 
 A pair is two trainings with the same seed and the same parameters except `intervention`, which is null in one of them.
 It is informative if one of them is known to have reached the goal first, not at the same probe. The ratio is the number
@@ -8,7 +8,7 @@ and Pearson's exact one.
 The intervals take only the seed as random: the initialization, the data and their order. They hold for the
 configurations of this sweep, over which pairs are pooled, and are not adjusted for the number of goals.
 
-Source: Holt & Prentice 1974, Biometrika 61 (paired times); Clopper & Pearson 1934. Axes: R training, N pair.
+Source: Holt & Prentice 1974, Biometrika 61 (paired times); Clopper & Pearson 1934. Axis: N pair.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _COUNTS = ("n_pairs", "n_with", "n_without", "median_with", "median_without", "n
 
 
 def interventions(connection: duckdb.DuckDBPyConnection, workload: str) -> pa.Table:
-    """One row per goal and intervention, from all pairs of trainings with the same seed."""
+    """One row per intervention and goal that any training of a pair reached."""
     pairs, rows = _read_pairs(connection), []
     for what, ends in _reached(connection, workload) if pairs else ():
         for intervention, places in pairs.items():

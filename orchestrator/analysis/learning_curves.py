@@ -1,4 +1,4 @@
-"""Learning curves in SQL: the median and quartiles of the evaluation loss by step, for each group of trainings."""
+"""Learning curves in SQL: the median and quartiles of a metric by step, for each group of trainings."""
 
 import duckdb
 import pyarrow as pa
@@ -66,7 +66,7 @@ def quartile_curves(
 
 
 def learning_curves(connection: duckdb.DuckDBPyConnection, metric: str = _LOSS, where: str = "true") -> pa.Table:
-    """By outcome, in the order of `OUTCOMES`."""
+    """By outcome, in the order of `outcome_order`."""
     curves = quartile_curves(connection, "outcome", where=where, metric=metric)
     outcomes = curves["outcome"].to_pylist()
     order = sorted(range(len(outcomes)), key=lambda row: outcome_order(outcomes[row]))

@@ -7,9 +7,10 @@ training at the end of its interval, and with every training at its first possib
 that of the first, the upper end that of the second. If all trainings have the same probes, the two curves are equal at
 each probe, and together they are Turnbull's estimate, which does not say where between two probes the share rises.
 
-Trainings may have different lengths. A training that ends without the goal is censored at its last step. The
-variance is Greenwood's, summed by trial, so that replicates of one trial are not taken as independent. The interval is
-that of a rate in `rates.intervals`, for the number of independent trainings that would give this variance:
+Trainings may have different lengths. One that runs out of steps without the goal is censored at its last step; for one
+that ended for good, see `outcome_onsets`, for roles `role_emergence`. The variance is Greenwood's, summed by trial, so
+that replicates of one trial are not taken as independent. The interval is that of a rate in `rates.intervals`, for the
+number of independent trainings that would give this variance:
 
 - Up to the first censored training, the share and interval are those of `pooled_rate`.
 - If each trial has one training, the variance is Greenwood's own.
@@ -34,7 +35,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnsweep.orchestrator.analysis.rates.bins import Groups
-from attnsweep.orchestrator.analysis.rates.intervals import rate_interval, spread_of_estimate, weights_of_trainings
+from attnsweep.orchestrator.analysis.rates.intervals import few_trials_factor, rate_interval, weights_of_trainings
 from attnsweep.orchestrator.analysis.tables import table_of
 from attnsweep.orchestrator.ledger.views import IS_JUDGED, identifier, literal
 from attnsweep.search_spaces.confidence_sequence import sequential_interval
@@ -122,8 +123,8 @@ def _effective_n(
 ) -> tuple[float, float]:
     """How many independent trainings would give this variance, and how many if a trial counted as one training.
 
-    `variance` takes trainings as independent, `variance_by_trial` only trials. Without any variance, the former number
-    is `n_informed`.
+    `variance` takes trainings as independent, `variance_by_trial` only trials. Without any variance, `n_informed`
+    stands for the former number, and of several trials each counts once in both.
     """
     n_independent = share * (1.0 - share) / variance if variance else float(n_informed)
     n_once_per_trial = n_independent * n_trials / n_trainings
@@ -132,7 +133,7 @@ def _effective_n(
     if variance == 0:
         return n_once_per_trial, n_once_per_trial
     design_effect = max(variance_by_trial * n_trials / (n_trials - 1) / variance, 1.0)
-    n_effective = n_independent / design_effect * spread_of_estimate(n_trials)
+    n_effective = n_independent / design_effect * few_trials_factor(n_trials)
     return float(np.clip(n_effective, n_once_per_trial, n_independent)), n_once_per_trial
 
 

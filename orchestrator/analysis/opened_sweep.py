@@ -175,7 +175,7 @@ class SweepData:
         ones are left out.
 
         With `after`, another event, steps count from the step at which that first held (the delay), and trainings in
-        which it never held are left out. If `event` held before it, or at the same probe, the delay is 0.
+        which it never held are left out. If `event` held before it, the delay is 0.
         """
         with self.reading() as connection:
             for name in (event,) if after is None else (event, after):
@@ -184,7 +184,7 @@ class SweepData:
             return self._onset(connection, event_times(connection, event, after), by)
 
     def interventions(self) -> pa.Table:
-        """How much sooner trainings are solved, or reach an event or a role, with an intervention than without it, from
+        """How often trainings are solved, or reach an event or a role, sooner with an intervention than without it, in
         pairs of equal seed."""
         with self.reading() as connection:
             found = interventions(connection, self.specs[0].workload)

@@ -176,7 +176,7 @@ def layer_names_of(workload: str) -> tuple[str, ...]:
 
     A workload that a sweep directory names by its file is not loaded: reading a sweep runs none of its code.
     """
-    # Imported only if there are attention heads, because the registry imports PyTorch.
+    # Imported here, because the registry imports PyTorch.
     from attnsweep.workloads.lenses import lenses_of
     from attnsweep.workloads.registry import load_workload, registered_names
 
@@ -239,7 +239,7 @@ def role_rates(
 
 
 def step_label(role: Row) -> str:
-    """`1,000 to 2,000 (25%)`: where a role emerges in the median training; `-` without a median."""
+    """`1,000 to 2,000 (25%)`: the probes between which a role emerges, in the median; `-` if it never does."""
     if role["median_step"] is None:
         return "-"
     through = "" if role["median_share"] is None else f" ({role['median_share']:.0%})"

@@ -29,7 +29,7 @@ def table_of(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def show(table: pa.Table, console: Console | None = None) -> None:
-    """Prints the first 100 rows: numbers with three digits, lists by their lengths, no column of nulls."""
+    """Prints the first 100 rows: floats with three digits, lists by their lengths, no column of nulls."""
     console = console or PlainConsole()
     kept = [name for name in table.column_names if table[name].null_count < table.num_rows]
     shown = Table(*(Column(Text(plain(name)), no_wrap=True) for name in kept), box=None, header_style="bold")
@@ -37,7 +37,7 @@ def show(table: pa.Table, console: Console | None = None) -> None:
         shown.add_row(*(Text(_cell(row[name])) for name in kept))
     if table.num_rows > _MAX_ROWS:
         shown.caption = f"the first {_MAX_ROWS} of {table.num_rows:,} rows"
-    # Wider than the terminal if need be: cells in parts could not be read.
+    # Wider than the terminal if need be: wrapped cells could not be read.
     needed = console.measure(shown, options=console.options.update_width(_MAX_WIDTH)).maximum
     console.width = max(console.width, needed)
     console.print(shown)

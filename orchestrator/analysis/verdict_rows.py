@@ -150,7 +150,7 @@ def layer_number(workload: str, layer: str | None) -> int | None:
 
 
 def _role_steps(connection: duckdb.DuckDBPyConnection, quantity: Quantity, layer: int | None) -> dict[str, _Places]:
-    """The columns of a role: the step of its emergence, that of the probe before, and where it did not emerge."""
+    """A role's columns: the step of its emergence, that of the probe before, and `_UNTIL`."""
     emerged: _Places = {}
     before: _Places = {}
     until: _Places = {}

@@ -70,9 +70,9 @@ def read_phase_diagram(
     rows = [row[1:] for row in counts_by_trial(connection, (x, y), ending) if row[1]]
     kept = np.array([row for row in rows if None not in row], dtype=np.float64)
     if not len(kept):
-        expected = "two parameters whose values are numbers"
+        expected = "judged trainings with numbers for both parameters"
         fix = "name parameters that have values in this sweep"
-        raise UserError(f"{x}, {y}", given="parameters that are null in every trial", expected=expected, fix=fix)
+        raise UserError(f"{x}, {y}", given="no such training", expected=expected, fix=fix)
     n_T, k_T, x_T, y_T = kept.T
     trials = TrialCounts(x_T, y_T, n_T, k_T)
     weight = np.full(len(n_T), n_T.mean()) if trials_count_once(*specs) else n_T

@@ -8,7 +8,7 @@ The residuals test the surface. A trial's expected share is predicted from trial
 into cells of about equally many trials: 4 x 4 up to 300 trials, and 1.2 T^(1/4) along each axis beyond. The surface
 does not fit if in any cell the observed and expected shares differ by more than 0.05 beyond chance; then no line is
 drawn. Chance is Student's t of the spread between the cell's trials, at least that of independent trainings; a false
-alarm in any cell has a probability of 0.01 (Bonferroni).
+alarm in any cell has a probability of at most 0.01 (Bonferroni).
 
 Axes: T trial, G grid.
 Source: Gelman et al. 2000 (binned residuals).
@@ -68,7 +68,7 @@ class ResidualBin:
 
     Attributes:
         z: (k - expected) over its standard deviation, which is at least that of independent trainings; `None` for one
-            trial.
+            trial, or if that is 0.
         off: The part of the difference between the shares that chance does not explain, given the number of cells.
     """
 

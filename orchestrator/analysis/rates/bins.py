@@ -1,8 +1,8 @@
 """Bins of a parameter's values, and groups of trials by the bins of parameters.
 
 *Coarse* bins are the decades of a logarithmic range, up to five equal parts of a linear range, or the values of a
-choice. Rates have *fine* bins: each coarse one is divided into 2, 4, 8 ... equal parts on the scale of the axis, as
-long as T evenly spread trials put at least 25 into each bin, and at least
+choice. *Fine* bins divide each coarse one into 2, 4, 8 ... equal parts on the scale of the axis, but into no more bins
+than distinct values, as long as T evenly spread trials put at least 25 into each bin, and at least
 
 - T^(2/3) for the rate by one parameter. Where the trainings of a trial agree, the interval is then at most +- T^(-1/3).
 - T^(3/4) / sqrt(2) on each axis for the cells of two parameters: about sqrt(T) / 2 trials in a cell, and an interval of
@@ -34,7 +34,7 @@ _MAX_LINEAR_BINS = 5
 _MIN_TRIALS = 25
 """In a fine bin; the interval of its rate is then at most +- 0.2."""
 _MAX_VALUES = 8
-"""Up to this many distinct numbers get a bin each."""
+"""Of an undeclared parameter: up to this many distinct numbers get a bin each."""
 _LOG_RATIO = 10.0
 """Undeclared positive numbers are on a logarithmic axis from this ratio of the largest to the smallest on."""
 
@@ -168,7 +168,7 @@ def dimension_of(
 
 
 def is_logarithmic(specs: Sequence[Sweep], name: str, numbers: Sequence[float]) -> bool:
-    """Whether figures show the parameter on a logarithmic axis."""
+    """Whether bins and figures have a logarithmic axis for it."""
     if not numbers or min(numbers) <= 0:
         return False
     declared = [spec.parameters().get(name) for spec in specs]

@@ -25,7 +25,7 @@ from attnsweep.search_spaces.sweep import Sweep
 from attnsweep.workloads.vocabulary import OUTCOMES
 
 MAX_PARAMETERS = 8
-"""Parameters whose rates a summary or a report shows."""
+"""At most so many have their rates in a summary, or a figure in a report."""
 _STUCK = "stuck"
 
 
@@ -129,8 +129,8 @@ def rates_by(
     """A row for each bin of each parameter, also without trials: the rate over the trainings that neither failed nor
     were pruned. `names`: by default the parameters that `differing` gives.
 
-    A conditional parameter has two sets of bins, told apart by `condition`. `scale` is `log`, `linear` or `whole`; of a
-    choice it is null, and so are the ends of a bin.
+    A conditional parameter has a set of bins for each branch that varies, told apart by `condition`. `scale` is `log`,
+    `linear` or `whole`; of a choice it is null, and so are the ends of a bin.
     """
     names = differing(connection, specs) if names is None else names
     counts = {trial: (n, k) for trial, n, k in counts_by_trial(connection, (), ending)}

@@ -7,14 +7,15 @@ Wilson's interval for an *effective* number of trainings, `n / deff`:
 - The design effect `deff` is the variance of the pooled rate between trials over its binomial variance. As it is
   estimated from few trials, the effective number is multiplied by `(z / t)^2`, with `n_trials - 1` degrees of freedom,
   and clipped to between the number of trials (as if replicates always agree) and the number of trainings.
-- If all trials agree, `deff` is undetermined, and the effective number is the number of trials.
-- If fewer than 8 trials, and at most half of all, differ from the unanimous rest, `deff` rests on those few, and is too
-  small if by chance the most extreme trials were not drawn. The effective number is then the number of trials, and the
-  interval is the exact binomial one (Clopper & Pearson), which keeps its coverage near a share of 0.
+- If all trainings end alike, `deff` is undetermined, and the effective number is the number of trials.
+- If trials have several trainings, but fewer than 8 trials, and at most half of all, differ from the unanimous rest,
+  `deff` rests on those few, and is too small if by chance the most extreme were not drawn. The effective number is then
+  the number of trials, and the interval is the exact binomial one (Clopper & Pearson), which keeps its coverage near a
+  share of 0.
 - A single trial has the plain Wilson interval, for this one configuration.
 
 Under `Sequential` replication a trial has more trainings the nearer its rate is to one half (or to the threshold), so
-the rate is the mean of the trials' shares, with Wilson's interval for the effective number that follows from their
+the rate is the mean of the trials' shares, with the same intervals for the effective number that follows from their
 spread. A single trial has the interval that `Sequential` itself used, which is valid whenever the trainings stop; its
 share is biased by up to 0.015 if the width of the interval stops it, by up to 0.05 if a threshold of one half does.
 
@@ -47,7 +48,7 @@ _Z = NormalDist().inv_cdf(0.975)
 _NARROW = 0.02
 """A narrower interval is shown with a third decimal."""
 _MIN_UNLIKE = 8
-"""The spread between trials is estimated if at least this many differ from the others, which all agree."""
+"""Fewer trials that differ from a unanimous rest do not tell the spread."""
 
 
 Counts: TypeAlias = Sequence[tuple[int, int]] | NDArray[np.int64]
@@ -131,7 +132,6 @@ Pooling: TypeAlias = Callable[[Counts], Rate]
 
 
 def pooling(*specs: Sweep) -> Pooling:
-    """`mean_rate` if `trials_count_once`, else `pooled_rate`."""
     return mean_rate if trials_count_once(*specs) else pooled_rate
 
 
@@ -165,7 +165,7 @@ def share_label(rate: Rate) -> str:
     return f"{share:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def spread_of_estimate(n_trials: int) -> float:
+def few_trials_factor(n_trials: int) -> float:
     """(z / t)^2, below 1: it widens an interval whose variance is estimated from so many trials."""
     from scipy import special
 
@@ -176,7 +176,7 @@ def _effective_n(share: float, variance: float, n_trials: int, total: float) -> 
     if share in (0, 1):
         return n_trials
     design_effect = max(variance / (share * (1 - share) / total), 1.0)
-    return float(np.clip(total / design_effect * spread_of_estimate(n_trials), n_trials, total))
+    return float(np.clip(total / design_effect * few_trials_factor(n_trials), n_trials, total))
 
 
 def rate_interval(
