@@ -46,6 +46,7 @@ class Why:
         saddle: `None` where the loss has no second derivatives.
         loss, kicked: The held-out loss, before and after the last kick that was tried and L-BFGS.
         freed_by: The smallest kick, relative to the weights, after which the loss falls by 5%; `None` if none did.
+        by_heart: No held-out loss fell, but that of the batch did: kicks prove nothing.
         curve: `eval_loss` at its probes, as (step, value).
         predicted_escape: The step at which it leaves its start, by the law of such starts; `None` without a law,
             infinite if it never leaves.
@@ -61,6 +62,7 @@ class Why:
     loss: float
     kicked: float
     freed_by: float | None
+    by_heart: bool
     curve: Sequence[tuple[int, float]]
     predicted_escape: float | None
 
@@ -97,7 +99,9 @@ class Why:
             return "in a valley that falls without an end"
         if self.is_freed:
             return "held at a saddle, which a small kick frees"
-        return "confirmed by its certificate" if self.row["certified"] else "no small kick frees it"
+        if self.row["certified"]:
+            return "confirmed by its certificate"
+        return "stuck or slow: more steps tell" if self.by_heart else "no small kick frees it"
 
     @property
     def is_freed(self) -> bool:
@@ -121,6 +125,8 @@ class Why:
 
     def _kicks(self) -> str:
         change = f"loss {self.loss:.4g} to {self.kicked:.4g}"
+        if self.by_heart:
+            return f"prove nothing: what is learned after them is the batch, by heart (held-out {change})"
         if self.freed_by is None:
             return f"not even noise as large as the weights frees it ({change})"
         reservation = "" if self.is_freed else ", which is a new start and tells nothing"
@@ -156,7 +162,7 @@ class Why:
                 "norms": self.weights,
                 "gradient_norms": self.gradients,
                 "smallest_curvature": self.saddle,
-                "kick": {"loss": self.loss, "after": self.kicked, "freed_by": self.freed_by},
+                "kick": {"loss": self.loss, "after": self.kicked, "freed_by": self.freed_by, "by_heart": self.by_heart},
                 "replay": self.replay_command,
             }
         )
@@ -190,6 +196,7 @@ def why(directory: SweepDirectory, name: str, shown: str) -> Why:
             loss=float(kicked.before[0]),
             kicked=float(kicked.after[0]),
             freed_by=None if math.isnan(smallest) else smallest,
+            by_heart=bool(kicked.by_heart[0]),
             curve=sorted((point["step"], point["value"]) for point in points if point["value"] is not None),
             predicted_escape=None if math.isnan(predicted) else float(predicted),
         )

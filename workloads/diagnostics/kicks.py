@@ -36,11 +36,13 @@ LEAVES_BELOW = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Kicked:
-    """Each training's loss before and after the kicks, and the `smallest` of `KICKS` that freed it; NaN if none did."""
+    """Each training's loss before and after the kicks, and the `smallest` of `KICKS` that freed it; NaN if none did,
+    which proves nothing where the batch was learned `by_heart`: only its own loss fell."""
 
     before: Tensor
     after: Tensor
     smallest: Tensor
+    by_heart: Tensor
 
     @property
     def escaped(self) -> Tensor:
@@ -80,8 +82,9 @@ def kick_and_train(
     `objective`'s."""
     judge = judged_by or objective
     with torch.no_grad():
-        before = judge.losses(parameters)
+        before, batch_before = judge.losses(parameters), objective.losses(parameters)
     after, smallest = before.clone(), torch.full_like(before, torch.nan)
+    by_heart = torch.zeros_like(before, dtype=torch.bool)
     held = torch.arange(before.shape[0], device=before.device)
     for relative_size in KICKS:
         ended = {name: value[held] for name, value in parameters.items()}
@@ -89,12 +92,13 @@ def kick_and_train(
         point = _descended(objective.select(held), ended, kicked, n_steps)
         with torch.no_grad():
             after[held] = judge.losses(point, held).nan_to_num(nan=torch.inf)
+            by_heart[held] |= objective.losses(point, held) < LEAVES_BELOW * batch_before[held]
         is_free = after[held] < LEAVES_BELOW * before[held]
         smallest[held[is_free]] = relative_size
         held = held[~is_free]
         if not held.numel():
             break
-    return Kicked(before, after, smallest)
+    return Kicked(before, after, smallest, by_heart & smallest.isnan())
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> State:

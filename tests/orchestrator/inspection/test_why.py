@@ -81,22 +81,23 @@ def test_what_fits_one_batch_alone_is_not_freed(tmp_path: Path) -> None:
     spec = Sweep(name="noise", workload=f"{tmp_path / 'noise.py'}:noise", space={"n_steps": 5}, trials=1, replicates=1)
     found = trained_sweep(tmp_path / "sweep", spec)
     ended = command("why", found.place, "0/0", "--json")
-    assert ended.json["kick"]["freed_by"] is None
+    assert (ended.json["kick"]["freed_by"], ended.json["kick"]["by_heart"]) == (None, True)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "escape", "freed_by", "certified", "verdict"),
+    ("outcome", "escape", "freed_by", "by_heart", "certified", "verdict"),
     [
-        ("plateau", None, None, None, "not stuck"),
-        ("marginal", 100.0, 0.01, True, "slow, not stuck"),
-        ("runaway", None, 0.01, True, "in a valley that falls without an end"),
-        ("marginal", 99.0, 0.01, True, "held at a saddle, which a small kick frees"),
-        ("marginal", float("inf"), 1.0, True, "confirmed by its certificate"),
-        ("marginal", None, None, None, "no small kick frees it"),
+        ("plateau", None, None, False, None, "not stuck"),
+        ("marginal", 100.0, 0.01, False, True, "slow, not stuck"),
+        ("runaway", None, 0.01, False, True, "in a valley that falls without an end"),
+        ("marginal", 99.0, 0.01, False, True, "held at a saddle, which a small kick frees"),
+        ("marginal", float("inf"), 1.0, False, True, "confirmed by its certificate"),
+        ("marginal", None, None, False, None, "no small kick frees it"),
+        ("marginal", None, None, True, None, "stuck or slow: more steps tell"),
     ],
 )
 def test_the_verdict_is_the_first_that_holds(
-    outcome: str, escape: float | None, freed_by: float | None, certified: bool | None, verdict: str
+    outcome: str, escape: float | None, freed_by: float | None, by_heart: bool, certified: bool | None, verdict: str
 ) -> None:
     row = {"training_id": "a", "trial": 0, "replicate": 0, "outcome": outcome, "outcome_detail": None}
     found = Why(
@@ -110,6 +111,7 @@ def test_the_verdict_is_the_first_that_holds(
         loss=1.0,
         kicked=1.0,
         freed_by=freed_by,
+        by_heart=by_heart,
         curve=[],
         predicted_escape=escape,
     )
