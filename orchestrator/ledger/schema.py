@@ -51,6 +51,7 @@ _NO_METADATA: Mapping[str, str] = MappingProxyType({})
 _OUTCOMES = "outcomes"
 """The metadata key of the column `outcome` with the outcomes that the workload itself declares, as JSON."""
 _NOT_FINITE = "not measured, or not finite"
+_HELD_OR_FAILED = "it held at step 0, or the training failed"
 _UNTESTED = "it was not stuck, its label has no test, or certified_share left it out"
 
 
@@ -71,14 +72,14 @@ def trainings_schema(
             _field("sweep", TEXT, "name of the sweep"),
             _field("workload", TEXT, "name of the workload"),
             _field("variant", TEXT, "variant of the workload", null="it has none"),
-            _field("trial", INT32, "number of the configuration, by Optuna"),
-            _field("replicate", INT32, "number of the seeded training within its trial"),
+            _field("trial", INT32, "number of the trial, from 0"),
+            _field("replicate", INT32, "number of the training in its trial, from 0"),
             _field("training_id", TEXT, "hash of workload, parameters and seed"),
             _field("seed", INT64, "seed of all random numbers of the training"),
             *(_parameter_field(declared) for declared in parameters.declared().values()),
             _field("outcome", TEXT, "label of how the training ended", metadata=own),
             _field(
-                "outcome_detail", TEXT, "reference function, valley or `negative loss`", null="the outcome has none"
+                "outcome_detail", TEXT, "reference level, `valley`, `moving` or `negative loss`", null="it has none"
             ),
             _field("stuck", BOOL, _STUCK),
             _field("certificate", TEXT, "test applied to its stuck label", null=_UNTESTED),
@@ -87,14 +88,18 @@ def trainings_schema(
             _field(
                 "eval_loss", DOUBLE, "evaluation loss at the last probe; the outcome is judged by it", null=_NOT_FINITE
             ),
-            _field("loss_level", DOUBLE, "eval_loss below which a training is solved", null="not known"),
+            _field(
+                "loss_level", DOUBLE, "eval_loss below which it is solved", null="other metrics decide, or it failed"
+            ),
             *(
-                _field(f"level_{name}", DOUBLE, f"eval_loss at the reference level {name}", null="its variant has none")
+                _field(f"level_{name}", DOUBLE, f"eval_loss at the reference level {name}", null="it has none")
                 for name in level_names
             ),
             _field("grad_norm", DOUBLE, "norm of eval_loss's gradient, at the last probe", null=_NOT_FINITE),
-            _field("n_steps", INT32, "optimizer steps taken; of a pruned training, to its last probe"),
-            _field("onset_step", INT32, "first probe from which on the outcome held", null="it failed or was pruned"),
+            _field("n_steps", INT32, "optimizer steps taken; if pruned, to its last probe; if failed, 0"),
+            _field(
+                "onset_step", INT32, "probe, or diverged_step, from which the outcome held", null="failed or pruned"
+            ),
             _field(
                 "before_onset_step",
                 INT32,
@@ -103,12 +108,9 @@ def trainings_schema(
             ),
             *itertools.chain.from_iterable(
                 (
-                    _field(f"event_{name}", INT32, f"first probe at which {name} held", null="it held at none"),
+                    _field(f"event_{name}", INT32, f"first probe at which {name} held", null="none is known"),
                     _field(
-                        f"before_event_{name}",
-                        INT32,
-                        f"last probe before {name} held: it came after this, by event_{name}",
-                        null="it held at step 0, or the training failed",
+                        f"before_event_{name}", INT32, f"last probe before {name} held, or of all", null=_HELD_OR_FAILED
                     ),
                 )
                 for name in event_names
@@ -116,7 +118,7 @@ def trainings_schema(
             _field(
                 "predicted_escape_step",
                 INT32,
-                "step at which the loss falls below that of the start, by a law of the start",
+                "step at which the loss is 1% below its plateau, by a law of the start",
                 null="no law is known, or it says never",
             ),
             _field(
@@ -193,8 +195,8 @@ def heads_schema(score_names: Sequence[str]) -> pa.Schema:
             _field("step", INT32, "optimizer steps taken when probed"),
             _field("layer", INT32, "number of the layer, from 0"),
             _field("head", INT32, "number of the head in its layer, from 0"),
-            _field("role", TEXT, "what the head does, by the documented thresholds on its scores"),
-            *(_field(f"score_{name}", DOUBLE, f"score for the role {name}", null=_NOT_FINITE) for name in score_names),
+            _field("role", TEXT, "what the head does, by its scores"),
+            *(_field(f"score_{name}", DOUBLE, f"the head's score {name}", null=_NOT_FINITE) for name in score_names),
         ]
     )
 

@@ -60,10 +60,10 @@ ORDER BY sweep, trial
 
 TRIAL_COLUMNS: Mapping[str, str] = {
     "sweep": "name of the sweep",
-    "trial": "number of the configuration",
+    "trial": "number of the trial",
     "workload": "name of the workload",
     "variant": "variant of the workload",
-    "param_<name>": "null if its trainings differ in it",
+    "param_<name>": "the parameter; null too if its trainings differ in it",
     "n_trainings": "its trainings in the ledger so far",
     "n_judged": "of them, those that neither failed nor were pruned",
     "n_failed": "failed ones",

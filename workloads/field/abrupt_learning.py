@@ -68,12 +68,12 @@ def model(
     d_model: int = parameter(24, "width; 256 in the source", low=1),
     n_blocks: int = parameter(1, "layers; 2 in the source for task=permutation", low=1),
     n_heads: int = parameter(1, "attention heads of a layer", low=1),
-    attention: Kind = "linear",
+    attention: Kind = parameter("linear", "weights are a softmax of the logits, or the logits themselves"),
     attention_scale: float = parameter(1.0, "factor of the logits, in units of 1/sqrt(d)"),
     optimal_scale: float = parameter(
         1.0, "factor of the answers' attention weights on the tokens that they need; c in the source", above=0.0
     ),
-    norm: Norm = "pre",
+    norm: Norm = parameter("pre", "LayerNorms before each part of a layer, after it, or none"),
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Transformer:
     T = _n_read(task, length)
@@ -98,7 +98,7 @@ def model(
 
 def sequences(
     draw: Draw,
-    task: Task = "window_sum",
+    task: Task = parameter("window_sum", "what the answers are"),
     length: int = parameter(6, "numbers in a sequence, and number of answers; 16 in the source", low=3),
     n_numbers: int = parameter(6, "numbers are 1 to n_numbers; 16 in the source. Sums are modulo n_numbers + 1", low=2),
     batch_size: int = parameter(32, "sequences per step; 256 in the source", low=1),

@@ -68,7 +68,7 @@ def model(
     d_model: int = parameter(12, "d, width of the embeddings", low=1),
     d_ffn: int = parameter(12, "p, width of the hidden layer", low=1),
     attention_scale: float = parameter(1.0, "factor of the logits; of attention in units of 1/sqrt(d)"),
-    norm: Literal["none", "pre"] = "none",
+    norm: Literal["none", "pre"] = parameter("none", "pre: LayerNorms before attention and hidden layer"),
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> Counter:
     has_bos = mixing == "bos"
@@ -85,7 +85,7 @@ def sequences(
     draw: Draw,
     n_letters: int = parameter(6, "T, letters of the alphabet; 32 in the source", low=2),
     n_tokens: int = parameter(4, "L, letters in a sequence; 10 in the source", low=2),
-    mixing: Mixing = "bos",
+    mixing: Mixing = parameter("bos", "attention with a first token of no letter, without it, or weights by position"),
     batch_size: int = parameter(16, "sequences per step; 32 in the source", low=1),
 ) -> tuple[Tensor, Tensor]:
     """Letters, (B, T), and how often each occurs. Groups of equal letters stand at random positions; while r > 1 tokens

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.engine.constants import per_lane
 from attnsweep.workloads.problem.data import Draw
 from attnsweep.workloads.problem.declared import problem
@@ -49,16 +50,20 @@ def _drawn(*shape: int) -> nn.Parameter:
 
 
 def model(
-    dimension: int = 4,
-    n_heads: int = 5,
-    kq: Literal["merged", "separate"] = "separate",
-    rank: int = 1,
-    attention_scale: float = 1.0,
+    dimension: int = parameter(4, "D, numbers of an input"),
+    n_heads: int = parameter(5, "H, attention heads"),
+    kq: Literal["merged", "separate"] = parameter("separate", "train keys and queries apart, or their product"),
+    rank: int = parameter(1, "R, rows of keys and queries, with kq=separate"),
+    attention_scale: float = parameter(1.0, "factor of the predictions"),
 ) -> nn.Module:
     return LinearAttentionMatrix(dimension, n_heads, kq, rank, attention_scale)
 
 
-def data(draw: Draw, dimension: int = 4, covariance: Literal["linear", "white"] = "linear") -> tuple[Tensor, Tensor]:
+def data(
+    draw: Draw,
+    dimension: int = 4,
+    covariance: Literal["linear", "white"] = parameter("linear", "variances of the inputs: as 1, 2, ..., D, or equal"),
+) -> tuple[Tensor, Tensor]:
     """The variances of the inputs along their axes, which sum to 1, and a target that the loss ignores."""
     # `ones_like` needs a tensor on the training's device.
     variance_D = torch.ones_like(draw.fixed.uniform(dimension))
@@ -72,7 +77,7 @@ def second_moment(variance_D: Tensor, n_context: int) -> Tensor:
     return variance_D**2 + (variance_D**2 + variance_D.sum() * variance_D) / n_context
 
 
-def loss(output: Tensor, inputs: Tensor, n_context: int = 31) -> Tensor:
+def loss(output: Tensor, inputs: Tensor, n_context: int = parameter(31, "N, pairs of a sequence")) -> Tensor:
     """E (y - b^t M x)^2 = tr(Lambda) - 2 tr(Lambda M Lambda) + tr(M Lambda M^t E b b^t), for the `output` M and the
     `inputs` Lambda."""
     squared = (second_moment(inputs, n_context).unsqueeze(1) * output**2 * inputs).sum()

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from attnsweep.workloads.attention.transformer import Norm, Positions, Transformer
+from attnsweep.workloads.declaration import parameter
 from attnsweep.workloads.engine.outcomes import Evidence
 from attnsweep.workloads.engine.verdicts import Condition
 from attnsweep.workloads.problem.data import Draw
@@ -29,16 +30,16 @@ _SQUARINGS = 8
 
 
 def model(
-    n_states: int = 3,
-    n_context: int = 32,
-    d_model: int = 16,
-    n_blocks: int = 2,
-    n_heads: int = 1,
-    d_ffn: int = 0,
-    positions: Positions = "relative",
-    norm: Norm = "pre",
-    layer_norm_eps: float = 1e-5,
-    attention_scale: float = 1.0,
+    n_states: int = parameter(3, "states of a chain"),
+    n_context: int = parameter(32, "states that the model reads"),
+    d_model: int = parameter(16, "width"),
+    n_blocks: int = parameter(2, "layers"),
+    n_heads: int = parameter(1, "attention heads of a layer"),
+    d_ffn: int = parameter(0, "width of the feed-forward parts; 0 for none"),
+    positions: Positions = parameter("relative", "how the model sees positions"),
+    norm: Norm = parameter("pre", "LayerNorms before each part of a layer, after it, or none"),
+    layer_norm_eps: float = parameter(1e-5, "epsilon of the LayerNorms, inside the root"),
+    attention_scale: float = parameter(1.0, "factor of the logits, in units of 1/sqrt(channels)"),
 ) -> nn.Module:
     return Transformer(
         n_states,
@@ -58,8 +59,8 @@ def data(
     draw: Draw,
     n_states: int = 3,
     n_context: int = 32,
-    chains: Literal["any", "doubly_stochastic"] = "any",
-    batch_size: int = 16,
+    chains: Literal["any", "doubly_stochastic"] = parameter("any", "chains; doubly_stochastic: equal frequencies"),
+    batch_size: int = parameter(16, "sequences per step"),
 ) -> tuple[Tensor, Tensor]:
     """Tokens, (B, T), and the tokens that follow."""
     weight_BSS = -torch.log1p(-draw.uniform(batch_size, n_states, n_states))

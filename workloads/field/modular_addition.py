@@ -18,11 +18,11 @@ class Adder(Transformer):
 
 def model(
     p: int = at.parameter(31, "modulus", low=2),
-    d_model: int = 32,
-    n_heads: int = 4,
-    n_blocks: int = 1,
+    d_model: int = at.parameter(32, "width"),
+    n_heads: int = at.parameter(4, "attention heads of a layer"),
+    n_blocks: int = at.parameter(1, "layers"),
     d_ffn: int = at.parameter(128, "width of the feed-forward part; 0 = none", low=0),
-    norm: Norm = "none",
+    norm: Norm = at.parameter("none", "LayerNorms before each part of a layer, after it, or none"),
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:

@@ -29,10 +29,10 @@ def model(
     n_blocks: int = parameter(2, "layers", low=1),
     n_heads: int = parameter(2, "attention heads of a layer", low=1),
     d_ffn: int = parameter(32, "width of the feed-forward parts; 0 for none", low=0),
-    attention: Kind = "softmax",
+    attention: Kind = parameter("softmax", "weights are a softmax of the logits, or the logits over the keys' number"),
     attention_scale: float = parameter(1.0, "factor of the logits, in units of 1/sqrt(channels)"),
-    positions: Positions = "learned",
-    norm: Norm = "pre",
+    positions: Positions = parameter("learned", "how the model sees positions"),
+    norm: Norm = parameter("pre", "LayerNorms before each part of a layer, after it, or none"),
     layer_norm_eps: float = parameter(1e-5, "epsilon of norm=pre, inside the root", low=0.0),
 ) -> nn.Module:
     n_words, n_read = {
@@ -59,7 +59,7 @@ def model(
 
 def sequences(
     draw: Draw,
-    task: Task = "recall",
+    task: Task = parameter("recall", "what is asked of a sequence"),
     length: int = parameter(8, "number of bits, brackets, numbers, or pairs in a sequence", low=1),
     n_kinds: int = parameter(8, "kinds of brackets, of numbers, or of values", low=1),
     max_depth: int = parameter(4, "largest number of brackets that are open at once", low=1),

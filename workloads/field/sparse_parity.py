@@ -9,8 +9,8 @@ import attnsweep as at
 
 def model(
     n_bits: int = at.parameter(20, "signs of the input, n", low=1),
-    width: int = 100,
-    norm: Literal["none", "pre"] = "none",
+    width: int = at.parameter(100, "ReLUs of the hidden layer"),
+    norm: Literal["none", "pre"] = at.parameter("none", "pre: a LayerNorm before the ReLUs"),
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
 ) -> nn.Module:
     """One hidden layer of ReLUs, with norm=pre after a LayerNorm, from n signs to one number."""
@@ -19,7 +19,10 @@ def model(
 
 
 def signs(
-    draw: at.Draw, n_bits: int, k: int = at.parameter(3, "signs that count", low=1), batch_size: int = 32
+    draw: at.Draw,
+    n_bits: int,
+    k: int = at.parameter(3, "signs that count", low=1),
+    batch_size: int = at.parameter(32, "examples per step"),
 ) -> tuple[Tensor, Tensor]:
     """Uniform random signs, (batch_size, n_bits). The label is the product of the first k, which is no restriction: the
     model treats all positions alike."""

@@ -126,8 +126,8 @@ def _declared(role: str, argument: inspect.Parameter, hint: Any, *, is_static: b
     field = argument.default
     choices = tuple(choice for choice in typing.get_args(hint) if isinstance(choice, str))
     if not isinstance(field, dataclasses.Field):
-        field = parameter(field, f"argument of {role}", choices=choices or None)
-    declared = dict(field.metadata["parameter"])
+        field = parameter(field, f"argument of {role}")
+    declared = {**field.metadata["parameter"]} | ({"choices": choices} if choices else {})
     members = (type(declared["default"]),) if hint is None else typing.get_args(hint) or (hint,)
     kinds = {str} if choices else {*members} - {NoneType}
     if len(kinds) != 1 or not kinds <= {*KINDS}:
