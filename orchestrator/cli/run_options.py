@@ -30,7 +30,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
     ),
     "local": (
         Annotated[
-            bool, _option("--local", metavar="", help="Train in this process, without Ray; the rows are the same.")
+            bool, _option("--local", metavar="", help="Train in this process, without Ray; trainings end the same.")
         ],
         False,
     ),
