@@ -115,10 +115,10 @@ class Hyperparameters:
         "constant", "after warm-up constant, or a cosine to 0 at n_steps; not for lbfgs", choices=("constant", "cosine")
     )
     warmup_steps: int = parameter(0, "steps over which the learning rate rises linearly; not for lbfgs", low=0)
-    momentum: float = parameter(0.0, "momentum of sgd; not for the other optimizers", low=0.0, high=1.0)
+    momentum: float = parameter(0.0, "momentum of sgd", low=0.0, high=1.0)
     weight_decay: float = parameter(0.0, "added to the gradient, decoupled for adamw; not for lbfgs", low=0.0)
     gradient_clip_norm: float | None = parameter(
-        None, "gradients with a larger norm are scaled down to this norm; null = none; not for lbfgs", above=0.0
+        None, "gradients with a larger norm are scaled down to this norm, but for lbfgs; null = none", above=0.0
     )
     beta_1: float = parameter(0.9, "adam, adamw: decay of the average of gradients", low=0.0, high=_MAX_BETA)
     beta_2: float = parameter(0.999, "adam, adamw: decay of the average of their squares", low=0.0, high=_MAX_BETA)

@@ -37,7 +37,7 @@ class FormalLanguagesParameters(TrainingParameters):
         None, "longest test strings; null = 1000 with tokens of kinds, else 30", low=1, high=100_000, static=True
     )
     test_ladder: bool = parameter(True, "whether to test also at those of 10, 30, 100, ... below it", static=True)
-    fresh_test_strings: bool = parameter(False, "whether each probe draws new test strings, as the paper", static=True)
+    fresh_test_strings: bool = parameter(False, "each probe draws new test strings, as in the paper", static=True)
     tokens: str = parameter(
         "auto",
         "one token for each kind of symbol with its count, or for each position; auto = kinds if the language has few",
