@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attnsweep.workloads.engine.construction import starting_state
 from attnsweep.workloads.engine.contract import Lanes, Training, Workload
-from attnsweep.workloads.engine.functional import descent, over_lanes
+from attnsweep.workloads.engine.functional import loss_and_gradient, over_lanes
 from attnsweep.workloads.engine.layout import Layout, in_type
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.engine.outcomes import AT_LEVEL
@@ -72,7 +72,7 @@ class _Start:
     def evaluated_at(self, rows_Ln: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and gradient."""
         leaf = rows_Ln.detach().requires_grad_()
-        return descent("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)
+        return loss_and_gradient("loss", self._loss(self._layout.views(leaf), self._buffers, self._batch), leaf)
 
 
 def _proportional_to_sigma(large: State, small: State) -> list[str]:

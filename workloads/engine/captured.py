@@ -15,7 +15,7 @@ import torch
 from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.executors import Examine
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
-from attnsweep.workloads.engine.functional import descent, over_lanes
+from attnsweep.workloads.engine.functional import loss_and_gradient, over_lanes
 from attnsweep.workloads.engine.lane_state import Batches, LaneState, Problem, filled_up, shapes_of
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
@@ -84,7 +84,7 @@ class _Step:
         """`read`: the step's rates and batch, `rate/<name>` and `batch/<name>`."""
         leaf = bucket.rows.detach().requires_grad_()
         loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
-        loss_L, gradient = descent("loss", loss_L, leaf)
+        loss_L, gradient = loss_and_gradient("loss", loss_L, leaf)
         parameters, optimizer = {ROWS: bucket.rows}, bucket.stepping
         rates = optimizer.constants | under(_RATE, read)
         take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)

@@ -24,7 +24,9 @@ class Steps(Protocol):
 
 
 class Gradients(Protocol):
-    def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
+    def loss_and_gradient(
+        self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Losses and gradients, one row per training; `lanes` (int64) are the rows' places in buffers and batch."""
 
 

@@ -159,7 +159,7 @@ def numbers_of(name: str, values: Tensor) -> Tensor:
     return values
 
 
-def descent(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(name: str, loss: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Each training's loss, detached, and its gradient with respect to the training's row."""
     return loss.detach(), gradients_of(name, numbers_of(name, loss), {ROWS: rows})[ROWS]
 

@@ -32,8 +32,8 @@ class Pack(Generic[P]):
 
     A training ends at its last step, at the first probe that finds it solved (`stop_when_solved`) or where a condition
     holds (`stop_when`), at the step where its loss turns non-finite, at the first probe with a negative loss if the
-    workload excludes that (`loss_may_be_negative`), or by a tolerance of its optimizer. It is measured at the next
-    probe and then leaves the batch.
+    workload excludes that (`loss_may_be_negative`), by a tolerance or limit of its optimizer, or pruned. It is measured
+    at the next probe and then leaves the batch.
 
     Args:
         extra_probe_steps: Further probes, at which no training ends and no bit changes.
@@ -129,7 +129,7 @@ class Pack(Generic[P]):
 
     @property
     def reached(self) -> int:
-        """Steps done; between probes too where the optimizer searches no lines."""
+        """Steps done; with L-BFGS until the last probe only."""
         optimizer = self._store.optimizer
         return max(optimizer.n_updates, self.step) if isinstance(optimizer, FirstOrder) else self.step
 
@@ -255,7 +255,7 @@ class Pack(Generic[P]):
             self._objective.program_for(self._store.batch_at(0))
 
     def count_numbers(self) -> int:
-        """How many numbers PyTorch's operations output for one training's first loss and gradient."""
+        """How many PyTorch's operations output in one training's first step, with L-BFGS its first evaluation."""
         # `vmap` computes a single training twice, side by side.
         computed_twice = not self._objective.is_one_by_one(self._store.batch_at(0))
         return count_numbers(lambda: self._train_eagerly(1, 1)) // max(len(self._store.rows), 1 + computed_twice)

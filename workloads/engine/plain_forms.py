@@ -1,4 +1,4 @@
-"""Attention and layer norms in operations that `vmap` supports, with an epsilon per training."""
+"""Attention in operations that `vmap` supports, and layer norms with an epsilon per training."""
 
 import math
 from collections.abc import Callable

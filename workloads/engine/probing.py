@@ -14,9 +14,9 @@ from attnsweep.workloads.engine.counting import count_numbers
 from attnsweep.workloads.engine.executors import Executors, Gradients, Measures
 from attnsweep.workloads.engine.first_order import norm_per_lane
 from attnsweep.workloads.engine.functional import (
-    descent,
     gradients_of,
     in_eval_mode,
+    loss_and_gradient,
     n_operations_behind,
     numbers_of,
     one_lane,
@@ -55,7 +55,7 @@ class Objective:
         buffers, batch = store.buffers, store.batch_at(step)
         program = self.program_for(batch)
         if program is not None:
-            loss, gradient = program.descent(parameters[ROWS], buffers, batch, lanes)
+            loss, gradient = program.loss_and_gradient(parameters[ROWS], buffers, batch, lanes)
             return loss, {ROWS: gradient}
         if lanes is not None:
             buffers, batch = selected(buffers, lanes), selected(batch, lanes)
@@ -66,7 +66,7 @@ class Objective:
             loss, gradient = self._one_by_one(leaf.detach(), buffers, batch)
         else:
             views = store.problem.layout.views(leaf.to(dtype))
-            loss, gradient = descent("loss", self._loss(views, buffers, batch), leaf)
+            loss, gradient = loss_and_gradient("loss", self._loss(views, buffers, batch), leaf)
         return loss.to(leaf.dtype), {ROWS: gradient}
 
     def is_one_by_one(self, batch: Batch) -> bool:
@@ -120,7 +120,7 @@ _SHARE, _FREE = 0.1, 10**8
 
 
 def probe_steps_of(workload: Workload[P], parameters: P) -> tuple[int, ...]:
-    """The workload's probe steps, or default ones, few enough to cost at most `_SHARE` of the steps' work."""
+    """The workload's probe steps, or default ones, thinned to what `_SHARE` and `_FREE` allow."""
     own = workload.probe_steps(parameters)
     return probe_steps(parameters.n_steps, max_probes=_max_probes(workload, parameters)) if own is None else own
 
@@ -213,7 +213,7 @@ class Probing:
             return program.measured(store.rows, store.buffers, batch, trained_on)
         leaf = measurable({ROWS: store.rows.detach()})[ROWS].requires_grad_()
         eval_loss, measures = self._examine(store.problem.layout.views(leaf), measurable(store.buffers), batch)
-        eval_loss, gradient = descent("eval_loss", eval_loss, leaf)
+        eval_loss, gradient = loss_and_gradient("eval_loss", eval_loss, leaf)
         with torch.no_grad():
             loss = {} if trained_on is None else {"loss": self._objective.measured(trained_on)}
         return {**loss, "eval_loss": eval_loss, **measures}, gradient

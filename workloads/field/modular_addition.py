@@ -26,7 +26,7 @@ def model(
     layer_norm_eps: float = at.parameter(1e-5, "inside the root, with norm=pre", low=0),
     attention_scale: float = at.parameter(1.0, "the logits' factor, in units of 1 / sqrt(d_model / n_heads)"),
 ) -> Adder:
-    """With norm=none, d_model=128 and d_ffn=512 it is the model of Nanda et al."""
+    """With p=113, d_model=128, d_ffn=512 and norm=none it is the model of Nanda et al."""
     sizes: Any = {"d_model": d_model, "n_heads": n_heads, "n_blocks": n_blocks, "d_ffn": d_ffn, "norm": norm}
     return Adder(p + 1, 3, n_answers=p, layer_norm_eps=layer_norm_eps, attention_scale=attention_scale, **sizes)
 

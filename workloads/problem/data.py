@@ -140,7 +140,7 @@ def table_of(data: Call, values: tuple[tuple[str, Value], ...], device: torch.de
     if not all(torch.equal(column, redrawn[name]) for name, column in table.items()):
         given = "a function that returns other tensors when it is called again"
         fix = "draw with an argument `draw`, or `fixed` for data that each training keeps"
-        raise SpecError("data", given=given, expected="the same tensors in every call with the same split", fix=fix)
+        raise SpecError("data", given=given, expected="the same tensors in every call with the same arguments", fix=fix)
     return {name: column.to(device).unsqueeze(0) for name, column in table.items()}
 
 

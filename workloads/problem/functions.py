@@ -154,7 +154,7 @@ def _with_default(name: str, value: object) -> tuple[Any, Any]:
 
 
 Values: TypeAlias = Mapping[str, Any]
-"""What a loss may read: `module`, `inputs`, `target`, `output` and parameters."""
+"""What a loss may read: `module`, `inputs`, `target`, `output`, other tensors of `data`, and parameters."""
 _IGNORED = -100
 """The target that cross-entropy and accuracy leave out: PyTorch's default `ignore_index`."""
 
@@ -228,7 +228,7 @@ def _misfit(loss: str, output: Tensor, target: Tensor, expected: str, fix: str) 
 
 
 def _cross_entropy(values: Values) -> Tensor:
-    """In nats, the mean over all targets. The output's last axis is the classes."""
+    """In nats, the mean over the targets but `_IGNORED`. The output's last axis is the classes."""
     output, target = _class_scores(values)
     return functional.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=_IGNORED)
 

@@ -28,7 +28,7 @@ class Structure(nn.Module):
     Sigma_2(w) and Sigma_3(w, num-pos), as masks.
 
     Attributes:
-        window: That of the longest sentence if there is no restriction.
+        window: The tokens of the longest sentence if there is no restriction.
         by_rarity: Whether the further keys are the rarest tokens (in the decoder: so far) or the first.
     """
 

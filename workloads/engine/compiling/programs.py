@@ -37,9 +37,9 @@ from attnsweep.workloads.engine.vectorization import told_to_users
 
 _KERNELS = Path(__file__).with_name("kernels.hpp")
 _BLOCK, _TINY = 8, 60_000
-"""A step without matrix products that computes fewer numbers than this is computed for this many trainings at once."""
+"""A step without matrix products that computes fewer than `_TINY` numbers is taken by `_BLOCK` trainings at once."""
 _LARGE = 2**16
-"""Inputs with more numbers than this are read where they are, not copied for each training."""
+"""One training at a time, inputs of more numbers and those that are no floats are read where they are, not copied."""
 _STEPS_AT_ONCE = 64
 C = TypeVar("C")
 _ALIKE, _ROUNDING = 0.01, 1e-5
@@ -218,7 +218,9 @@ class CompiledStep(_Compiled):
 
 
 class CompiledGradient(_Compiled):
-    def descent(self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None) -> tuple[Tensor, Tensor]:
+    def loss_and_gradient(
+        self, rows: Tensor, buffers: State, batch: Batch, lanes: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         read = [_readable(value if lanes is None else value[lanes]) for value in (*buffers.values(), *batch.values())]
         rows = rows.detach().contiguous()
         loss, gradient = rows.new_empty(len(rows), 1), torch.empty_like(rows)

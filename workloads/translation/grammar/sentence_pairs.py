@@ -1,8 +1,8 @@
 """Generates sentences in both languages, with the grammar's annotations, and a corpus of them in padded arrays.
 
-The choices of sentence i are a function of (seed, i): a row of outcomes, with a column for each place, such as
-`subject.noun`. So whether a sentence makes a choice changes no other outcome, and a longer corpus begins with the
-sentences of a shorter one.
+The choices of sentence i are a function of (seed, i): a row with a column for each place, such as `subject.noun`. So
+whether a sentence asks for a choice changes no other, and a longer training part begins with the sentences of a shorter
+one.
 """
 
 import math
@@ -22,45 +22,45 @@ from attnsweep.workloads.translation import corpus
 from attnsweep.workloads.translation.corpus import Corpus, Gold, Side, make_corpus
 from attnsweep.workloads.translation.grammar import source_side, target_side
 from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSizes
-from attnsweep.workloads.translation.grammar.tree import RELATIONS, Sentence, dependencies, derive, laws
+from attnsweep.workloads.translation.grammar.tree import RELATIONS, Sentence, dependencies, derive, probabilities_of
 
 SENTENCES_PER_DRAW = 1024
 _STREAM = "grammar"
 
 
-class Laws:
-    """Draws the grammar's choices, for many sentences at once; `probabilities` are those of the outcomes at each
-    place."""
+class ChoiceTable:
+    """Draws the choices of many sentences at once, by the `probabilities` at each place."""
 
     def __init__(self, probabilities: Mapping[str, tuple[float, ...]]) -> None:
         self.columns = {place: i for i, place in enumerate(probabilities)}
-        self.nats = [[-math.log(p) for p in law] for law in probabilities.values()]
-        self._thresholds = [np.cumsum(law)[:-1] for law in probabilities.values()]
+        self.nats = [[-math.log(p) for p in own] for own in probabilities.values()]
+        self._thresholds = [np.cumsum(own)[:-1] for own in probabilities.values()]
 
-    def outcomes(self, seed: int, draw: int) -> list[list[int]]:
-        """A row for each of `SENTENCES_PER_DRAW` sentences, a column for each place."""
+    def drawn(self, seed: int, block: int) -> list[list[int]]:
+        """Indices into the probabilities: a row for each sentence from `block * SENTENCES_PER_DRAW` on, a column for
+        each place."""
         shape = (SENTENCES_PER_DRAW, len(self.columns))
-        draws = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=draw)[0].numpy()
-        outcomes = np.empty(shape, dtype=np.int64)
+        uniform = Streams(torch.tensor([seed])).uniform(_STREAM, shape, step=block)[0].numpy()
+        indices = np.empty(shape, dtype=np.int64)
         for i, thresholds in enumerate(self._thresholds):
-            outcomes[:, i] = np.searchsorted(thresholds, draws[:, i], side="right")
-        rows: list[list[int]] = outcomes.tolist()
+            indices[:, i] = np.searchsorted(thresholds, uniform[:, i], side="right")
+        rows: list[list[int]] = indices.tolist()
         return rows
 
 
 class Choices:
     """One sentence's random choices; `nats` sums up -log p of those that the grammar has asked for."""
 
-    __slots__ = ("_laws", "_outcomes", "nats")
+    __slots__ = ("_row", "_table", "nats")
 
-    def __init__(self, laws: Laws, outcomes: list[int]) -> None:
-        self._laws, self._outcomes, self.nats = laws, outcomes, 0.0
+    def __init__(self, table: ChoiceTable, row: list[int]) -> None:
+        self._table, self._row, self.nats = table, row, 0.0
 
     def __call__(self, place: str) -> int:
-        column = self._laws.columns[place]
-        outcome = self._outcomes[column]
-        self.nats += self._laws.nats[column][outcome]
-        return outcome
+        column = self._table.columns[place]
+        index = self._row[column]
+        self.nats += self._table.nats[column][index]
+        return index
 
 
 Arc = tuple[int, int, int]
@@ -90,12 +90,12 @@ class SentencePair:
 
 def sentence_pairs(lexicon: Lexicon, seed: int, first: int = 0) -> Iterator[SentencePair]:
     """Without end, from pair number `first` on."""
-    law, (draw, skipped) = Laws(laws(lexicon)), divmod(first, SENTENCES_PER_DRAW)
+    table, (block, skipped) = ChoiceTable(probabilities_of(lexicon)), divmod(first, SENTENCES_PER_DRAW)
     while True:
-        for outcomes in law.outcomes(seed, draw)[skipped:]:
-            choices = Choices(law, outcomes)
+        for row in table.drawn(seed, block)[skipped:]:
+            choices = Choices(table, row)
             yield _realized(derive(choices, lexicon), choices)
-        draw, skipped = draw + 1, 0
+        block, skipped = block + 1, 0
 
 
 def sentence_pair(lexicon: Lexicon, seed: int, number: int) -> SentencePair:
@@ -138,16 +138,16 @@ _NO_COUNTERPART = -1
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
-def grammar_corpus(lexicon: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
+def grammar_corpus(sizes: LexiconSizes, n_train: int, n_valid: int, n_test: int, seed: int) -> Corpus:
     """Training pairs, which may repeat, then validation and test pairs, all different, with no source in two parts. All
     words of the lexicon are in the vocabularies, whether or not a sentence has them."""
-    words = Lexicon(lexicon)
-    train, held_out = split_sentences(words, n_train, n_valid, n_test, seed)
+    lexicon = Lexicon(sizes)
+    train, held_out = split_sentences(lexicon, n_train, n_valid, n_test, seed)
     pairs = train + held_out
-    source_forms = chain.from_iterable(lexeme.source for lexeme in words.lexemes)
-    target_forms = chain.from_iterable(chain.from_iterable(lexeme.target) for lexeme in words.lexemes)
-    source_words = {*source_side.FUNCTION_WORDS, *words.names, *source_forms}
-    target_words = {*target_side.FUNCTION_WORDS, *words.names, *target_forms}
+    source_forms = chain.from_iterable(lexeme.source for lexeme in lexicon.lexemes)
+    target_forms = chain.from_iterable(chain.from_iterable(lexeme.target) for lexeme in lexicon.lexemes)
+    source_words = {*source_side.FUNCTION_WORDS, *lexicon.names, *source_forms}
+    target_words = {*target_side.FUNCTION_WORDS, *lexicon.names, *target_forms}
     source = _side(source_words, [pair.source for pair in pairs], n_train)
     target = _side(target_words, [pair.target for pair in pairs], n_train)
     part = np.repeat(np.array((corpus.TRAIN, corpus.VALID, corpus.TEST), dtype=np.int64), (n_train, n_valid, n_test))

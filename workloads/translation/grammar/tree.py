@@ -2,7 +2,7 @@
 
 Both languages express the tree: the words and their relations, without order or agreement. Every choice has a place, a
 name that is unique in the sentence. Choices are independent, so a tree's probability is the product over the places
-that `derive` requested of the probabilities that `laws` has for them.
+that `derive` requested of their `probabilities_of`.
 """
 
 from collections.abc import Callable
@@ -120,7 +120,7 @@ def _within(role: str, phrase: Phrase) -> list[tuple[int, str, str]]:
 
 
 Choose: TypeAlias = Callable[[str], int]
-"""For a place an index into its probabilities in `laws`."""
+"""For a place an index into its `probabilities_of`."""
 
 
 _COMMON, _NAME, _PRONOUN, _POSSESSED = range(4)
@@ -189,8 +189,8 @@ def _relative(role: str, choose: Choose, lexicon: Lexicon) -> Relative | None:
     return Relative(verb, subject=_phrase(f"{role}.relative.subject", choose, lexicon, is_bare=True))
 
 
-def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
-    """The probabilities of the outcomes at each place, also of choices that only the target shows."""
+def probabilities_of(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
+    """Those of the choices at each place, also of choices that only the target shows."""
     intransitive, transitive = zipf(len(lexicon.intransitive_verbs)), zipf(len(lexicon.transitive_verbs))
     table = {
         "verb.negated": _yes(P_NEGATED),
@@ -207,7 +207,7 @@ def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
         ("subject", SUBJECT_KINDS, SUBJECT_PRONOUNS),
         ("object", OBJECT_KINDS, OBJECT_PRONOUNS),
     ):
-        table |= _phrase_laws(role, kinds, pronouns, lexicon) | {
+        table |= _phrase_probabilities(role, kinds, pronouns, lexicon) | {
             f"{role}.has_adjective": _yes(P_ADJECTIVE),
             f"{role}.adjective": zipf(len(lexicon.adjectives)),
             f"{role}.adjective.synonym": SYNONYMS,
@@ -216,12 +216,12 @@ def laws(lexicon: Lexicon) -> dict[str, tuple[float, ...]]:
             f"{role}.relative.verb.transitive": transitive,
             f"{role}.relative.verb.synonym": SYNONYMS,
         }
-        table |= _phrase_laws(f"{role}.relative.subject", RELATIVE_SUBJECT_KINDS, (), lexicon)
-        table |= _phrase_laws(f"{role}.relative.object", RELATIVE_OBJECT_KINDS, OBJECT_PRONOUNS, lexicon)
+        table |= _phrase_probabilities(f"{role}.relative.subject", RELATIVE_SUBJECT_KINDS, (), lexicon)
+        table |= _phrase_probabilities(f"{role}.relative.object", RELATIVE_OBJECT_KINDS, OBJECT_PRONOUNS, lexicon)
     return table
 
 
-def _phrase_laws(
+def _phrase_probabilities(
     role: str, kinds: tuple[float, ...], pronouns: tuple[float, ...], lexicon: Lexicon
 ) -> dict[str, tuple[float, ...]]:
     return {

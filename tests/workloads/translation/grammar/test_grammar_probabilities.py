@@ -11,7 +11,7 @@ from attnsweep.workloads.translation.grammar.lexicon import Lexicon, LexiconSize
 from attnsweep.workloads.translation.grammar.sentence_pairs import sentence_pairs
 from attnsweep.workloads.translation.grammar.source_side import source_words
 from attnsweep.workloads.translation.grammar.target_side import target_words
-from attnsweep.workloads.translation.grammar.tree import Choose, Sentence, derive, laws
+from attnsweep.workloads.translation.grammar.tree import Choose, Sentence, derive, probabilities_of
 
 SMALL = Lexicon(LexiconSizes(n_nouns=2, n_transitive_verbs=2, n_intransitive_verbs=1, n_adjectives=1, n_names=1))
 WITHOUT_ADVERB = {"adverb.present": 0}
@@ -24,7 +24,7 @@ def outcomes(
     make: Callable[[Choose], Sentence], lexicon: Lexicon, pinned: Mapping[str, int]
 ) -> Iterator[tuple[Sentence, tuple[str, ...], float, float, float]]:
     """All possible results: tree, target, p(tree), p(target | tree), reported nats. Pinned choices are certain."""
-    table = laws(lexicon)
+    table = probabilities_of(lexicon)
     path: list[tuple[str, int]] = []
     while True:
         asked = 0
