@@ -41,8 +41,8 @@ def attention_weights(module: nn.Module, *arguments: Any) -> Tensor:
 
 
 def seen_weights(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
-    """The weights of a module's `attnsweep.Attention` layers while `call` calls it; without these, the results of all
-    softmaxes over the last axis."""
+    """The weights of a module's `attnsweep.Attention` layers while `call` calls it; without these, the results with
+    four axes of softmaxes over the last one."""
     of_layers: dict[nn.Module, Tensor] = {}
 
     def keep(layer: nn.Module, _: object, result: tuple[Tensor, Tensor]) -> None:

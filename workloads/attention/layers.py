@@ -1,5 +1,5 @@
-"""Layers of transformers whose parameters start as zeros; the engine draws their initial values, with `init_sigma` null
-like PyTorch's. Names and orientation are PyTorch's too: a weight is (out, in). Axes: D model, V word, P position.
+"""Layers of transformers. `Linear` and `Embedding` start as zeros, for which the engine draws values, with `init_sigma`
+null like PyTorch's. Names and orientation are PyTorch's too: a weight is (out, in). Axes: D model, V word, P position.
 """
 
 import functools

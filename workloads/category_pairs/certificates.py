@@ -1,4 +1,4 @@
-"""Tests of why a category-pairs training is stuck, one for each stuck outcome. Axes: L lane, N category.
+"""Tests of why a category-pairs training is stuck; none for a full model's `marginal`. Axes: L lane, N category.
 
 At a zero of the gradient, or on a plateau, of systems P and C: a direction of negative curvature leads out. In the
 valley at infinity of system P, along which the weights grow without end: a reset lets the training solve. At a dead

@@ -58,8 +58,8 @@ def unwanted_entries(flavour: str, n_categories: int, n_positions: int, hidden_w
 class FullModel(nn.Module, DrawnByEngine):
     """Predicts Y_i = q*(X_{i-1}, X_i) at all positions but the first.
 
-    Z = scale v X (X^t k^t q X) [+ X], restricted to the rows that v writes; answer = w_2 relu(W_1 LN(Z) + b_1) + b_2,
-    where X are the one-hot tokens of a text.
+    Z = v X A [+ X], restricted to the rows that v writes, with A = scale X^t k^t q X or the softmax of its columns;
+    answer = w_2 relu(W_1 LN(Z) + b_1) + b_2, where X are the one-hot tokens of a text.
 
     Attributes:
         k_SS, q_SS: Keys and queries of what logits see: positions (solutions 1, 3), categories (2), both (combined); or

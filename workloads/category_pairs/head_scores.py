@@ -6,9 +6,10 @@ matrices k^t q (keys times queries) and v (values). With categories c and positi
     solution 3: k^t q on pp, like U; v on cc, like q*^t
 
 `share_*` are shares of squared norm; `match_*` are absolute correlations, without what the rest of the model could
-absorb: the column means of cc blocks, the diagonal of pp blocks (the skip connection) and position 1. v is matched row
-by row, because hidden units read each with a sign and scale of their own; the mean for noise is near sqrt(2 / (pi (N -
-1))). `solution_<k>` is the smallest of the solution's two shares and two matches ("not like": 1 minus the match).
+absorb: the column means of cc blocks (but in `match_values_identity`), the diagonal of pp blocks (the skip connection)
+and position 1. v is matched row by row, because hidden units read each with a sign and scale of their own; the mean for
+noise is near sqrt(2 / (pi (N - 1))). `solution_<k>` is the smallest of the solution's two shares and two matches ("not
+like": 1 minus the match).
 
 Axes: L lane, N category, M position, S token row that logits see, V token row that values see.
 Source: Shin & Matzinger 2025, sections 2.1-2.3 and 4.1; cut-offs ours.

@@ -1,8 +1,8 @@
 """Trains on a GPU by CUDA graphs: the GPU operations of several steps are captured once, then replayed without Python.
 
-Captured operations work at fixed addresses, so a pack's trainings are kept in a `Bucket`: graphs can still be replayed
+Captured operations work at fixed addresses, so a pack's trainings are kept in a `Resident`: graphs can be replayed even
 after some have ended and left. Tests put another `Graph` in place of CUDA's, so they run on CPUs.
-Axes: L lane of the bucket: the first ones are the pack's, the others unused copies.
+Axes: L lane of a `Resident`: the first ones are the pack's, the others unused copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _STEPS_A_REPLAY = 16
 """Steps in a captured graph: a launch costs as much as some kernels, and one copy serves all steps' inputs."""
 
 
-class Bucket(LaneState):
+class Resident(LaneState):
     """The state of up to `size` trainings at fixed addresses."""
 
     def __init__(self, lanes: LaneState) -> None:
@@ -59,16 +59,16 @@ class Bucket(LaneState):
         lanes.rows = self.rows[:n_lanes]
 
 
-def bucket_of(lanes: LaneState) -> Bucket:
-    bucket = lanes.resident
-    if not isinstance(bucket, Bucket):
-        bucket = lanes.resident = Bucket(lanes)
-    elif bucket.has(lanes):
-        return bucket
+def resident_of(lanes: LaneState) -> Resident:
+    resident = lanes.resident
+    if not isinstance(resident, Resident):
+        resident = lanes.resident = Resident(lanes)
+    elif resident.has(lanes):
+        return resident
     else:
-        bucket.load(lanes)
-    bucket.lend(lanes)
-    return bucket
+        resident.load(lanes)
+    resident.lend(lanes)
+    return resident
 
 
 def _state_of(lanes: LaneState) -> State:
@@ -80,12 +80,12 @@ class _Step:
         self._layout = problem.layout
         self._loss = over_lanes(problem.template, problem.workload.loss)
 
-    def take(self, bucket: Bucket, read: State) -> None:
+    def take(self, resident: Resident, read: State) -> None:
         """`read`: the step's rates and batch, `rate/<name>` and `batch/<name>`."""
-        leaf = bucket.rows.detach().requires_grad_()
-        loss_L = self._loss(self._layout.views(leaf), bucket.buffers, under(_BATCH, read))
+        leaf = resident.rows.detach().requires_grad_()
+        loss_L = self._loss(self._layout.views(leaf), resident.buffers, under(_BATCH, read))
         loss_L, gradient = loss_and_gradient("loss", loss_L, leaf)
-        parameters, optimizer = {ROWS: bucket.rows}, bucket.stepping
+        parameters, optimizer = {ROWS: resident.rows}, resident.stepping
         rates = optimizer.constants | under(_RATE, read)
         take_step(optimizer.rule, parameters, optimizer.state_of(parameters), (loss_L, {ROWS: gradient}), rates)
 
@@ -134,12 +134,12 @@ class CapturedStep:
     def __init__(self, step: _Step, batch: Batch, new_graph: Callable[[], Graph], n_steps: int) -> None:
         self._step, self._shapes = step, shapes_of(batch)
         self._new_graph, self._n_steps = new_graph, n_steps
-        self._bucket: Bucket | None = None
+        self._resident: Resident | None = None
         self._captured: dict[int, tuple[Graph, State]] = {}
         self._cannot_capture = False
 
     def advance(self, lanes: LaneState, batches: Batches, until: int) -> None:
-        optimizer, bucket = lanes.stepping, bucket_of(lanes)
+        optimizer, resident = lanes.stepping, resident_of(lanes)
         while optimizer.n_updates < until:
             start = optimizer.n_updates
             ahead = list(batches(start, min(until, start + STEPS_AHEAD)))
@@ -154,39 +154,39 @@ class CapturedStep:
                 for batch, rates in zip(drawn, rates_of_steps, strict=True)
             ]
             while read:
-                n_taken = self._take(bucket, read)
+                n_taken = self._take(resident, read)
                 optimizer.n_updates += n_taken
                 read = read[n_taken:]
 
-    def _take(self, bucket: Bucket, read: Sequence[State]) -> int:
-        if self._bucket is not bucket or self._cannot_capture:
-            self._bucket, self._captured = bucket, {}
+    def _take(self, resident: Resident, read: Sequence[State]) -> int:
+        if self._resident is not resident or self._cannot_capture:
+            self._resident, self._captured = resident, {}
             # The first step is not captured, because in it the optimizer and libraries allocate memory.
-            self._step.take(bucket, _filled_up(read[0], bucket.size))
+            self._step.take(resident, _filled_up(read[0], resident.size))
             return 1
         n_steps = self._n_steps if len(read) >= self._n_steps else 1
         if n_steps not in self._captured:
             try:
-                self._captured[n_steps] = self._capture(bucket, read[:n_steps])
+                self._captured[n_steps] = self._capture(resident, read[:n_steps])
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:
                 # A loss may do what a graph cannot record, such as copy from the host. Nothing is computed yet.
                 self._cannot_capture = True
-                return self._take(bucket, read)
+                return self._take(resident, read)
         graph, memory = self._captured[n_steps]
         for name, values in memory.items():
             torch.stack([inputs[name] for inputs in read[:n_steps]], out=values[:, : len(read[0][name])])
         graph.replay()
         return n_steps
 
-    def _capture(self, bucket: Bucket, read: Sequence[State]) -> tuple[Graph, State]:
-        filled_inputs = [_filled_up(inputs, bucket.size) for inputs in read]
+    def _capture(self, resident: Resident, read: Sequence[State]) -> tuple[Graph, State]:
+        filled_inputs = [_filled_up(inputs, resident.size) for inputs in read]
         memory = {name: torch.stack([inputs[name] for inputs in filled_inputs]) for name in filled_inputs[0]}
 
         def take_all() -> None:
             for number in range(len(read)):
-                self._step.take(bucket, {name: values[number] for name, values in memory.items()})
+                self._step.take(resident, {name: values[number] for name, values in memory.items()})
 
         graph = self._new_graph()
         graph.capture(take_all)

@@ -103,7 +103,7 @@ class FirstOrder(Optimizer):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """The names of the constants. They decide what a step computes, hence its program."""
+        """The names of the constants but masks. They decide what a step computes, hence its program."""
         return tuple(name for name in self.constants if not is_mask(name))
 
     def _note_kinds(self) -> None:

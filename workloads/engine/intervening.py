@@ -168,7 +168,7 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
 
 
 def _renew(state: LaneState) -> None:
-    """A `Bucket` copies the parameters anew if the tensor is another one."""
+    """A `Resident` copies the parameters anew if the tensor is another one."""
     state.rows = state.rows.clone()
 
 

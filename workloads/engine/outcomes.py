@@ -1,7 +1,7 @@
 """The measures and thresholds by which all workloads label outcomes. Axes: L training, P probe, K level.
 
 A share of a loss or level is one of its absolute value: a loss may be negative. The thresholds are our choices;
-docs/notes/2026-11-21-theory.md shows how much each matters.
+docs/notes/2026-11-21-theory.md shows how much those of category pairs matter.
 """
 
 import itertools
