@@ -77,7 +77,9 @@ def prepare_corpus(
     ] = None,
     column: Annotated[
         str | None,
-        Option(metavar="COLUMN", help="With --unit: the column; default: the first, or the lines of a plain text."),
+        Option(
+            metavar="COLUMN", help="With --unit: the column; default: the first of a Parquet file, else whole lines."
+        ),
     ] = None,
     source: Annotated[
         str | None, Option(metavar="COLUMN", help="Column of source sentences; default: the first column of text.")

@@ -15,7 +15,7 @@ Follow = Annotated[
 
 
 def audit(directory: SweepDir, tracking_uri: TrackingUri = None, as_json: AsJson = False) -> None:
-    """Check that trials, trainings, files and MLflow agree, and list all faults; exit code 1 if there are any."""
+    """Check that trials, trainings, files and MLflow agree, and list faults; exit code 1 if there are any."""
     from attnsweep.orchestrator.storage.record import DamagedRecordError
     from attnsweep.orchestrator.tools.audit.audit import audit as audit_sweep
 
@@ -39,9 +39,9 @@ def mlflow_sync(directory: SweepDir, tracking_uri: TrackingUri = None, follow: F
     from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
     from attnsweep.orchestrator.tracking.sync import sync
 
-    def tell(n_logged: int, n_missing: int) -> None:
+    def tell(n_logged: int, n_due: int) -> None:
         if n_logged % 100 == 0:
-            say(f"{n_logged} of {n_missing} trials logged")
+            say(f"{n_logged} of {n_due} trials logged")
 
     done = sync(SweepDirectory.open(directory), tracking_uri, tell, follow=follow)
     say(f"{done.n_logged} trials logged, {done.n_present} already there")

@@ -29,11 +29,13 @@ at_the_end = partial(Option, rich_help_panel="At the end")
 
 OnFinish = Annotated[
     str | None,
-    at_the_end(metavar="COMMAND", help="Shell command to call when the sweep is finished: its summary is on stdin."),
+    at_the_end(
+        metavar="COMMAND", help="Shell command to call when the sweep ends without a fault: its summary is on stdin."
+    ),
 ]
 OnFailure = Annotated[
     str | None,
-    at_the_end(metavar="COMMAND", help="Shell command to call when a fault ends the run: JSON with it on stdin."),
+    at_the_end(metavar="COMMAND", help="Shell command to call on a fault, with JSON that tells it on stdin."),
 ]
 
 
@@ -47,9 +49,8 @@ def conclude(
     report: bool,
     as_json: bool,
 ) -> None:
-    """Prints the summary, calls the user's shell commands, keeps weights, draws the report, and exits.
-
-    `began`: by the monotonic clock."""
+    """Prints the summary, calls the user's shell commands, keeps weights, draws the report; raises `Exit` unless all is
+    well. `began`: by the monotonic clock."""
     summary.print(console(stderr=True), report=report)
     try:
         _finish(replace(summary, seconds=time.monotonic() - began), keep_weights, on_finish, on_failure, report=report)

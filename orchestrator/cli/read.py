@@ -45,7 +45,7 @@ def query(
         Argument(
             metavar="DIR... SQL",
             help="One sweep directory or several, queried as one; and a query on the views trainings, curves, heads "
-            "and trials.",
+            "and trials, and the table outcomes.",
         ),
     ],
     format_: Annotated[Format, Option("--format", help="Format of the result.")] = "table",
@@ -94,7 +94,7 @@ def report(
     out: Annotated[Path | None, Option(help="HTML file to write; default: DIR/report/report.html.")] = None,
     outcome: Annotated[
         str | None,
-        Option(help="Make the report about the rate of this outcome; default: that of the sweep's objective."),
+        Option(help="Make the report about the rate of this outcome; default: the objective's, else stuck."),
     ] = None,
     bins: Annotated[
         int | None, Option(min=1, max=64, help="Equal parts of each range; default: by the number of trials.")

@@ -50,7 +50,7 @@ _OPTIONS: dict[str, tuple[Any, object]] = {
         "auto",
     ),
     "engine": (
-        Annotated[Engine, _option(help="auto: compiled where that pays, on CPUs; eager: operation by operation.")],
+        Annotated[Engine, _option(help="On CPUs; auto: compiled where that pays; eager: operation by operation.")],
         "auto",
     ),
     "pack_size": (

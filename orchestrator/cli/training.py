@@ -15,8 +15,8 @@ Redraw: TypeAlias = Literal["data", "noise", "kick"]
 
 
 def replay(directory: SweepDir, training_id: TrainingId, as_json: AsJson = False) -> None:
-    """Train one training again, alone, and compare the result with its rows in the ledger; exit code 1 if they
-    differ."""
+    """Train one training again, alone, and compare the result with its rows in the ledger; exit code 1 unless
+    they agree."""
     from attnsweep.orchestrator.inspection.replay import print_replay, replay_json
     from attnsweep.orchestrator.inspection.replay import replay as replay_training
 
@@ -34,10 +34,12 @@ def fork(
         Redraw, Option(help="What differs: later data, later dropout masks, or noise added to the parameters.")
     ] = "data",
     n: Annotated[int, Option(help="Continuations.")] = 256,
-    size: Annotated[float, Option(help="Size of a kick, relative to the norm of each parameter tensor.")] = 0.01,
+    size: Annotated[
+        float, Option(help="Size of a kick, relative to the root mean square of each parameter tensor.")
+    ] = 0.01,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a training many times from one step, with new random draws, and count how it ends."""
+    """Continue a training many times from one step, with new random draws or a kick, and count how it ends."""
     from attnsweep.orchestrator.inspection.fork import fork as fork_training
 
     result = fork_training(opened(directory), training_id, step=at, redraw=redraw, n=n, size=size, say=say)
@@ -86,7 +88,7 @@ def export(
     directory: SweepDir,
     training_id: TrainingId,
     to: Annotated[Target, Option(help="The library that reads it.")],
-    out: Annotated[Path, Option(metavar="FOLDER", help="A new folder to write.")],
+    out: Annotated[Path, Option(metavar="FOLDER", help="A new or empty folder to write.")],
     step: Annotated[
         int | None, Option(min=0, help="Take the weights after this many steps; default: the training's end.")
     ] = None,

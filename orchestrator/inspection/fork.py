@@ -119,8 +119,7 @@ def fork(
     if n < 1:
         raise UserError("--n", given=n, expected="a number of continuations from 1 on", fix="write for example --n 256")
     if not 0 < size < float("inf"):
-        expected = "a size above 0 of the kick (noise added to the weights)"
-        raise UserError("--size", given=size, expected=expected, fix="write for example --size 0.01")
+        raise UserError("--size", given=size, expected="a size above 0", fix="write for example --size 0.01")
     source = Source(directory, name, redraw, size)
     row, state = source.row, source.state(step)
     n_left = row["n_steps"] - step
@@ -221,7 +220,7 @@ class Source:
                 "noise": "it draws no more dropout masks",
             }
             expected = f"random numbers that {name} still draws after this step: {missing[self._change]}"
-            fix = f"write {'' if self._change == 'data' else '--redraw data, or '}--redraw kick (noise in the weights)"
+            fix = f"write {'' if self._change == 'data' else '--redraw data, or '}--redraw kick"
             raise UserError("--redraw", given=f"{self._change} at step {step}", expected=expected, fix=fix)
 
     def _draws_anew(self, step: int) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -63,7 +64,8 @@ def save_figure(figure: Figure, path: Path, suffix: str) -> None:
     """In the format of the suffix, without a date: equal figures give equal bytes."""
     form = suffix.lower().removeprefix(".")
     metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
-    figure.savefig(path, format=form, metadata=metadata)
+    with rc_context({"svg.hashsalt": "attnsweep"}):  # for the names of an SVG's parts
+        figure.savefig(path, format=form, metadata=metadata)
 
 
 def _draw(panel: Axes, layer: LayerMaps, head: Head, largest: float, *, is_signed: bool) -> AxesImage:

@@ -20,7 +20,7 @@ class OpenedSweep(SweepData):
         """The module of one training, in eval mode, on the CPU.
 
         It has the weights that `attnsweep run --keep-weights` kept. Without them, or with a `step`, the training is
-        repeated to its end, which takes as long as it took; a warning is logged if it ends otherwise than recorded.
+        repeated to its end; a warning is logged if it ends otherwise than recorded.
 
         Args:
             training: `TRIAL/REPLICATE`, a `training_id` or its beginning.

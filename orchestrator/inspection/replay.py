@@ -54,7 +54,7 @@ def print_replay(again: Retrained, console: Console) -> None:
         if error := last_line(each["error"]):
             say(f"{name} error: {error}")
     if not deviation.agrees:
-        say(f"does not agree: {', '.join(deviation.disagreements)} (losses within {deviation.tolerance:g} would)")
+        say(f"does not agree: {', '.join(deviation.disagreements)} (losses agree within {deviation.tolerance:g})")
     elif deviation.absolute == 0:
         say("agrees: every number is equal to the last bit")
     else:

@@ -41,7 +41,8 @@ class Retrained:
     """A recorded training that was trained again to its end.
 
     Attributes:
-        notes: Why the last digits may differ: another device, engine, type of machine or version of PyTorch.
+        notes: Why the last digits may differ (another device, engine, type of machine or version of PyTorch), and that
+            curves were thinned.
         state: The parameters and buffers at its end or the requested step, by name, on the CPU; `None` if it raised.
     """
 

@@ -87,7 +87,7 @@ def export(directory: SweepDirectory, name: str, to: str, out: Path, step: int |
     """Writes a trained module to a new or empty folder; returns a line of Python that loads it.
 
     Args:
-        to: `pt`, `safetensors`: one file of weights; `hf`: a folder for `from_pretrained`.
+        to: `pt`, `safetensors`: the weights; `hf`: a folder for `from_pretrained`.
         step: The number of steps after which to take the weights; by default all.
     """
     write, library, extra = _TARGETS[to]

@@ -62,7 +62,7 @@ def log_axis(low: float, high: float, label: str = "") -> Axis:
 
 
 def step_axis(last: int) -> Axis:
-    """Logarithmic, with a place for step 0."""
+    """Logarithmic from ten steps on, with a place for step 0."""
     if last < 10:
         return linear_axis(0, max(last, 1), "optimizer steps", whole=True)
     powers = range(int(math.log10(last)) + 1)

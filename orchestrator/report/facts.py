@@ -1,4 +1,4 @@
-"""The tables that the report shows: outcomes, metrics, events, roles, reference levels, costs, errors."""
+"""Tables that the report shows: outcomes, metrics, events, certificates, reference levels, costs, errors."""
 
 import itertools
 

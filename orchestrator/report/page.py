@@ -87,12 +87,12 @@ def write_report(
 
     Args:
         out: `None` for `report/report.html` in the directory of the one sweep.
-        outcome: Whose rate the report is about; by default that of each sweep's objective.
+        outcome: Whose rate the report is about; by default that of each sweep's objective, else the stuck rate.
         bins: Equal parts of each range; by default the more, the more trials.
     """
     if out is None:
         if len(directories) > 1:
-            raise _no_out("a file name, because a report on several sweeps belongs into none of their directories")
+            raise _no_out("a file name, because a report on several sweeps belongs in none of their directories")
         out = _own_file(place_of(directories[0]))
     make_report(directories, outcome, bins).write(out)
     return out

@@ -41,8 +41,8 @@ class SweepReport:
     Attributes:
         parts: The directories of all its shards, or its one directory.
         asked: The rate that the report is about.
-        rates: The bins of each parameter, by its title; the eight `drawn` ones account for most of the spread between
-            trials.
+        rates: The bins of each parameter, by its title; `drawn` has the up to eight that account for most of the spread
+            between trials.
         tables: The rows of the other sections: `outcomes`, `curves`, `levels`, `metrics`, `events`,
             `roles`, `interventions`, `certificates`, `costs` and `failures`.
         notes: `asked`, the outcome that the reader named or empty; `stuck`, the outcomes that count as stuck.

@@ -35,7 +35,7 @@ _N_TRAININGS = "select count(*), epoch_ms(max(finished_at)) from trainings"
 _ENDS = "select trial, epoch_ms(max(finished_at)) from trainings group by trial"
 
 OnProgress = Callable[[int, int], object]
-"""Called with the numbers of trials that were logged and that were missing."""
+"""Called with the number of trials logged so far, and the number that will have been when none is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +136,14 @@ class _Mirror:
         missing = [trial for trial, ended in ends.items() if not self._runs.has(trial, ended)]
         if self._n_present < 0:
             self._n_present = len(ends) - len(missing)
+        n_due = self._n_logged + len(missing)
         for start in range(0, len(missing), _BATCH):
             batch = missing[start : start + _BATCH]
             for content in self._ledger.ask(partial(trial_contents, directory=directory, trials=batch)):
                 self._runs.log(content)
                 self._n_logged += 1
                 if self._on_progress is not None:
-                    self._on_progress(self._n_logged, len(missing))
+                    self._on_progress(self._n_logged, n_due)
             self._lock.confirm()
         return directory, self._runs
 

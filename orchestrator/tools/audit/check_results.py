@@ -122,7 +122,7 @@ def numbered_trials(
     trials = []
     for number in directory.shard.first(n_asked):
         drawn, distributions = draws.draw(number)
-        # FAIL is the state of a trial that has ended without a value. None was told.
+        # FAIL is the state of a trial that has ended without a value: no study was told one.
         state = TrialState.FAIL if finished or number in complete else TrialState.RUNNING
         trial = create_trial(state=state, params=drawn, distributions=distributions)
         trial.number = number
@@ -204,7 +204,7 @@ def _trainings(books: Books) -> Iterator[Fault]:
     declared = books.workload.parameters.declared()
     stored = {*names_with(books.connection, "param_")}
     if books.by_trial and (changed := sorted(stored ^ declared.keys())):
-        what = "parameters that the workload has come to declare otherwise since the training, so no ids checked"
+        what = "parameters that the workload has added or dropped since the training, so no ids checked"
         yield what, _OLD_VERSION, ", ".join(changed)
         return
     tasks: list[Task] = []

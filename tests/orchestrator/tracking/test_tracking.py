@@ -132,6 +132,22 @@ def test_a_trial_is_logged_when_it_is_complete(client: MlflowClient, tmp_path: P
     assert parent_of(client, directory).data.metrics["n_trainings"] == 8
 
 
+def test_progress_counts_the_trials_of_all_rounds(client: MlflowClient, tmp_path: Path) -> None:
+    directory = sweep_on_disk(tmp_path / "sweep", small_sweep("rounds"), trial_rows(0, SOLVED))
+    counts: list[tuple[int, int]] = []
+
+    def on_progress(n_logged: int, n_due: int) -> None:
+        counts.append((n_logged, n_due))
+        if n_logged == 1:
+            with open_writer(directory) as writer:
+                commit(writer, trial_rows(1, SOLVED))
+            silent_for(directory, timedelta(0), doing="")
+
+    silent_for(directory, timedelta(0))
+    sync(directory, on_progress=on_progress, follow=True)
+    assert counts == [(1, 1), (2, 2)]
+
+
 def test_what_a_crash_or_a_repeated_request_left_is_completed_or_deleted(client: MlflowClient, tmp_path: Path) -> None:
     directory = sweep_on_disk(tmp_path / "sweep", small_sweep("half"), trial_rows(0, SOLVED), trial_rows(1, SOLVED))
     sync(directory)
