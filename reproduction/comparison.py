@@ -21,7 +21,7 @@ class ComparedValue:
     Attributes:
         published: The number or the words of the publication; `None` if it says nothing.
         low, high: The 95% interval of our value, if it is an estimate.
-        agrees: Whether our value supports the published one; `None` if there is nothing to support.
+        agrees: Whether our value supports the published one; `None` if there is nothing to support, or it is undecided.
     """
 
     name: str

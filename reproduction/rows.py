@@ -1,6 +1,6 @@
-"""Estimates over seeds with their 95% intervals: each is a function from a record's samples, in `ESTIMATORS` by name.
+"""Estimates over seeds with their 95% intervals (a median may have its quartiles): functions, in `ESTIMATORS` by name.
 
-Means of values between known ends, such as accuracies, get a bootstrap that allows for outcomes that no seed shows.
+`bounded_mean`, of values between known ends, has the interval of a bootstrap that allows for outcomes no seed shows.
 Seeds often end near one half or near 1. If all observed ones end near 1, their bootstrap, or Student's interval, has
 hardly any width, although one seed of fifty may end near one half. So the sample gets one more value for each bound:
 the lowest possible value for the lower bound, the highest for the upper one. Both bounds are quantiles of means with

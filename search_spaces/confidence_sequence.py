@@ -3,9 +3,9 @@ enough.
 
 Robbins's beta-binomial mixture: the likelihood of `k` stuck of `n`, averaged over rates drawn from a Beta(1/2, 1/2),
 divided by that at the true rate is a martingale that starts at 1. By Ville's inequality it ever exceeds 1 / 0.05 with a
-chance of at most 5%; the interval has the rates at which it does not. If one stops, after any 8 of 200 trainings, once
-the interval excludes one half or is 0.2 wide, Wilson's contains a true rate of one half in 76% of trials, this one in
-98%; it is 1.6 to 1.7 times as wide.
+chance of at most 5%; the interval has the rates at which it does not. If one looks after each 8 of 200 trainings, and
+stops once the interval excludes one half or is 0.2 wide, Wilson's contains a true rate of one half in 76% of trials,
+this one in 98%; after 8 to 200 trainings it is 1.4 to 1.7 times as wide.
 
 Source: Robbins 1970, Ann. Math. Stat. 41; Howard, Ramdas, McAuliffe & Sekhon 2021, Ann. Stat. 49 (time-uniform
 confidence sequences); Waudby-Smith & Ramdas 2024, J. R. Stat. Soc. B 86 (the same as a bettor's wealth).

@@ -72,7 +72,7 @@ class _Range(Positional):
 
     log: bool = False
     points: int | None = Field(default=None, ge=1, le=2**31 - 1)
-    """How many values the sampler `grid` takes, `low` and `high` included."""
+    """How many values `grid`, which needs it, takes from `low` to `high`: 1 the middle; an `Int` may have fewer."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -146,7 +146,7 @@ Simple: TypeAlias = Annotated[
     | Annotated[Int, Tag("int")],
     Discriminator(_kind),
 ]
-"""A dimension that does not depend on another parameter. A bare value in place of a dimension is a fixed parameter."""
+"""What depends on no other parameter. A bare value is a fixed parameter."""
 
 
 class Conditional(SpecModel):
@@ -206,7 +206,6 @@ Dimension: TypeAlias = Annotated[
     | Annotated[Derived, Tag("derived")],
     Discriminator(_kind),
 ]
-"""Any dimension of a search space. A bare value in place of a dimension is a fixed parameter."""
 
 Varied: TypeAlias = Categorical | Float | Int
 """What varies and depends on no other parameter."""

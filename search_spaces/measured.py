@@ -174,7 +174,7 @@ def objective_value(
 ) -> float:
     """From a trial's judged trainings; `loss` is `None` where not finite, `onset` where there is none.
 
-    A diverged training counts as the worst value, so that the sampler keeps away; stuck rates that users see count it
+    A diverged training counts against its trial, so that the sampler keeps away; stuck rates that users see count it
     as not stuck.
     """
     if isinstance(objective, StuckRate | Rate):

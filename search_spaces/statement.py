@@ -27,7 +27,7 @@ class Quantity:
         name: An outcome, `stuck`, an event, a role or a metric.
         by: For a rate, the step by which it must have happened; `None` for the end.
         before: Another event, before which the event must have happened.
-        layer: Whose heads may have the role; `None` for any.
+        layer: The layer whose heads may have the role; `None` for any.
         side, than: For a rate of a metric: above or below this number.
     """
 

@@ -99,7 +99,7 @@ def fit_logit(
     lengths: Any = _LENGTH,
     variances: Sequence[float] | None = None,
 ) -> SmoothLogit:
-    """Fits trials at `x_TD`, where `k_T` of `n_T` trainings have the property, of all some but not all. `weight_T`: for
+    """Fits trials at `x_TD`, where `k_T` of `n_T` trainings have the property, in sum some but not all. `weight_T`: for
     how many trainings a trial counts; `lengths`: of the kernel, one or (D,); `variances`: those to try."""
     from scipy import linalg
 

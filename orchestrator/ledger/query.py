@@ -161,7 +161,7 @@ def _records(table: pa.Table) -> Iterator[list[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """For JSON: times to ISO 8601, numbers that are not finite to null."""
+    """For all formats but Parquet: times to ISO 8601, numbers that are not finite to `None`."""
     match value:
         case None | bool() | int() | str():
             return value

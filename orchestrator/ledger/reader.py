@@ -59,7 +59,7 @@ class Ledger:
 
 
 def allow_many_files() -> None:
-    """Raises the limit on open files to the system's maximum: a sweep opens up to 42, and shells allow 1024."""
+    """Raises the limit on open files to the system's maximum: a sweep opens some 42, and shells allow 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

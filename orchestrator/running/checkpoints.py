@@ -1,7 +1,7 @@
-"""Checkpoints of unfinished packs. One stays in the sweep directory until the pack's results are in the ledger.
+"""Checkpoints of unfinished packs. One stays until the pack's results are in the ledger, or it is not continued.
 
 `checkpoints/<pack>-<digest>.parquet` has one row: the pack's trainings as (trial, replicate), the environment, and the
-pack's state as the trainer's bytes. A damaged checkpoint is removed, and its pack starts from the beginning.
+pack's state as the trainer's bytes. A damaged checkpoint is removed, and its trainings start from the beginning.
 
 A state may take gigabytes, so the driver holds none in memory: a state is read when its pack is given to a trainer.
 """

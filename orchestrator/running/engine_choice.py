@@ -17,7 +17,7 @@ from attnsweep.workloads.parameters import Value
 from attnsweep.workloads.user_code import users_code
 
 _SECONDS_SAVED, _LARGE_STEP, _SECONDS_SAVED_IN_LARGE_STEPS = 5e-10, 100_000, 2e-10
-"""CPU seconds that compiling saves per number that a step computes, as `benchmarks/vs_jax.py` measures them."""
+"""CPU seconds that compiling saves per number that a step computes (`benchmarks/vs_jax.py`); fewer in a large step."""
 _SECONDS_TO_COMPILE, _SECONDS_AN_OPERATION = 1.0, 0.003
 """CPU seconds to compile a shape, once per machine, and those to add per operation of the step."""
 _MARGIN = 2.0
@@ -28,8 +28,8 @@ _TOO_SHORT = "its steps would not repay compiling"
 def engine_for(
     spec: Sweep, workload: Workload[Any], wanted: Engine | Literal["auto"], say: Callable[[str], object]
 ) -> tuple[Engine, str]:
-    """`compiled` if the sweep is long enough to repay compiling and this machine can compile, else `eager`; and why, as
-    a clause. `say` gets a line if compiled steps were asked for but are not possible, or only a compiler is missing."""
+    """The engine and why, as a clause; with `auto` `compiled` if the sweep would repay compiling and this machine can.
+    `say` gets a line if the workload does not allow the compiled steps asked for, or only a compiler is missing."""
     if wanted == "eager":
         return "eager", "--engine asks for it"
     training = _first_training(spec, workload)

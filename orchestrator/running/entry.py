@@ -21,8 +21,8 @@ from attnsweep.workloads.user_code import UserCode, user_code_of, users_code
 
 
 def pinned(workload: Workload[Any], spec: Sweep) -> dict[str, Value]:
-    """What a workload adds to a spec to identify the files that this names, such as digests, by parameter. Raises
-    UserError if a file is missing or has changed, or the workload's own code fails."""
+    """What identifies the files that a spec names, such as digests, by parameter. Raises UserError if one is missing or
+    has changed, or the workload's own code fails."""
     with users_code(f"{spec.workload}: pinned", "values to record, by name", "correct it, or leave it out"):
         return dict(workload.parameters.pinned(spec.fixed()))
 
@@ -41,7 +41,7 @@ def resolved(spec: Sweep, workload: Workload[Any]) -> Sweep:
 def check_same(
     spec: Sweep, code: UserCode | None, shard: Shard, warm_starts: Sequence[PlaceName], directory: SweepDirectory
 ) -> None:
-    """Refuses another spec, user code, shard or start than the directory's. Only the description may differ."""
+    """Refuses another shard, user code or spec (only its description may differ), and a first warm start."""
     place, name = directory.place, name_of(directory.place)
     if directory.shard != shard:
         expected = f"a new directory: this one holds the shard {directory.shard}"
@@ -64,17 +64,19 @@ def check_same(
 def check_rows(directory: SweepDirectory, rows: pa.Table) -> None:
     """Refuses rows of another sweep, or of trials that are not this one's."""
     place, own_trials = directory.place, directory.shard.first(directory.own_spec.trials)
+    step = f" in steps of {own_trials.step}" if own_trials.step > 1 else ""
     others = sorted({*rows["sweep"].unique().to_pylist()} - {directory.sweep})
     unknown = [trial for trial in rows["trial"].unique().to_pylist() if trial not in own_trials]
     if others or unknown:
         given = f"trainings of another sweep: {', '.join(others)}" if others else f"trainings of trial {unknown[0]}"
         fix = f"remove copied files, or restore sweep.json; to see what is wrong: attnsweep audit {as_argument(place)}"
-        raise UserError(f"{place}/trainings", given=given, expected=f"only trainings of {directory.sweep}", fix=fix)
+        expected = f"only trials {own_trials[0]} to {own_trials[-1]}{step} of {directory.sweep}"
+        raise UserError(f"{place}/trainings", given=given, expected=expected, fix=fix)
 
 
 def check_drift(directory: SweepDirectory, environment: Environment) -> None:
     if changes := directory.changes(environment):
-        expected = "the library versions that the sweep was trained with so far"
+        expected = "the versions that its last run had"
         fix = f"restore them, or go on with: attnsweep resume {as_argument(directory.place)} --accept-drift"
         raise UserError(name_of(directory.place), given="; ".join(changes), expected=expected, fix=fix)
 

@@ -51,7 +51,7 @@ _WAIT_SECONDS = 0.5
 _ASK_SECONDS = 0.05
 """How long the loop draws trials before it reads reports again. Trainers with a report wait until then."""
 _COMMIT_SECONDS = 1.0
-"""How long packs that have ended wait for others before all are committed. A killed driver loses as much work."""
+"""The longest that packs that have ended wait for others before all are committed. A killed driver loses them."""
 _COMMIT_TRAININGS = 2048
 """So many ended trainings are committed without waiting, so that their rows do not stay in memory."""
 
@@ -136,9 +136,9 @@ class SweepLoop:
         return Found(rows.num_rows, n_begun, n_from_checkpoint)
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Trains until the budget is spent (true), or `should_stop` holds and packs were handed back (false).
+        """Trains until the budget is spent or results end the sweep (true), or `should_stop` holds (false).
 
-        Raises SweepError if trainers keep being lost, too many trainings fail, or all of the first ones raise."""
+        Raises SweepError if trainers keep being lost or too many trainings fail, PoolError if the pool cannot go on."""
         try:
             return self._train(should_stop)
         except (SweepError, PoolError):
@@ -281,7 +281,7 @@ class SweepLoop:
         if state is None:
             return
         self._writer.confirm()
-        # First, because `resume` drops checkpoints of trials that the study does not have.
+        # First, because the state follows the study's draws and the pruner's decisions.
         self._study.save()
         self._checkpoints.put(order, state)
         self._plan.got_further(order.pack)
@@ -305,7 +305,7 @@ class SweepLoop:
 
     def _commit(self, packs: Sequence[str], rows: Rows) -> None:
         self._writer.confirm()
-        # First, because a trial with rows in the ledger must not be drawn again.
+        # First, because the rows follow the study's draws and the pruner's decisions.
         self._study.save()
         every = self.directory.spec.one_probe_in()
         self._writer.commit(packs[0], rows.trainings, rows.curves, rows.heads, curves_every=every)

@@ -74,7 +74,7 @@ def check_starts(spec: Sweep, workload: Workload[Any]) -> None:
     """Tries a few trainings of each shape until the time is up, of the largest shape in any case.
 
     Raises SpecError if trainings cannot share a program, a label is unknown, or a user's code computes other numbers
-    the second time. Other errors of the workload's code are left to the rows, unless no training can begin."""
+    the second time or in plain PyTorch. Its other errors are left to the rows, unless no training can begin."""
     until, has_begun = time.monotonic() + _START_SECONDS, False
     shapes = sampled(spec, workload)
     with training_settings():

@@ -150,7 +150,7 @@ def resume_sweep(
     """Continues an interrupted sweep. A finished one to which nothing is added is summarized again, without Ray.
 
     Args:
-        accept_drift: Continue even if versions differ from those that have trained so far.
+        accept_drift: Continue even if versions differ from those of the last run.
         patience: Seconds to wait for another process that holds the sweep.
         more_trials: Trials to add to the sweep, finished or not.
         more_replicates: Replicates to add to every trial. Trials that have ended keep their value.
@@ -158,8 +158,8 @@ def resume_sweep(
         retry_failed: Train failed trainings again. Trials that have ended keep their value.
 
     Raises:
-        UserError: If there is no sweep, its workload or a file that it names is missing or changed, the user's code in
-            it is damaged, versions differ and `accept_drift` is not given, or another process works on it.
+        UserError: If there is no sweep, its workload or a file that it names is missing or changed, its stored code is
+            damaged, versions differ without `accept_drift`, it cannot be extended so, or another process works on it.
         SweepError: If the sweep cannot continue.
     """
     run = _Run(resources, console or PlainConsole(stderr=True), patience)

@@ -24,7 +24,7 @@ def signals_as_ctrl_c() -> Iterator[None]:
     """SIGTERM and schedulers' signals raise KeyboardInterrupt, as Ctrl-C does. An exception that leaves the context
     after a signal becomes one too, because DuckDB, Arrow and interrupted imports raise errors of their own."""
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, *_unhandled())}
-    # A SIGINT that is ignored, for example under `nohup`, stays ignored.
+    # A SIGINT that is ignored, as in the background of a script, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         before[signal.SIGINT] = signal.signal(signal.SIGINT, _interrupt)
     try:

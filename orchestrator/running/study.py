@@ -1,5 +1,5 @@
-"""The study: draws trials and is told their values. Samplers that learn keep an Optuna study, in its journal file or in
-a database that the sweep names."""
+"""The study: draws trials and is told their values. With a sampler that learns or a pruner it is Optuna's, in its
+journal file or in a database that the sweep names."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -70,7 +70,7 @@ class Study:
         return self.n_left
 
     def restored(self, known: Collection[int], parameters: type[TrainingParameters]) -> Iterator[int]:
-        """The trials that earlier runs have drawn. `known` are those of the ledger and of checkpoints."""
+        """The trials that earlier runs have drawn. `known` are those with rows, checkpoints or retried trainings."""
         del parameters
         self.n_asked = max(map(self._shard.number, known), default=-1) + 1
         yield from self._shard.first(self.n_asked)
@@ -95,7 +95,7 @@ class Study:
             self.tell(trial, None)
 
     def tell(self, trial: int, told: Told | None, n_judged: int = 1) -> None:
-        """Ends a trial; `told` is `None` if all its trainings failed."""
+        """Ends a trial; `told` is `None` if all its trainings failed, or it was refused."""
 
     def tell_pruned(self, trial: int) -> None:
         """Ends a trial as pruned. As in Optuna, its final value is the last one that was reported while it ran."""
@@ -111,8 +111,8 @@ class OptunaStudy(Study):
     """Draws trials with an Optuna sampler in memory, and keeps each as one entry of an Optuna storage.
 
     Trials are drawn in groups, each from the results of all earlier groups, and each trial by a new sampler, seeded by
-    the sweep's seed and the trial's number. So a resumed sweep draws what an undisturbed one draws. What the storage
-    lacks is taken from the ledger. Trials of earlier sweeps (`--warm-start`) come first in memory and are not stored.
+    the sweep's seed and the trial's number. So a sweep resumed with as many trainers draws as if undisturbed. What the
+    storage lacks is taken from the ledger. Trials of earlier sweeps (`--warm-start`) come first and are not stored.
     """
 
     def __init__(self, directory: SweepDirectory) -> None:

@@ -46,7 +46,7 @@ class Summary:
         finished: Whether the sweep's budget is spent.
         seconds: Wall time of this run, or of its command if that has ended.
         failure: The commonest last line of the errors of failed trainings, with its count; `None` if none failed.
-        asked: The rate that is the objective, unless the stuck rate is: over all trials, and the rows of `rates_by`.
+        asked: The rate that is an objective, over all trials and in the rows of `rates_by`; `None` for the stuck rate.
         mlflow: How to open the sweep in MLflow, or why that lacks some of it; empty if the run did not log to it.
     """
 

@@ -74,7 +74,7 @@ class OpenTrials:
         self.early_end = EarlyEnd(directory.spec)
 
     def restore(self, rows: pa.Table, in_checkpoints: Collection[int] = ()) -> list[int]:
-        """Continues the trials of earlier runs, and returns those that have ended. A value that the study has stays."""
+        """Continues the trials of earlier runs, and returns those that it ends. A value that the study has stays."""
         complete = complete_among(rows, self._directory.spec.replicates)
         settled = {trial for trial in complete if self._study.is_told(trial)}
         if self._directory.spec.ends_early:

@@ -25,7 +25,7 @@ _OPTION = r"(?<=[?&;])([\w.%+-]+)=([^\s&;#]+)"
 
 
 def without_credentials(text: str) -> str:
-    """Replaces every secret by `...`: users and passwords in URIs, and the values of secret options."""
+    """Replaces by `...` users and passwords in URIs, and the values of secret options."""
     return re.sub(_USER, "...@", _without_secrets(text))
 
 

@@ -4,7 +4,7 @@ from attnsweep.workloads.errors import UserError
 
 
 class StoreError(UserError):
-    """An object store or a study's database failed, by no fault of the user."""
+    """An object store failed, or another process took over the sweep or changed its study."""
 
 
 class StoreMistakeError(StoreError):
@@ -39,4 +39,4 @@ def in_words(error: Exception) -> str:
 
 
 class PoolError(RuntimeError):
-    """Trainers cannot be started, or cannot go on. The message is one line."""
+    """Trainers cannot be started, or cannot go on."""

@@ -63,7 +63,7 @@ def sizes_of_objects(place: Path) -> dict[str, int]:
 
 
 def refresh(place: Path, without: Collection[str] = ()) -> None:
-    """Makes a copy equal to the store, except for the folders `without`. A copy that is newer stays as it is."""
+    """Makes a copy equal to the store, but for checkpoints and the folders `without`. A newer one stays as it is."""
     if _is_locked(place) or ("sweep.json" not in sizes_of_objects(place) and not place.exists()):
         return
     with _copying(place):

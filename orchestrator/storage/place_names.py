@@ -1,6 +1,6 @@
 """Where a sweep is: the directory that a user named, or the local copy of `s3://BUCKET/PREFIX`.
 
-Only an `s3://` URI loads the client of object stores. Directories in the folder of a Ray session, such as a job's
+Only an `s3://` URI loads the client of object stores. New directories in the folder of a Ray session, such as a job's
 working directory, are refused, because Ray deletes that folder.
 """
 

@@ -1,4 +1,4 @@
-"""`progress.json`: where a sweep is, whether it is finished, its seconds and its self-check."""
+"""`progress.json`: how far a sweep is, whether it is finished, its seconds and its self-check."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ class PackUnderWay(Record):
     """How far a pack had come when its trainer last reported.
 
     Attributes:
-        n_running: Trainings that have not ended by themselves; `None` if unknown.
+        n_running: Trainings that go on; `None` if unknown.
         where: The host and the device; empty if unknown.
         metric: The workload's first metric at the last probe, its mean over the pack; `None` before a report.
     """
@@ -46,10 +46,10 @@ class Replays(Record):
     """The results of the self-check.
 
     Attributes:
-        deviations: Relative difference between the losses of replay and original, by training id; `None` if a loss is
-            not finite.
+        deviations: Relative difference between the losses of replay and original, by training id; `None` if one is not
+            finite, or the replay raised.
         disagreeing: The columns in which a replay differs, by training id.
-        left_out: Number of trainings that were not replayed for lack of a machine of their type, by this type.
+        left_out: How many trainings found no machine of their type, by type.
     """
 
     deviations: Mapping[str, float | None]
@@ -58,7 +58,7 @@ class Replays(Record):
 
     @property
     def largest(self) -> float | None:
-        """The largest deviation; `None` if a loss is not finite."""
+        """`None` if one is unknown."""
         values = list(self.deviations.values())
         return None if None in values else max((value for value in values if value is not None), default=0.0)
 
@@ -76,8 +76,8 @@ class Replays(Record):
         largest = "unknown" if self.largest is None else f"{self.largest:.2g}"
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
-            others = f"{len(self.disagreeing)} of {n} trainings"
-            sentence = f"replayed {others}, which end differently, such as {first} ({', '.join(columns)})"
+            n_others = len(self.disagreeing)
+            sentence = f"of {n} replayed trainings {n_others} end differently, such as {first} ({', '.join(columns)})"
         elif n:
             sentence = f"replayed {n} trainings: they end as before, largest deviation of a loss {largest}"
         else:

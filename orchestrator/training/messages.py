@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from attnsweep.orchestrator.training.tasks import Shape, Task
 
 CHECKPOINT_SECONDS = 120.0
-"""Between two checkpoints of a pack: a lost machine costs at most this much work."""
+"""Between two checkpoints of a pack: a lost machine costs hardly more work than this."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Progress:
 
     Attributes:
         checkpoint: The pack's state, if one is due.
-        n_running: Trainings that have not ended by themselves.
+        n_running: Trainings that go on.
         where: The host and the device.
         metric: The workload's first metric at the last probe: its name, and its mean over the pack.
     """
@@ -113,7 +113,7 @@ class HandedBack:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows by table; `heads` is `None` for a workload without attention heads."""
+    """Rows by table; `heads` is `None` without any."""
 
     trainings: "pa.Table"
     curves: "pa.Table"
@@ -162,9 +162,9 @@ class Pool(Protocol):
     """The trainers that train one sweep, each one pack at a time.
 
     For implementers: an order comes back any number of times as `Progress`, or as `Probed` if it `waits`, then exactly
-    once as `Trained`, `Raised`, `HandedBack` or `TrainerLost`, after which it is no longer in `running`. The rows of a
-    training depend on its task alone, and on where it is pruned. An exception of a training becomes a report. A pool
-    itself raises only KeyboardInterrupt, and PoolError if it cannot continue.
+    once as `Trained`, `Raised`, `HandedBack` or `TrainerLost`, after which it is no longer in `running`. How a training
+    ends depends on its task, the type of machine and where it is pruned, no more. An exception of a training becomes a
+    report. A pool itself raises only KeyboardInterrupt, and PoolError if it cannot continue.
     """
 
     @property

@@ -145,7 +145,7 @@ def trained_rows(
 
 
 def failed_rows(workload: Workload[Any], tasks: Sequence[Task], error: str, context: PackContext) -> Rows:
-    """Their steps and seconds are 0, and what would have been measured is null."""
+    """Their `n_steps` and `train_seconds` are 0, and what would have been measured is null."""
     trainings = _rows(
         workload,
         tasks,

@@ -48,7 +48,7 @@ _CLOCK_READS_PER_SLICE = 8
 
 
 class Trainer:
-    """Trains packs on one device, one at a time. Each call trains for about a second."""
+    """Trains packs on one device, one at a time."""
 
     def __init__(
         self, workload: Workload[Any], run: RunContext, device: str, checkpoint_seconds: float = CHECKPOINT_SECONDS

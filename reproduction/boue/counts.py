@@ -36,7 +36,7 @@ _SMALL = GPTShape(n_words=11, n_tokens=24, d_model=16, n_heads=2, n_blocks=2)
 
 
 def reproduce(directory: Path, console: Console) -> Comparison:
-    """Counts parameters, cached keys and values, and multiplications. Trains nothing."""
+    """Counts parameters and multiplications, and compares generation with a cache. Trains nothing."""
     del directory
     console.print("counting parameters without memory, and multiplications of small models")
     return Comparison(

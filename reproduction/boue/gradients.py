@@ -24,7 +24,7 @@ from attnsweep.workloads.gpt.model import GPT, GPTShape
 from attnsweep.workloads.gpt.workload import GPTWorkload
 
 EXACT = 1e-14
-"""The largest error that counts as equal, as a share of the whole gradient's norm."""
+"""Smaller errors count as equal: shares of the whole gradient's norm, or of the largest state."""
 _PLAIN = GPTShape(n_words=11, n_tokens=9, d_model=12)
 
 
@@ -75,7 +75,7 @@ def reproduce(directory: Path, console: Console) -> Comparison:
         rows=[*_table_2(), *_table_3(), *_redundant()],
         tables=[("Where the paper misprints", misprints())],
         notes=[
-            f"Errors are the largest over {len(_CASES)} models (1 to 4 heads, 1 to 3 blocks, with and without mask, "
+            f"Errors are the largest over {len(_CASES) + 1} models (1 to 4 heads, 1 to 3 blocks, with or without mask, "
             "tied, low rank, merged, epsilon 0 to 0.1, three activations), in float64 with random parameters, relative "
             f"to the largest state (Table 2) or to the norm of the gradient (Table 3). Below {EXACT:g} a row agrees.",
             "The mask is minus infinity above the diagonal, not a factor 0 as printed, and the gradient below a "
@@ -143,7 +143,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
 }
 States = dict[str, Tensor]
-"""The residual stream after each layer, by the layer's name; of several blocks the last one's."""
+"""What each layer computes, by the layer's name; of several blocks the last one's."""
 
 
 def states_of(model: GPT, batch: Batch) -> States:

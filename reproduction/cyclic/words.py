@@ -2,9 +2,9 @@
 model gives one product.
 
 Expressions of matrices are trees of letters, transposes, products, sums, row softmax a(.) and ReLU m(.). For constant
-matrices A, B and C, the trace of tr(C^t A dX B) may be rotated to tr(B C^t A dX), so the gradient with respect to X is
-A^t C B^t. A walk from a model's expression down to its letters multiplies the output gradient C by each part on the
-way; the product that arrives at a letter is that letter's word.
+matrices A, B and C, tr(C^t A dX B) may be rotated to tr(B C^t A dX), so the gradient with respect to X is A^t C B^t. A
+walk from a model's expression down to its letters multiplies the output gradient C by each part on the way; the product
+that arrives at a letter is its word.
 
 Source of the notation: an anonymous note, "Cyclic 4-tensor rotations underly the training of a GPT-style encoder".
 """
@@ -167,8 +167,8 @@ def _turned(factors: tuple[Expression, ...]) -> list[Expression]:
 
 
 class Evaluation:
-    """Computes expressions, given the matrices that their letters name. Common subexpressions take `n_products` of two
-    matrices only once."""
+    """Computes expressions, given the matrices of their letters, and a repeated part once. `n_products` counts products
+    of two matrices."""
 
     def __init__(self, letters: Mapping[str, Tensor]) -> None:
         self.n_products = 0

@@ -1,7 +1,7 @@
 """Checks equations of Shin & Matzinger 2025 for system C, where attention sees categories only: number 3.54 and the
 equations before 3.71, by enumeration, autograd and a search for stationary points.
 
-Checks take the printed form (or their own claim) as an argument, so that tests can see a wrong form fail.
+Some checks take the printed form (or their own claim) as an argument, so that tests can see a wrong form fail.
 
 **Two families of stationary points in closed form**: those in which the row sums sg_i + d_i of the matrix v add up to
 0. Their loss is E Y^2 - G, where Y is the target and G the gain derived below. `zero_row_sums` (each sg_i + d_i = 0)

@@ -1,9 +1,9 @@
 """Checks equations of Shin & Matzinger 2025 for system P, where attention sees positions only: numbers 3.7-3.9, 3.18
 and 3.33, by enumeration, autograd and least squares.
 
-Checks take the printed form (or their own claim) as an argument, so that tests can see a wrong form fail.
-Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position. E_MK is the superdiagonal
-shift without its unused first column: E_ji = 1 iff j = i - 1. Derivations: docs/notes/2026-11-21-theory.md, system P.
+Some checks take the printed form (or their own claim) as an argument, so that tests can see a wrong form fail.
+Axes: L member of a family, T text, M position, N category, K = M - 1 predicted position. Derivations:
+docs/notes/2026-11-21-theory.md, system P.
 """
 
 import math
@@ -32,8 +32,8 @@ SIZES = ((2, 3), (3, 4), (4, 3))
 """(N, M) of the checked problems, small because all their texts are enumerated."""
 _N_MEMBERS = 16
 _SATURATED = 10.0
-"""A column of attention is saturated if its logits spread by more than this: all weights but the largest are then below
-e^-10, and still falling."""
+"""A column of attention is saturated if its logits spread by more than this: its smallest weight is then below e^-10 of
+its largest."""
 
 
 def checks_of_positions() -> list[EquationCheck]:
@@ -189,7 +189,7 @@ def escape_rates() -> EquationCheck:
 
 
 def valley() -> EquationCheck:
-    """Also its limit as rho falls."""
+    """Its lowest loss by rho, and the limit as rho falls."""
     errors, printed = [], []
     for N, M in SIZES:
         infimum = (1 - 1 / N) / M

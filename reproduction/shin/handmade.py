@@ -38,7 +38,7 @@ from attnsweep.workloads.category_pairs.attention import attend_by_token, one_ho
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handmade:
-    """Answers q*(X_{i-1}, X_i) at positions i = 2..M, and 0 at i = 1."""
+    """Is to answer q*(X_{i-1}, X_i) at positions i = 2..M, and 0 at i = 1."""
 
     k_XS: Tensor
     q_XS: Tensor
