@@ -33,10 +33,10 @@ from attnsweep.orchestrator.training.messages import (
     PackOrder,
     Pool,
     Probed,
-    Progress,
     Raised,
     Report,
     Rows,
+    StillTraining,
     Trained,
     TrainerLost,
 )
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 @dataclass
 class _UnderWay:
     machine: str
-    reached: Progress | Probed = field(default_factory=lambda: Progress(0))
+    reached: StillTraining | Probed = field(default_factory=lambda: StillTraining(0))
 
     def shown(self, order: PackOrder) -> PackUnderWay:
         return PackUnderWay(
@@ -147,7 +147,7 @@ class SweepLoop:
 
     def under_way(self) -> list[PackUnderWay]:
         ended = [
-            _UnderWay("", Progress(order.tasks[0].training.parameters.n_steps, n_running=0)).shown(order)
+            _UnderWay("", StillTraining(order.tasks[0].training.parameters.n_steps, n_running=0)).shown(order)
             for order, _ in self._ended
         ]
         return [self._under_way[order.pack].shown(order) for order in self._pool.running] + ended
@@ -239,7 +239,7 @@ class SweepLoop:
         return self._sizer(self._under_way[order.pack].machine, order.shape)
 
     def _receive(self, order: PackOrder, report: Report | TrainerLost) -> None:
-        if isinstance(report, Progress | Probed):
+        if isinstance(report, StillTraining | Probed):
             self._under_way[order.pack].reached = report
             pruned = self._pruning.answer(order, report) if isinstance(report, Probed) else []
             self._checkpoint(order, report.checkpoint)

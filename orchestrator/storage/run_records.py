@@ -77,7 +77,7 @@ class Replays(Record):
         if self.disagreeing:
             first, columns = next(iter(self.disagreeing.items()))
             n_others = len(self.disagreeing)
-            sentence = f"of {n} replayed trainings {n_others} end differently, such as {first} ({', '.join(columns)})"
+            sentence = f"{n_others} of {n} replayed trainings end differently, such as {first} ({', '.join(columns)})"
         elif n:
             sentence = f"replayed {n} trainings: they end as before, largest deviation of a loss {largest}"
         else:

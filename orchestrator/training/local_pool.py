@@ -9,11 +9,11 @@ from attnsweep.orchestrator.training.messages import (
     CHECKPOINT_SECONDS,
     PackOrder,
     Probed,
-    Progress,
     Raised,
     Report,
     Reports,
     RunContext,
+    StillTraining,
 )
 from attnsweep.orchestrator.training.trainer import Trainer, machine_of
 from attnsweep.workloads.engine.contract import Workload
@@ -73,7 +73,7 @@ class LocalPool:
                 f"this process has lost its GPU; run without --local, so that a new process can replace it:\n"
                 f"{report.error}"
             )
-        if not isinstance(report, Progress | Probed):
+        if not isinstance(report, StillTraining | Probed):
             self._order = None
         return [(order, report)]
 
@@ -82,7 +82,7 @@ class LocalPool:
             return self._train_slice()
         except SystemExit as error:
             # Raised by a training. In a trainer actor it would end the actor's process, here the whole sweep.
-            return self._trainer.raised(error)
+            return self._trainer.report_of(error)
 
     def hand_back(self, seconds: float) -> Reports:
         del seconds

@@ -62,7 +62,7 @@ class PackOrder:
 
 
 @dataclass(frozen=True)
-class Progress:
+class StillTraining:
     """A pack that is still training.
 
     Attributes:
@@ -154,14 +154,14 @@ class TrainerLost:
     out_of_memory: bool
 
 
-Report: TypeAlias = Progress | Probed | HandedBack | Trained | Raised
+Report: TypeAlias = StillTraining | Probed | HandedBack | Trained | Raised
 Reports: TypeAlias = list[tuple[PackOrder, Report | TrainerLost]]
 
 
 class Pool(Protocol):
     """The trainers that train one sweep, each one pack at a time.
 
-    For implementers: an order comes back any number of times as `Progress`, or as `Probed` if it `waits`, then exactly
+    Implementers: an order comes back any number of times as `StillTraining`, or as `Probed` if it `waits`, then only
     once as `Trained`, `Raised`, `HandedBack` or `TrainerLost`, after which it is no longer in `running`. How a training
     ends depends on its task, the type of machine and where it is pruned, no more. An exception of a training becomes a
     report. A pool itself raises only KeyboardInterrupt, and PoolError if it cannot continue.
@@ -198,7 +198,7 @@ class Pool(Protocol):
         """Continues a pack that waits at a probe. Ends the lanes in `pruned`."""
 
     def reports(self, timeout: float) -> Reports:
-        """Waits about `timeout` seconds. A pack reported as `Progress` trains on; as `Probed` it waits for `answer`."""
+        """Waits about `timeout` seconds. A pack reported as `StillTraining` goes on, as `Probed` waits for `answer`."""
 
     def hand_back(self, seconds: float) -> Reports:
         """Asks all trainers to stop and hand back. Reports later than `seconds` are ignored."""

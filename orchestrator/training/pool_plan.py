@@ -12,9 +12,9 @@ from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
     Probed,
-    Progress,
     Raised,
     Report,
+    StillTraining,
     TrainerLost,
 )
 from attnsweep.orchestrator.training.resources import Device, TrainerCount
@@ -167,8 +167,8 @@ class PoolPlan:
             return report, []
         if isinstance(report, Probed):
             # The pack is handed back undecided: the trainer that continues it reports the probe again.
-            report = Progress(report.step, report.checkpoint, report.n_running, report.where, report.metric)
-        if isinstance(report, Progress):
+            report = StillTraining(report.step, report.checkpoint, report.n_running, report.where, report.metric)
+        if isinstance(report, StillTraining):
             return report, [Action("hand back" if self.is_closing else "go on", number)]
         trainer.order = None
         is_leaving = isinstance(report, HandedBack) and not self.is_closing

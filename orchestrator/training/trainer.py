@@ -19,10 +19,10 @@ from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
     Probed,
-    Progress,
     Raised,
     Report,
     RunContext,
+    StillTraining,
     Trained,
 )
 from attnsweep.orchestrator.training.rows import PackContext, ended_rows, standings
@@ -88,9 +88,9 @@ class Trainer:
         except STOPS:
             raise
         except BaseException as error:  # noqa: BLE001
-            return self.raised(error)
+            return self.report_of(error)
 
-    def raised(self, error: BaseException) -> Raised:
+    def report_of(self, error: BaseException) -> Raised:
         self._order = self._pack = None
         if isinstance(error, NoCompilerError):
             return Raised(str(error), False, self._device, platform.node(), cannot_compile=True)
@@ -122,7 +122,7 @@ class Trainer:
         if self._is_leaving:
             return self.hand_back()
         state, n_running = self._checkpoint_if_due(self._pack), len(self._pack.running)
-        return Progress(self._pack.reached, state, n_running, self._where, self._pack.metric())
+        return StillTraining(self._pack.reached, state, n_running, self._where, self._pack.metric())
 
     def _must_report_probe(self, pack: Pack[Any]) -> bool:
         return self._waits and pack.step > self._reported_step

@@ -23,11 +23,11 @@ from attnsweep.reproduction.cyclic.words import (
     Softmax,
     SoftmaxBack,
     Sum,
-    level,
+    layer,
     product,
-    text_of,
     transposed,
     words_of,
+    written,
 )
 
 EXACT = 1e-14
@@ -61,7 +61,7 @@ def model(n_levels: int, attention: Attention, *, has_skip: bool) -> Expression:
     """The output of an encoder."""
     output: Expression = Letter("X")
     for number in range(1, n_levels + 1):
-        output = level(output, number, attention, has_skip=has_skip)
+        output = layer(output, number, attention, has_skip=has_skip)
     return output
 
 
@@ -129,7 +129,7 @@ def _encoder() -> list[list[str]]:
     rows = [["gradient by", "word", "error"]]
     for word in words_of(model(1, "encoder", has_skip=False), Letter("E")):
         if word.letter in errors:
-            text = text_of(word.expression, names).replace("1", "")
+            text = written(word.expression, names).replace("1", "")
             rows.append([word.letter[0], f"-{text}", f"{errors[word.letter]:.0e}"])
     return rows
 

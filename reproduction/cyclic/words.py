@@ -2,8 +2,8 @@
 model gives one product.
 
 Expressions of matrices are trees of letters, transposes, products, sums, row softmax a(.) and ReLU m(.). For constant
-matrices A, B and C, tr(C^t A dX B) may be rotated to tr(B C^t A dX), so the gradient with respect to X is A^t C B^t. A
-walk from a model's expression down to its letters multiplies the output gradient C by each part on the way; the product
+matrices A, B and G, tr(G^t A dX B) may be rotated to tr(B G^t A dX), so the gradient with respect to X is A^t G B^t. A
+walk from a model's expression down to its letters multiplies the output gradient G by each part on the way; the product
 that arrives at a letter is its word.
 
 Source of the notation: an anonymous note, "Cyclic 4-tensor rotations underly the training of a GPT-style encoder".
@@ -64,7 +64,7 @@ class SoftmaxBack:
     """Backward pass of the row softmax, aa(Z, G): with R = a(Z), R * (G - rowsum(R * G)), * entry by entry."""
 
     at: "Expression"
-    word: "Expression"
+    gradient: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class RectifiedBack:
     """Backward pass of ReLU, mm(Z, G): the entries of G where Z is above 0."""
 
     at: "Expression"
-    word: "Expression"
+    gradient: "Expression"
 
 
 Expression = Letter | Transposed | Product | Sum | Softmax | Rectified | SoftmaxBack | RectifiedBack
@@ -91,7 +91,7 @@ def transposed(of: Expression) -> Expression:
     return of.of if isinstance(of, Transposed) else Transposed(of)
 
 
-def text_of(expression: Expression, names: Mapping[Expression, str] | None = None) -> str:
+def written(expression: Expression, names: Mapping[Expression, str] | None = None) -> str:
     """Such as `X' E V' X' X K`, where ' transposes; `names` abbreviates parts."""
     names = names or {}
     if expression in names:
@@ -100,27 +100,27 @@ def text_of(expression: Expression, names: Mapping[Expression, str] | None = Non
         case Letter(name):
             return name
         case Transposed(Product(factors)):
-            return text_of(Product(tuple(transposed(factor) for factor in reversed(factors))), names)
+            return written(Product(tuple(transposed(factor) for factor in reversed(factors))), names)
         case Transposed(Sum() as inner):
-            return text_of(inner, names) + "'" if inner in names else f"({text_of(inner, names)})'"
+            return written(inner, names) + "'" if inner in names else f"({written(inner, names)})'"
         case Transposed(inner):
-            return text_of(inner, names) + "'"
+            return written(inner, names) + "'"
         case Product(factors):
             return " ".join(_in_product(factor, names) for factor in factors)
         case Sum(terms):
-            return " + ".join(text_of(term, names) for term in terms)
+            return " + ".join(written(term, names) for term in terms)
         case Softmax(inner):
-            return f"a({text_of(inner, names)})"
+            return f"a({written(inner, names)})"
         case Rectified(inner):
-            return f"m({text_of(inner, names)})"
-        case SoftmaxBack(at, word):
-            return f"aa({text_of(at, names)}, {text_of(word, names)})"
-        case RectifiedBack(at, word):
-            return f"mm({text_of(at, names)}, {text_of(word, names)})"
+            return f"m({written(inner, names)})"
+        case SoftmaxBack(at, gradient):
+            return f"aa({written(at, names)}, {written(gradient, names)})"
+        case RectifiedBack(at, gradient):
+            return f"mm({written(at, names)}, {written(gradient, names)})"
 
 
 def _in_product(factor: Expression, names: Mapping[Expression, str]) -> str:
-    text = text_of(factor, names)
+    text = written(factor, names)
     return f"({text})" if isinstance(factor, Sum) and factor not in names else text
 
 
@@ -202,18 +202,18 @@ class Evaluation:
                 return torch.softmax(self(inner), -1)
             case Rectified(inner):
                 return self(inner).clamp(min=0.0)
-            case SoftmaxBack(at, word):
-                weights, by_weights = self(Softmax(at)), self(word)
+            case SoftmaxBack(at, gradient):
+                weights, by_weights = self(Softmax(at)), self(gradient)
                 return weights * (by_weights - (weights * by_weights).sum(-1, keepdim=True))
-            case RectifiedBack(at, word):
-                return self(word) * (self(at) > 0)
+            case RectifiedBack(at, gradient):
+                return self(gradient) * (self(at) > 0)
         raise TypeError("got an empty product or sum, expected at least one factor or term")
 
 
 Attention = Literal["linear", "softmax", "encoder"]
 
 
-def level(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
+def layer(below: Expression, number: int, attention: Attention, *, has_skip: bool = False) -> Expression:
     """The output of one encoder layer, whose weights' names end with its number, from 1: `Q1`, `K1`, ...
 
     Args:

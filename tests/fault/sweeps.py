@@ -15,7 +15,7 @@ from attnsweep.orchestrator.running.study import read_trials
 from attnsweep.orchestrator.running.summary import Summary
 from attnsweep.orchestrator.storage.place_names import PlaceName
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Progress, Report, TrainerLost
+from attnsweep.orchestrator.training.messages import HandedBack, PackOrder, Report, StillTraining, TrainerLost
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer import Trainer
 from attnsweep.search_spaces import Categorical, Float, Sweep
@@ -125,7 +125,7 @@ def after_slices(number: int, action: Callable[[], object]) -> Callable[..., Non
     def receive_and_act(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
         nonlocal n_heard
         receive(loop, order, report)
-        if isinstance(report, Progress):
+        if isinstance(report, StillTraining):
             n_heard += 1
             if n_heard == number:
                 action()

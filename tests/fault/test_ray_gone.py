@@ -49,14 +49,14 @@ import os, signal, subprocess, sys
 from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.training import ray_pool
 from attnsweep.orchestrator.running.loop import SweepLoop
-from attnsweep.orchestrator.training.trainer import Progress
+from attnsweep.orchestrator.training.trainer import StillTraining
 
 killed, receive, is_killed = sys.argv.pop(1), SweepLoop._receive, False
 
 def kill_once_it_trains(loop, order, report):
     global is_killed
     receive(loop, order, report)
-    if isinstance(report, Progress) and not is_killed:
+    if isinstance(report, StillTraining) and not is_killed:
         is_killed = True
         ours = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())], capture_output=True, text=True)
         (pid,) = [line.split()[0] for line in ours.stdout.splitlines() if line.split()[1] == killed]

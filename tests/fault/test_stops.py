@@ -13,7 +13,7 @@ from attnsweep.orchestrator import cli
 from attnsweep.orchestrator.running.loop import SweepLoop
 from attnsweep.orchestrator.running.session import resume_sweep
 from attnsweep.orchestrator.storage.sweep_directory import SweepDirectory
-from attnsweep.orchestrator.training.messages import PackOrder, Progress, Report, TrainerLost
+from attnsweep.orchestrator.training.messages import PackOrder, Report, StillTraining, TrainerLost
 from attnsweep.orchestrator.training.resources import Resources
 from attnsweep.orchestrator.training.trainer_actor import TrainerActor
 from tests.fault import sweeps
@@ -47,7 +47,7 @@ def test_packs_under_way_are_handed_back_and_go_on_where_they_were(
 
     def stop_once_both_are_under_way(loop: SweepLoop, order: PackOrder, report: Report | TrainerLost) -> None:
         receive(loop, order, report)
-        if isinstance(report, Progress) and order.pack not in under_way:
+        if isinstance(report, StillTraining) and order.pack not in under_way:
             under_way.add(order.pack)
             if len(under_way) == 2:
                 os.kill(os.getpid(), signal.SIGINT)

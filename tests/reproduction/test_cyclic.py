@@ -12,9 +12,9 @@ from attnsweep.reproduction.cyclic.words import (
     Letter,
     Sum,
     product,
-    text_of,
     transposed,
     words_of,
+    written,
 )
 
 
@@ -44,9 +44,9 @@ def test_each_level_multiplies_the_words_of_the_levels_below(has_skip: bool, bas
 
 def test_a_sum_in_a_word_stands_in_brackets() -> None:
     A, B, C = map(Letter, "ABC")
-    assert text_of(product(transposed(product(A, Sum((B, C)))), B)) == "(B + C)' A' B"
+    assert written(product(transposed(product(A, Sum((B, C)))), B)) == "(B + C)' A' B"
     names: dict[Expression, str] = {Sum((B, C)): "D"}
-    assert text_of(product(A, transposed(Sum((B, C)))), names) == "A D'"
+    assert written(product(A, transposed(Sum((B, C)))), names) == "A D'"
 
 
 MISPRINTS = {"the same as matrices differ by", "the same as printed, by sum e^x", "the same as printed, with B E' A"}

@@ -109,7 +109,7 @@ def ended(tmp_path: Path, no_mlflow: None) -> Result:
 def test_the_run_ends_with_its_fault_and_keeps_its_rows(ended: Result, tmp_path: Path) -> None:
     assert ended.exit_code == 1
     fault = json.loads(ended.stdout.splitlines()[-1])["fault"]
-    assert "2 of 2 trainings" in fault
+    assert "2 of 2 replayed trainings" in fault
     assert fault.endswith("(outcome)")
     assert json.loads((tmp_path / "told").read_text()) == {"directory": str(tmp_path / "s"), "error": fault}
     assert not (tmp_path / "finished").exists()

@@ -13,9 +13,9 @@ from attnsweep.orchestrator.training.messages import (
     HandedBack,
     PackOrder,
     Probed,
-    Progress,
     Raised,
     Report,
+    StillTraining,
     TrainerLost,
 )
 from attnsweep.orchestrator.training.pool_plan import Action, PoolPlan, TrainerShare
@@ -106,7 +106,7 @@ def test_a_pack_goes_to_a_machine_of_the_type_that_it_names() -> None:
 
 def test_a_pack_goes_on_until_it_ends_and_waits_where_it_is_to_be_told_who_is_pruned() -> None:
     plan = one_training()
-    assert plan.reported(1, Progress(25)) == (Progress(25), [("go on", 1)])
+    assert plan.reported(1, StillTraining(25)) == (StillTraining(25), [("go on", 1)])
     assert plan.reported(1, PROBED) == (PROBED, [])
     assert (plan.running, plan.is_training) == ([ORDER], False)
     assert plan.answered("p") == 1
@@ -118,7 +118,7 @@ def test_a_pack_goes_on_until_it_ends_and_waits_where_it_is_to_be_told_who_is_pr
 def test_all_packs_are_handed_back_undecided_at_the_end_and_no_trainer_starts() -> None:
     plan = one_training()
     plan.is_closing = True
-    assert plan.reported(1, PROBED) == (Progress(8, None, 1, "here"), [("hand back", 1)])
+    assert plan.reported(1, PROBED) == (StillTraining(8, None, 1, "here"), [("hand back", 1)])
     assert plan.follow(["node"], 5) == []
     assert plan.reported(1, HandedBack(None)) == (HandedBack(None), [])
 
@@ -139,7 +139,7 @@ def test_three_failed_starts_in_a_row_end_the_sweep_with_the_cause() -> None:
     started(plan, 5)
     for number in (2, 3):
         assert plan.not_started(number, "text\nOSError: no room\n") == [("end", number)]
-    plan.reported(1, Progress(25))
+    plan.reported(1, StillTraining(25))
     # A machine that cannot compile is a trainer lost, and its pack has not failed.
     raised = Raised("a full disk", False, "cpu", "a", cannot_compile=True)
     assert plan.reported(1, raised) == (TrainerLost("a full disk", out_of_memory=False), [("end", 1)])
@@ -185,7 +185,7 @@ def test_whatever_happens_each_pack_comes_back_once_and_each_trainer_starts_and_
             assert plan.answered(next(iter(plan._at_probe))) in alive
         elif what in ("progress", "probed", "end", "lost") and busy:
             order = plan.trainers[busy[0]].order
-            reports: dict[str, Report] = {"progress": Progress(1), "probed": PROBED, "end": HandedBack(None)}
+            reports: dict[str, Report] = {"progress": StillTraining(1), "probed": PROBED, "end": HandedBack(None)}
             do(plan.lost(busy[0]) if what == "lost" else plan.reported(busy[0], reports[what])[1])
             if what in ("lost", "end") and order is not None:
                 out.remove(order.pack)

@@ -15,10 +15,10 @@ from attnsweep.orchestrator.training.messages import (
     PackOrder,
     Pool,
     Probed,
-    Progress,
     Raised,
     Report,
     RunContext,
+    StillTraining,
     Trained,
 )
 from attnsweep.orchestrator.training.ray_pool import TrainerPool
@@ -65,7 +65,7 @@ def _trained(pool: Pool, order: PackOrder) -> Report:
         assert pool.reports(0.5) == []
     pool.train(order)
     heard, report = _next(pool)
-    while isinstance(report, Progress):
+    while isinstance(report, StillTraining):
         assert pool.running == [order.without_state()]
         assert not pool.idle
         heard, report = _next(pool)
@@ -84,7 +84,7 @@ def _alone(order: PackOrder) -> pa.Table:
     """The rows of a trainer without a pool, to compare with."""
     trainer = Trainer(WORKLOAD, RunContext("s"), "cpu")
     report = trainer.start(order)
-    while isinstance(report, Progress):
+    while isinstance(report, StillTraining):
         report = trainer.proceed()
     return _rows(report)
 
@@ -144,7 +144,7 @@ def test_a_pack_that_is_handed_back_goes_on_elsewhere(monkeypatch: pytest.Monkey
     order = _order("p", 75)
     with closing(LocalPool(WORKLOAD, RunContext("s"))) as pool:
         pool.train(order)
-        assert isinstance(_next(pool)[1], Progress)
+        assert isinstance(_next(pool)[1], StillTraining)
         [(handed, report)] = pool.hand_back(30.0)
         assert pool.running == []
     assert handed is order

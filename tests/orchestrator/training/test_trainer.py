@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from attnsweep.orchestrator.training import trainer
-from attnsweep.orchestrator.training.messages import PackOrder, Progress, Raised, RunContext
+from attnsweep.orchestrator.training.messages import PackOrder, Raised, RunContext, StillTraining
 from attnsweep.orchestrator.training.rows import PackContext, failed_rows
 from attnsweep.orchestrator.training.tasks import Task
 from attnsweep.orchestrator.training.trainer import Trainer
@@ -26,10 +26,10 @@ def test_a_call_returns_as_soon_as_its_time_is_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(trainer, "SLICE_SECONDS", 0.0)
     worker = Trainer(WORKLOAD, RunContext("s"), "cpu")
     first = worker.start(_order(1000))
-    assert isinstance(first, Progress)
+    assert isinstance(first, StillTraining)
     assert first.step <= 1
     again = worker.proceed()
-    assert isinstance(again, Progress)
+    assert isinstance(again, StillTraining)
     assert first.step <= again.step <= 2
 
 
