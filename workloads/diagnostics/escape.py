@@ -2,7 +2,7 @@
 
 Two laws hold for plain gradient descent on a loss that is the same at each step, if the gradient at the start is
 proportional to a power of init_sigma. If it is the first power, the loss near the point with init_sigma 0 is quadratic,
-and its Hessian gives the step. If it is a higher one, the Hessian there moves nothing, and the step is the time of
+and its Hessian gives the step. If it is a higher one, the Hessian there shows no way out, and the step is the time of
 gradient flow over the learning rate. Axes: L training, n entry of the row, K node of a quadrature.
 """
 
@@ -90,12 +90,12 @@ _NUDGE = 1e-3
 _MAX_TIME_STEP_RATIO = 3.0
 """Of a time step to the one before."""
 
-Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Loss and gradient at rows, (L, n)."""
+LossAndGradient = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Those at rows, (L, n)."""
 
 
 def _flow_times(
-    evaluate: Evaluate, rows_Ln: Tensor, plateau_L: Tensor, level_L: Tensor, is_needed_L: Tensor
+    evaluate: LossAndGradient, rows_Ln: Tensor, plateau_L: Tensor, level_L: Tensor, is_needed_L: Tensor
 ) -> NDArray[np.float64]:
     """The times at which gradient flow first is below `level_L`, by the method of Runge and Kutta; infinite where it is
     not within `_MAX_TIME_STEPS`. The flow ends once all that are needed are known."""
@@ -119,7 +119,7 @@ def _flow_times(
     return times.numpy()
 
 
-def _after_time_step(evaluate: Evaluate, rows_Ln: Tensor, gradient_Ln: Tensor, time_step_L: Tensor) -> Tensor:
+def _after_time_step(evaluate: LossAndGradient, rows_Ln: Tensor, gradient_Ln: Tensor, time_step_L: Tensor) -> Tensor:
     step = time_step_L[:, None]
     second = evaluate(rows_Ln - step / 2 * gradient_Ln)[1]
     third = evaluate(rows_Ln - step / 2 * second)[1]

@@ -16,7 +16,7 @@ from attnsweep.workloads.engine.contract import Batch
 from attnsweep.workloads.engine.executors import Examine
 from attnsweep.workloads.engine.first_order import STEPS_AHEAD, take_step
 from attnsweep.workloads.engine.functional import loss_and_gradient, over_lanes
-from attnsweep.workloads.engine.lane_state import Batches, LaneState, Problem, filled_up, shapes_of
+from attnsweep.workloads.engine.lane_state import Batches, Blueprint, LaneState, filled_up, shapes_of
 from attnsweep.workloads.engine.layout import ROWS, prefixed, under
 from attnsweep.workloads.engine.optimizers import State
 
@@ -35,7 +35,7 @@ class Resident(LaneState):
         optimizer.load_state_dict(state | {"n_updates": torch.tensor(optimizer.n_updates)})
         optimizer.constants = {name: filled_up(value, size) for name, value in optimizer.constants.items()}
         super().__init__(
-            problem=lanes.problem,
+            blueprint=lanes.blueprint,
             optimizer=optimizer,
             rows=filled_up(lanes.rows, size),
             buffers={name: filled_up(value, size) for name, value in lanes.buffers.items()},
@@ -76,9 +76,9 @@ def _state_of(lanes: LaneState) -> State:
 
 
 class _Step:
-    def __init__(self, problem: Problem) -> None:
-        self._layout = problem.layout
-        self._loss = over_lanes(problem.template, problem.workload.loss)
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._layout = blueprint.layout
+        self._loss = over_lanes(blueprint.template, blueprint.workload.loss)
 
     def take(self, resident: Resident, read: State) -> None:
         """`read`: the step's rates and batch, `rate/<name>` and `batch/<name>`."""
@@ -121,7 +121,7 @@ class Graphs:
         self._new_graph, self._n_steps = new_graph, n_steps
 
     def of(self, lanes: LaneState, batch: Batch) -> "CapturedStep":
-        return CapturedStep(_Step(lanes.problem), batch, self._new_graph, self._n_steps)
+        return CapturedStep(_Step(lanes.blueprint), batch, self._new_graph, self._n_steps)
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> None:
         """`None`: evaluations in line searches differ from each other, so a captured graph could not be replayed."""

@@ -91,7 +91,7 @@ class Interventions:
         interventions = [intervention for text in texts for intervention in interventions_of(text)]
         self._boundaries = sorted({0, *boundaries_of(interventions)}) if interventions else []
         self._has_masks = any(isinstance(intervention, Freeze) for intervention in interventions)
-        self._layers = list(_attention_layers(state.problem.template))
+        self._layers = list(_attention_layers(state.blueprint.template))
         self._held_since: int | None = None
         self.hold(state, lanes, 0)
 
@@ -150,7 +150,7 @@ def _moves(state: LaneState, lanes: Lanes[Any], step: int) -> Tensor:
     for name, value in state.parameters.items():
         moves_L = torch.tensor([not any(freeze.names(name) for freeze in freezes) for freezes in frozen])
         moves[name] = moves_L.to(value.device).view(-1, *[1] * (value.dim() - 1)).expand(value.shape)
-    return state.problem.layout.rows(moves)
+    return state.blueprint.layout.rows(moves)
 
 
 def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: str) -> None:
@@ -160,7 +160,7 @@ def _kick(state: LaneState, lanes: Lanes[Any], lane: int, size: float, stream: s
         for name, value in state.parameters.items()
     }
     # The norm of one row: a sum over several may add in another order.
-    noise, row = state.problem.layout.rows(drawn)[0], state.rows[lane].double()
+    noise, row = state.blueprint.layout.rows(drawn)[0], state.rows[lane].double()
     kicked = row + noise * (size * row.norm() / noise.norm())
     masks = state.stepping.constants
     state.rows[lane] = torch.where(masks[_MOVES][lane], kicked, row) if _MOVES in masks else kicked

@@ -36,7 +36,7 @@ def filled_up(value: Tensor, size: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Blueprint:
     """What trainings with equal static parameters have in common. `parameters` are one training's; `constants` is the
     digest of the module's."""
 
@@ -48,7 +48,7 @@ class Problem:
 
     @property
     def shape(self) -> Hashable:
-        """Trainings of problems with equal shapes can share programs."""
+        """Trainings of blueprints with equal shapes can share programs."""
         return self.parameters.static_key(), self.constants
 
 
@@ -57,7 +57,7 @@ class LaneState:
     """Trainings at the same step: a row of parameters each, as `Layout` has them, and buffers (L, ...) by name.
     `resident` is the copy at fixed addresses, for captured graphs."""
 
-    problem: Problem
+    blueprint: Blueprint
     optimizer: Optimizer
     rows: Tensor
     buffers: State
@@ -72,7 +72,7 @@ class LaneState:
     @property
     def parameters(self) -> State:
         """By name, (L, ...): views of `rows`."""
-        return self.problem.layout.views(self.rows)
+        return self.blueprint.layout.views(self.rows)
 
 
 Batches = Callable[[int, int], Sequence[Batch]]

@@ -16,7 +16,7 @@ from attnsweep.workloads.engine.contract import STEPS_AT_ONCE, Batch, Lanes, P, 
 from attnsweep.workloads.engine.engine_forms import DROPOUT, Site, with_masks
 from attnsweep.workloads.engine.functional import forms_in, unused_in
 from attnsweep.workloads.engine.intervening import Interventions
-from attnsweep.workloads.engine.lane_state import LaneState, Problem, filled_up, optimizer_of, shapes_of
+from attnsweep.workloads.engine.lane_state import Blueprint, LaneState, filled_up, optimizer_of, shapes_of
 from attnsweep.workloads.engine.layout import Layout, in_type, measurable, prefixed, selected, under
 from attnsweep.workloads.engine.optimizers import State
 from attnsweep.workloads.errors import SpecError
@@ -58,7 +58,7 @@ class LaneStore(LaneState, Generic[P]):
         buffers |= {name: parameters.pop(name) for name in sorted(self._unused)}
         layout = Layout(parameters)
         super().__init__(
-            problem=Problem(workload, template, layout, self.lanes.shared, constants),
+            blueprint=Blueprint(workload, template, layout, self.lanes.shared, constants),
             optimizer=optimizer_of(self.lanes),
             rows=layout.rows(parameters),
             buffers=buffers,
@@ -105,7 +105,7 @@ class LaneStore(LaneState, Generic[P]):
         """The calls of dropout in the loss, which is evaluated to find them once for each shape of batches."""
         shapes = shapes_of(batch)
         if shapes not in self._sites:
-            template, loss = self.problem.template, self._workload.loss
+            template, loss = self.blueprint.template, self._workload.loss
             forms = forms_in(template, loss, *map(_first, (self.parameters | self.buffers, batch)))
             buffers = self.buffers.copy()
             parameters = self.parameters | {name: buffers.pop(name) for name in self._unused}
@@ -140,7 +140,7 @@ class LaneStore(LaneState, Generic[P]):
     def final_state(self, positions: NDArray[np.int64]) -> tuple[Lanes[P], State]:
         """Parameters and buffers of these trainings: final ones if ended, else present ones."""
         lanes = torch.from_numpy(positions).to(self.all.device)
-        state = self.problem.layout.views(self._all_rows()) | self._all_buffers
+        state = self.blueprint.layout.views(self._all_rows()) | self._all_buffers
         return self.all.select(lanes), selected(state, lanes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:

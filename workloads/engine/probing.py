@@ -43,8 +43,8 @@ class Objective:
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], programs: Executors | None) -> None:
         self._store, self.programs = store, programs
-        self._loss = over_lanes(store.problem.template, workload.loss)
-        self._loss_of_one = one_lane(store.problem.template, workload.loss)
+        self._loss = over_lanes(store.blueprint.template, workload.loss)
+        self._loss_of_one = one_lane(store.blueprint.template, workload.loss)
         self._is_one_by_one: dict[Hashable, bool] = {}
         self.n_evaluations = 0
 
@@ -65,7 +65,7 @@ class Objective:
         if is_one_by_one:
             loss, gradient = self._one_by_one(leaf.detach(), buffers, batch)
         else:
-            views = store.problem.layout.views(leaf.to(dtype))
+            views = store.blueprint.layout.views(leaf.to(dtype))
             loss, gradient = loss_and_gradient("loss", self._loss(views, buffers, batch), leaf)
         return loss.to(leaf.dtype), {ROWS: gradient}
 
@@ -90,7 +90,7 @@ class Objective:
 
     def _one_by_one(self, rows: Tensor, buffers: State, batch: Batch) -> tuple[Tensor, Tensor]:
         gradient, losses = torch.zeros_like(rows), []
-        gradients = self._store.problem.layout.views(gradient)
+        gradients = self._store.blueprint.layout.views(gradient)
         for lane in range(len(rows)):
             leaves, loss = self._alone(rows, buffers, batch, lane)
             for name, value in gradients_of("loss", loss, leaves).items():
@@ -99,7 +99,7 @@ class Objective:
         return torch.stack(losses), gradient
 
     def _alone(self, rows: Tensor, buffers: State, batch: Batch, lane: int) -> tuple[State, Tensor]:
-        views = self._store.problem.layout.views(rows[lane : lane + 1].detach().to(self._store.lanes.loss_dtype))
+        views = self._store.blueprint.layout.views(rows[lane : lane + 1].detach().to(self._store.lanes.loss_dtype))
         leaves = {name: value[0].requires_grad_() for name, value in views.items()}
         own = ({name: value[lane] for name, value in part.items()} for part in (buffers, batch))
         return leaves, self._loss_of_one(leaves, *own)
@@ -161,7 +161,7 @@ class Probing:
 
     def __init__(self, workload: Workload[P], store: LaneStore[P], objective: Objective) -> None:
         self._workload, self._store, self._objective = workload, store, objective
-        template = store.problem.template
+        template = store.blueprint.template
         self._examine = over_lanes(template, in_eval_mode(partial(examined, workload)))
         self._examine_one = one_lane(template, in_eval_mode(partial(examined, workload)))
         self._eval_batch = workload.eval_batch(store.lanes)
@@ -212,7 +212,7 @@ class Probing:
         if program:
             return program.measured(store.rows, store.buffers, batch, trained_on)
         leaf = measurable({ROWS: store.rows.detach()})[ROWS].requires_grad_()
-        eval_loss, measures = self._examine(store.problem.layout.views(leaf), measurable(store.buffers), batch)
+        eval_loss, measures = self._examine(store.blueprint.layout.views(leaf), measurable(store.buffers), batch)
         eval_loss, gradient = loss_and_gradient("eval_loss", eval_loss, leaf)
         with torch.no_grad():
             loss = {} if trained_on is None else {"loss": self._objective.measured(trained_on)}

@@ -276,15 +276,15 @@ class Programs:
         return self._made[key]  # type: ignore[no-any-return]
 
     def of(self, lanes: LaneState, batch: Batch) -> CompiledStep | None:
-        key = lanes.problem.shape, lanes.stepping.operations, shapes_of(batch)
+        key = lanes.blueprint.shape, lanes.stepping.operations, shapes_of(batch)
         return self._known_or_made(lambda: CompiledStep(step_trace(lanes, batch), batch), *key)
 
     def gradient_of(self, lanes: LaneState, batch: Batch) -> CompiledGradient | None:
-        key = lanes.problem.shape, shapes_of(batch)
+        key = lanes.blueprint.shape, shapes_of(batch)
         return self._known_or_made(lambda: CompiledGradient(gradient_trace(lanes, batch)), *key)
 
     def measures_of(
         self, lanes: LaneState, batch: Batch, trained_on: Batch | None, examine: Examine
     ) -> CompiledMeasures | None:
-        key = "measures", lanes.problem.shape, shapes_of(batch), None if trained_on is None else shapes_of(trained_on)
+        key = "measures", lanes.blueprint.shape, shapes_of(batch), None if trained_on is None else shapes_of(trained_on)
         return self._known_or_made(lambda: CompiledMeasures(measures_trace(lanes, batch, trained_on, examine)), *key)

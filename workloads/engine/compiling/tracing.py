@@ -114,16 +114,16 @@ def measures_trace(lanes: LaneState, batch: Batch, trained_on: Batch | None, exa
     """A probe: the loss of a step, and the held-out loss with its gradient and the metrics."""
     read = {ROWS: lanes.rows} | prefixed(BUFFER, lanes.buffers) | prefixed(BATCH, trained_on or {})
     read |= prefixed(HELD_OUT, batch)
-    problem = lanes.problem
-    loss_of = one_lane(problem.template, problem.workload.loss)
+    blueprint = lanes.blueprint
+    loss_of = one_lane(blueprint.template, blueprint.workload.loss)
 
     def measured(inputs: State) -> State:
         buffers, own, held_out = (
             {n: v[0] for n, v in under(prefix, inputs).items()} for prefix in (BUFFER, BATCH, HELD_OUT)
         )
-        weights = {name: value[0] for name, value in problem.layout.views(inputs[ROWS]).items()}
+        weights = {name: value[0] for name, value in blueprint.layout.views(inputs[ROWS]).items()}
         gradients, (loss, measures) = grad_and_value(lambda at: examine(at, buffers, held_out), has_aux=True)(weights)
-        gradient = problem.layout.rows({name: value.unsqueeze(0) for name, value in gradients.items()})
+        gradient = blueprint.layout.rows({name: value.unsqueeze(0) for name, value in gradients.items()})
         found = {} if trained_on is None else {"loss": loss_of(weights, buffers, own)}
         found |= {"eval_loss": loss, **measures}
         return {GRADIENT: gradient, **{name: value.reshape(1, *value.shape) for name, value in found.items()}}
@@ -133,7 +133,7 @@ def measures_trace(lanes: LaneState, batch: Batch, trained_on: Batch | None, exa
 
 def _descended(lanes: LaneState, inputs: State) -> tuple[Tensor, Tensor]:
     """The loss (1,) and its gradient, a row (1, n)."""
-    layout, loss_of = lanes.problem.layout, one_lane(lanes.problem.template, lanes.problem.workload.loss)
+    layout, loss_of = lanes.blueprint.layout, one_lane(lanes.blueprint.template, lanes.blueprint.workload.loss)
     buffers, batch = ({n: v[0] for n, v in under(prefix, inputs).items()} for prefix in (BUFFER, BATCH))
     weights = {name: value[0] for name, value in layout.views(inputs[ROWS]).items()}
     gradients, loss = grad_and_value(lambda at: loss_of(at, buffers, batch))(weights)
