@@ -37,8 +37,8 @@ def speed() -> None:
     bars = {
         "a whole sweep, start to end": {
             "Ray Tune, 1,024 trainings of 0.1 s": spent("vs_ray_tune", "ray_tune", "attnsweep_16", 1024),
-            "Optuna's loop, 1,024 trainings of 0.1 s": spent("vs_local_loops", "optuna", "attnsweep_local", 1024),
-            "Optuna's loop, 64 trainings of 0.1 s": spent("vs_local_loops", "optuna", "attnsweep_local", 64),
+            "Optuna's loop, 1,024 trainings of 0.1 s": spent("vs_optuna", "optuna", "attnsweep_local", 1024),
+            "Optuna's loop, 64 trainings of 0.1 s": spent("vs_optuna", "optuna", "attnsweep_local", 64),
             "a plain loop, 84 trainings, 2 layers, dropout": measured("vs_jax")["sweeps"][-1]["times"],
         },
         "a step of one training": {

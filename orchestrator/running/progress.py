@@ -105,7 +105,7 @@ class ProgressDisplay:
 
 
 def _in_words(packs: Sequence[PackUnderWay]) -> str:
-    """Such as `2 packs under way, step 120 to 400 of 500, accuracy 0.83`; empty if there are none."""
+    """Such as `2 packs under way, step 120 to 400 of 500, accuracy 0.83 at the last probe`; empty if there are none."""
     if not packs:
         return ""
     steps = sorted(pack.step for pack in packs)
@@ -114,4 +114,5 @@ def _in_words(packs: Sequence[PackUnderWay]) -> str:
     measured = [(*pack.metric, pack.n_trainings) for pack in packs if pack.metric is not None]
     if not measured:
         return words
-    return f"{words}, {measured[0][0]} {sum(v * n for _, v, n in measured) / sum(n for *_, n in measured):.3g}"
+    mean = sum(value * n for _, value, n in measured) / sum(n for *_, n in measured)
+    return f"{words}, {measured[0][0]} {mean:.3g} at the last probe"

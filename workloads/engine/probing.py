@@ -117,10 +117,12 @@ class Objective:
 
 _SHARE, _FREE = 0.1, 10**8
 """Default probes may take this share of the steps' work, and in any case this many numbers: 0.05 s of a core."""
+_LEAST_PROBES = 8
+"""With fewer there is no learning curve, and what is solved goes on long after."""
 
 
 def probe_steps_of(workload: Workload[P], parameters: P) -> tuple[int, ...]:
-    """The workload's probe steps, or default ones, thinned to what `_SHARE` and `_FREE` allow."""
+    """The workload's, or default ones: as many as `_SHARE` of the steps' work buys, and at least `_LEAST_PROBES`."""
     own = workload.probe_steps(parameters)
     return probe_steps(parameters.n_steps, max_probes=_max_probes(workload, parameters)) if own is None else own
 
@@ -135,7 +137,7 @@ def _max_probes(workload: Workload[P], parameters: P) -> float:
             parameters = kind.resolve(static)
         _COUNTED[key] = _counted(workload, parameters)
     step, probe = _COUNTED[key]
-    return max(_SHARE * step * parameters.n_steps, _FREE) / probe
+    return max(max(_SHARE * step * parameters.n_steps, _FREE) / probe, _LEAST_PROBES)
 
 
 _COUNTED: dict[Hashable, tuple[int, int]] = {}

@@ -111,6 +111,8 @@ def test_default_probes_take_a_tenth_of_the_work_whatever_the_speed_and_the_seed
     assert probe_steps_of(workload, defaults(workload, **WIDE | {"n_steps": 10, "eval_batch_size": 16})) == probe_steps(
         10
     )
+    few = probe_steps_of(workload, defaults(workload, **WIDE | {"n_steps": 100, "eval_batch_size": 4000}))
+    assert 6 <= len(few) <= 8
     assert probe_steps_of(workload, defaults(workload, **WIDE, probe_every=1)) == tuple(range(1001))
 
 
