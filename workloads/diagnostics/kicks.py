@@ -31,7 +31,8 @@ _NEAR = 1e-9
 _NODES = 3
 """Points of the Gauss-Legendre rule: exact for changes of the loss near saddles up to order 6."""
 LEAVES_BELOW = 0.95
-"""A training has escaped after a kick if its loss falls below this share of the loss before the kick."""
+"""A training has escaped after a kick if its loss falls below this share of the loss before the kick, or from a
+negative one by as much of its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,17 @@ def kick_and_train(
         point = _descended(objective.select(held), ended, kicked, n_steps)
         with torch.no_grad():
             after[held] = judge.losses(point, held).nan_to_num(nan=torch.inf)
-            by_heart[held] |= objective.losses(point, held) < LEAVES_BELOW * batch_before[held]
-        is_free = after[held] < LEAVES_BELOW * before[held]
+            by_heart[held] |= _is_below(objective.losses(point, held), batch_before[held])
+        is_free = _is_below(after[held], before[held])
         smallest[held[is_free]] = relative_size
         held = held[~is_free]
         if not held.numel():
             break
     return Kicked(before, after, smallest, by_heart & smallest.isnan())
+
+
+def _is_below(after: Tensor, before: Tensor) -> Tensor:
+    return after < torch.where(before < 0, 2 - LEAVES_BELOW, LEAVES_BELOW) * before
 
 
 def _descended(objective: Objective, ended: State, kicked: State, n_steps: int) -> State:

@@ -45,11 +45,11 @@ def _planted_loss(module: nn.Module, _: object) -> torch.Tensor:
     return torch.stack(saddles).sum() + minimum * (module.order == 0)
 
 
-def _planted(orders: list[int], size: float) -> tuple[Objective, State]:
+def _planted(orders: list[int], size: float, level: float = 0.0) -> tuple[Objective, State]:
     n = len(orders)
     task = size * Streams(torch.arange(n)).normal("planted", (6,))
     state = {"task": task, "order": torch.tensor(orders).double()}
-    return Objective(Planted(6), _planted_loss, state, {}), {"x": task.clone()}
+    return Objective(Planted(6), lambda *given: level + _planted_loss(*given), state, {}), {"x": task.clone()}
 
 
 @pytest.mark.slow
@@ -66,6 +66,13 @@ def test_small_kicks_lead_out_of_saddles_of_any_order_and_not_out_of_a_strict_mi
     assert kicked.smallest[:3].tolist() == [0.01] * 3
     assert kicked.smallest[3].isnan()
     assert (kicked.after[:3] < 1e-6).all()
+
+
+def test_a_negative_loss_that_comes_back_has_not_escaped() -> None:
+    objective, start = _planted([2, 0], 1e-3, level=-2.0)
+    kicked = kick_and_train(objective, start, Streams(torch.arange(2)), n_steps=100)
+    assert kicked.escaped.tolist() == [True, False]
+    assert not kicked.by_heart.any()
 
 
 def test_a_kick_moves_all_weights_in_proportion_to_their_size_each_lane_its_own_way() -> None:
