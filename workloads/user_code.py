@@ -87,7 +87,7 @@ class UserCode:
             files[".".join(module.parts)] = str(path)
         return files
 
-    def text_of(self, module: str) -> str:
+    def source_text(self, module: str) -> str:
         """Empty for a package without an `__init__.py`."""
         file = self.files[module]
         return "" if file is None else self.texts[file]
@@ -214,7 +214,7 @@ class _Loader(ExecutionLoader):
             _loading.pop()
 
     def get_source(self, fullname: str) -> str:
-        return self.code.text_of(fullname)
+        return self.code.source_text(fullname)
 
     def is_package(self, fullname: str) -> bool:
         file = self.code.files[fullname]
@@ -251,7 +251,7 @@ class _Finder(MetaPathFinder):
         if isinstance(module.__loader__, _Loader):
             return module.__loader__.code != code
         file = getattr(module, "__file__", None)
-        if file is not None and Path(file).is_file() and _text(Path(file)) == code.text_of(name):
+        if file is not None and Path(file).is_file() and _text(Path(file)) == code.source_text(name):
             return False
         given = f"a module {name}, although another module of this name is already imported ({file})"
         expected = "a module name that no imported module has"

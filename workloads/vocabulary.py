@@ -16,7 +16,7 @@ class Outcome:
         colour: `#rrggbb` in figures; if empty, one that differs from those of shipped outcomes (Okabe & Ito 2008).
         when: A text such as `accuracy >= 0.99`, or a function. Only `attnsweep.problem` reads it.
         is_judged: Whether a table of verdicts gives it. `pruned` and `failed` say nothing about how the training would
-            have ended, and count in no rate.
+            have ended, and count only in the shares by outcome.
     """
 
     sentence: str
@@ -66,7 +66,7 @@ OUTCOMES: Mapping[str, Outcome] = MappingProxyType(
         ),
     }
 )
-"""The outcomes of all workloads, in the order of tables and figures."""
+"""The shipped outcomes, in the order of tables and figures."""
 
 AT_LEVEL = 0.01
 """A loss is at a reference level if it is within this share of the level."""
@@ -90,7 +90,7 @@ def with_own(own: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
 
 STUCK_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if outcome.is_stuck)
 STUCK = "stuck"
-"""The word by which a sweep names all `STUCK_OUTCOMES`."""
+"""The word by which a sweep names all stuck outcomes, a workload's own too."""
 UNJUDGED_OUTCOMES = tuple(name for name, outcome in OUTCOMES.items() if not outcome.is_judged)
 
 NEGATIVE_LOSS = "negative loss"

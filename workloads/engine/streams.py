@@ -2,8 +2,8 @@
 Philox4x32-10 and, for the masks of dropout, Philox4x64-10, which NumPy has compiled.
 
 Streams have no state: a training draws the same values with any other trainings, in any process, on any device, and
-after a resume. A longer draw begins with the values of a shorter one. A word is a 32-bit value in an int64 tensor,
-because PyTorch has no arithmetic on unsigned 32-bit integers. Source: Salmon et al. 2011.
+after a resume. A longer draw begins with the values of a shorter one, but for `bits`. A word is a 32-bit value in an
+int64 tensor, because PyTorch has no arithmetic on unsigned 32-bit integers. Source: Salmon et al. 2011.
 """
 
 import hashlib
