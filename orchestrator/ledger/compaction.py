@@ -27,7 +27,7 @@ MAX_FRAGMENTS = 12
 FULL_ROWS = 10_000_000
 """Over all tables; a full fragment is not merged again, which would stop the driver for seconds."""
 _CELLS_AT_ONCE = 1_500_000
-"""Rows times columns that a merge holds in memory: 250,000 rows of `curves`, or 25,000 of `trainings`."""
+"""Rows times columns that a merge holds in memory: 250,000 rows of `curves`, or some 20,000 of `trainings`."""
 
 
 def compact(where: PlaceName) -> None:

@@ -123,7 +123,7 @@ def connect(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyC
 
 
 def connect_to_shared(sweeps: Sequence[Tables], trials_apart: int = 0) -> duckdb.DuckDBPyConnection:
-    """Like `connect` in a third of the time: all such connections of this process share one database.
+    """Like `connect` in less than a third of the time: all such connections of this process share one database.
 
     Each has views of its own. Do not hand one to a user: what SQL defines, the others see.
     """

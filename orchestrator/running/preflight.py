@@ -32,7 +32,7 @@ _START_SECONDS = 0.3
 _N_COMPARED = 8
 """Modules that are built and compared with a shape's first at a time."""
 _N_REHEARSED = 4
-"""Trainings of a user's workload that are measured, twice."""
+"""Trainings of each shape of a user's workload that are measured, twice."""
 _MAX_WEIGHTS = 1_000_000
 """Larger modules are only built and, if a user's, rehearsed: computing losses may take long."""
 

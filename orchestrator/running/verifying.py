@@ -93,7 +93,7 @@ def _stored_claim(directory: SweepDirectory, named: Claim | None) -> Claim:
         return stored
     if not stored.says_the_same(named):
         held, fix = f"{name_of(directory.place)}, which holds another claim: {stored.claim}", "choose another --dir"
-        expected = "a new directory, or one with this claim: the same groups, statements, batch, confidence and seed"
+        expected = "a new directory, or one with this claim, whose sentence, source and budget alone may differ"
         raise UserError("--dir", given=held, expected=expected, fix=f"{fix}, or give this one in place of the file")
     return named
 
